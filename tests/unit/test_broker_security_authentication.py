@@ -1,5 +1,5 @@
-"""What a connection may ask before and after its client has shown who it is. Expected answers are
-those of Apache Kafka 3.9.
+"""The requests that a connection may send before and after its client is authenticated. Expected
+answers are those of Apache Kafka 3.9.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The table of what requests ask: no request is forgotten, and each can be refused; and requests
-that are allowed in part. Expected codes are those of Apache Kafka 3.9.
+"""The table of the rights that requests need: it has every request, and each can be refused. Also
+requests that are allowed in part. Expected codes are those of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_each_request_asks_for_something_or_is_for_everybody(api: Api) -> None:
 
 
 # Apache Kafka's documentation, "Operations and resources on protocols", and its KafkaApis and
-# ControllerApis: what each request may be asked for
+# ControllerApis: the rights that each request may need
 OF_KAFKA = (
     ("WRITE TOPIC; WRITE TRANSACTIONAL_ID", "Produce"),
     ("READ TOPIC; CLUSTER_ACTION CLUSTER", "Fetch"),
@@ -178,7 +178,7 @@ def test_each_request_asks_for_what_apache_kafka_does() -> None:
     } == expected
 
 
-# --- what is allowed in part --------------------------------------------------------------------
+# --- requests allowed in part -------------------------------------------------------------------
 
 ANN, ADMIN = 1, 2
 SUPER = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:admin"}
@@ -266,7 +266,9 @@ def _all_codes(host: Guarded) -> set[int]:
 def test_a_right_that_is_taken_away_does_not_outlive_it_by_a_request(
     host: Guarded, monkeypatch: pytest.MonkeyPatch, most_remembered: int
 ) -> None:
-    """Also where answers are forgotten for lack of room, by others who are asked amid it."""
+    """The second case clears the full cache of decisions in between, by requests of another
+    user.
+    """
     monkeypatch.setattr(authorizer_module, "MOST_REMEMBERED", most_remembered)
     authorizer = host.parts.access.authorizer
     assert authorizer is not None
@@ -346,7 +348,7 @@ def test_who_comes_as_a_replica_needs_another_right_than_a_reader(
 
 
 def test_an_id_that_no_topic_has_is_told_to_whoever_may_read_nothing(host: Guarded) -> None:
-    """There is no name that could be asked for."""
+    """The ACLs are looked up by name, and an unknown id has none."""
     wanted = [FetchPartition(0, partition_max_bytes=1000)]
     topics = [FetchTopic(topic_id=each, partitions=wanted) for each in (UUID_7, host.id_of("t"))]
     answer = host.call(
@@ -438,7 +440,7 @@ RIGHTS_OF_TRANSACTIONS = {
 def test_of_the_rights_that_a_transaction_needs_each_is_asked(
     host: Guarded, name: str, asked: tuple[Code, ...]
 ) -> None:
-    """A client that has the others is refused with the code of the missing one."""
+    """A client that has all rights but one is refused with the code of the missing one."""
 
     def code() -> int:
         answer = host.call(ANN, OF_TRANSACTIONS[name], 3)
@@ -528,7 +530,7 @@ def test_a_deletion_by_id_tells_no_name_that_may_not_be_seen(host: Guarded) -> N
 
 DELETE, DESCRIBE, NEITHER = Operation.DELETE, Operation.DESCRIBE, Operation.READ
 DELETIONS = {
-    # allowed, denied: the code by name, by id, and of a name that there is not
+    # allowed, denied: the codes for a deletion by name, by id, and by an unknown name
     (DELETE, NEITHER): (Code.NONE, Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION),
     (DELETE, DESCRIBE): (DENIED_TOPIC, Code.NONE, DENIED_TOPIC),
     (DESCRIBE, NEITHER): (DENIED_TOPIC, DENIED_TOPIC, Code.UNKNOWN_TOPIC_OR_PARTITION),
@@ -625,7 +627,7 @@ def test_a_pattern_finds_no_topic_for_a_member_that_may_not_see_it(host: Guarded
 
 
 def flush_all(host: Guarded) -> None:
-    """Carry out flushes, and what comes after them."""
+    """Carry out all flushes, and the work that follows them."""
     for _ in range(20):
         while host.flushes:
             host.flush()
@@ -762,7 +764,7 @@ def test_the_coordinator_of_a_share_partition_is_for_brokers(host: Guarded) -> N
 
 @pytest.mark.parametrize("allowed", [0, 1, 601])
 def test_many_topics_of_which_few_may_be_described(host: Guarded, allowed: int) -> None:
-    """So many are looked at in slices, and the refused rows are encoded by then."""
+    """600 topics are looked up in slices, and the rows of refused topics are encoded by then."""
     names = ["t", *(f"hidden-{number:03}" for number in range(600))]
     for name in names[:allowed]:
         host.allow(DESCRIBE, TOPIC, name)

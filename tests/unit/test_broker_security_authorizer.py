@@ -161,7 +161,9 @@ def test_what_is_forgotten_for_lack_of_room_is_not_remembered_wrongly(
 def test_what_a_change_has_forgotten_takes_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the caches of all would be cleared after some changes, however little is in them."""
+    """Otherwise the caches of all users would be cleared after some changes, even nearly empty
+    ones.
+    """
     monkeypatch.setattr(module, "MOST_REMEMBERED", 10)
     rules = Rules(tmp_path, acl(READ, "t", pattern=PREFIXED))
     access = rules.access()
@@ -187,8 +189,8 @@ def test_who_is_told_of_forgets_likewise(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_connection_keeps_what_its_principal_may_until_that_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not looked up with each request; and where too much was remembered, the next request
-    has one that hears of changes.
+    """The connection keeps its cache between requests. After a clear of the full caches, its next
+    request makes a new cache, which is notified of changes.
     """
     host = CoreHost(tmp_path, authorizer_class_name="StandardAuthorizer")
     host.connect(1)
@@ -275,7 +277,7 @@ def test_operations_are_told_as_bits(tmp_path: Path) -> None:
 
 
 def test_a_hundred_acls_are_decided_as_one_by_one(tmp_path: Path) -> None:
-    """The index against Kafka's rule, said as plainly as can be."""
+    """The index is compared with Kafka's rule in its simplest form."""
     chance = random.Random(4)
     names = ("a", "ab", "abc", "b", "*")
     principals = ("User:ann", "User:ben", "User:*")

@@ -1,4 +1,4 @@
-"""What the gate does with verdicts: answers, delays, ends, and larger frames."""
+"""The gate carries out verdicts: answers, delays, closed connections, and larger frames."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fail(host: CoreHost, connection: int) -> None:
 
 
 def test_the_audit_log_names_who_has_logged_in(tmp_path: Path) -> None:
-    """The connection is the user's before anything is written of it."""
+    """The connection has its user before the first line about it is written."""
     host = sasl_host(tmp_path, barnabas_audit_log="/dev/null")
     host.connect(1)
     host.call(1, SaslHandshakeRequest("PLAIN"), 1)
@@ -68,10 +68,12 @@ def test_refusals_are_put_off_each_by_the_same_time(host: CoreHost) -> None:
 def test_a_client_that_has_hung_up_gets_no_refusal(
     host: CoreHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its attempt is logged all the same: who gets no answer at once knows that it failed."""
+    """Its attempt is logged all the same: a client without an immediate answer knows that it
+    failed.
+    """
     fail(host, 1)
     host.broker.on_closed(1)
-    host.connect(1)  # another with the same number
+    host.connect(1)  # another connection with the same number
     host.tick(100)
     assert host.answers[1] == []
     assert host.closed == {}
@@ -128,12 +130,12 @@ def test_any_request_amid_the_exchange_is_refused_in_its_own_shape(
     host: CoreHost, api: Api
 ) -> None:
     if api.name == "SaslAuthenticate":
-        return  # it is what belongs there
+        return  # the one request that is allowed there
     for version in range(api.min_version, api.max_version + 1):
         host.connect(version)
         host.call(version, SaslHandshakeRequest("PLAIN"), 1)
         request = request_class(api.name)()
-        host.ask(version, request, version)  # what cannot be written raises
+        host.ask(version, request, version)  # raises where the answer cannot be encoded
         assert len(host.answers[version]) == 2
         assert "is out of order" in host.closed[version]
 

@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(self.server.content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Write no log."""
 
 
 @contextlib.contextmanager
@@ -95,7 +95,7 @@ def test_a_url_is_tried_until_it_answers_and_again_for_an_unknown_key() -> None:
     keys = WatchedKeys()
     with served() as server:
         reader = reader_of(f"http://127.0.0.1:{server.server_port}/keys", keys)
-        reader.start()  # it answers 503
+        reader.start()  # the server answers 503
         server.content = json.dumps(Issuer().jwks()).encode()
         assert keys.has_changed.wait(60)
         first = keys.keys
@@ -108,7 +108,7 @@ def test_a_url_is_tried_until_it_answers_and_again_for_an_unknown_key() -> None:
 
 
 class Paced(threading.Event):
-    """An event that waits for nothing: it notes how long it was to wait, and whether it was set."""
+    """An event whose wait returns at once; it notes the timeout and whether the event was set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Paced(threading.Event):
 
 
 class PacedReader(JwksReader):
-    """A reader whose reads come to what a test says; it is closed when there is no more of that."""
+    """A reader whose reads have the outcomes that a test lists; it is closed after the last one."""
 
     def __init__(self, listener: ListenerConfig, outcomes: list[bool]) -> None:
         super().__init__(listener, KeySet())
@@ -156,7 +156,7 @@ def paced(outcomes: list[bool]) -> PacedReader:
 
 @pytest.mark.parametrize("is_read", [True, False])
 def test_an_unknown_key_makes_the_keys_be_read_once_more_and_no_oftener(is_read: bool) -> None:
-    """Tokens that anybody sends would make a read in each backoff time."""
+    """Otherwise forged tokens would cause a read in each backoff time."""
     reader = paced([is_read, True, True])
     reader.asked.set()
     reader.run()

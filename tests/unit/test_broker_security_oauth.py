@@ -1,4 +1,4 @@
-"""OAUTHBEARER: tokens that are believed and those that are not, and the exchange."""
+"""OAUTHBEARER: tokens that are accepted, tokens that are refused, and the exchange."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 
 class FromNow(NamedTuple):
-    """A time of a claim, so many seconds after the test begins."""
+    """The time of a claim, in seconds after the start of the test."""
 
     seconds: int
 
@@ -172,7 +172,7 @@ def test_unsigned_tokens_where_a_setting_says_so(issuer: Issuer) -> None:
     for wrong in ({"aud": "x"}, {"iss": "x"}, {"exp": 1}):
         with pytest.raises(AuthenticationError):
             user_of(issuer, unsigned(**wrong), settings)
-    with pytest.raises(AuthenticationError):  # what claims to be signed has to be
+    with pytest.raises(AuthenticationError):  # a signed token needs a valid signature
         user_of(issuer, Issuer().token(), settings)
 
 
@@ -347,7 +347,7 @@ def test_a_refusal_is_told_as_apache_kafka_tells_it(host: CoreHost) -> None:
 def test_why_a_token_is_not_believed_is_told_of_a_client_that_takes_the_refusal_for_a_success(
     host: CoreHost,
 ) -> None:
-    """As kafkajs and aiokafka do."""
+    """kafkajs and aiokafka take it so, and send their next request."""
     host.connect(1)
     log_in(host, 1, bearer_message(Issuer().token()))
     answer = host.call(1, MetadataRequest(topics=[]), 12)

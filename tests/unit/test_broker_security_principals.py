@@ -48,7 +48,7 @@ def test_a_subject_is_written_as_java_writes_it(subject: object, text: str) -> N
 @pytest.mark.parametrize(
     ("rules", "name"),
     [
-        # those of KIP-371 and KIP-457, with the results that they give
+        # the examples of KIP-371 and KIP-457, with their results
         ("DEFAULT", "CN=serviceuser,OU=ServiceUsers,O=Unknown,L=Unknown,ST=Unknown,C=Unknown"),
         ("", "CN=serviceuser,OU=ServiceUsers,O=Unknown,L=Unknown,ST=Unknown,C=Unknown"),
         ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/", "serviceuser"),

@@ -1,4 +1,4 @@
-"""Lines of the log about refusals by ACLs: which are written, how many, and what is in them."""
+"""Log lines about refusals by ACLs: their occasions, their number, and their content."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_the_table_of_clients_is_bounded(
 def test_only_what_is_refused_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_audited: bool
 ) -> None:
-    """Not what an answer leaves out silently, nor what another permission may stand in for."""
+    """An entry that an answer leaves out silently is not logged, nor is a check that another
+    permission may replace.
+    """
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
     authorizer = Authorizer(metadata, tell=(lambda record: None) if is_audited else None)
     context = RequestContext(1, 0, "client", "/192.0.2.1", connection_id=1, api_key=FETCH)

@@ -86,7 +86,7 @@ def test_a_first_message_with_more_in_it(first: str) -> None:
         WITHOUT_PROOF,
         f"{WITHOUT_PROOF},p=",
         f"{WITHOUT_PROOF},p=!?",
-        f"{WITHOUT_PROOF},p=abc",  # is not of base 64
+        f"{WITHOUT_PROOF},p=abc",  # is not base64
         f"{WITHOUT_PROOF},p={base64.b64encode(bytes(32)).decode()}",
         f"{WITHOUT_PROOF},p={base64.b64encode(bytes(16)).decode()}",
         f"{WITHOUT_PROOF},p={base64.b64encode(bytes(64)).decode()}",
@@ -121,7 +121,7 @@ def test_commas_and_equals_signs_of_a_name_are_escaped() -> None:
 
 @pytest.mark.parametrize(("said", "user"), [("=3D2C", "=2C"), ("=3D3D", "=3D"), ("=3D=2C", "=,")])
 def test_a_name_is_unescaped_once(said: str, user: str) -> None:
-    """Else a user could come in as another one."""
+    """Otherwise a user could log in under the name of another one."""
     exchange = ScramServer(SCRAM_SHA_256, lambda _: PENCIL, SERVER_NONCE)
     exchange.evaluate(f"n,,n=a{said},r=x".encode())
     assert exchange.user == f"a{user}"

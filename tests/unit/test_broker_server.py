@@ -50,7 +50,7 @@ TLS_FILES = Path(__file__).parents[1] / "fixtures" / "tls"
 
 
 class ScriptedBroker:
-    """frames: what came in, by connection. `answer(connection, frame)` decides what goes into the
+    """frames: the received frames, with their connections. `answer(connection, frame)` fills the
     outbox.
     """
 
@@ -164,7 +164,7 @@ class Rim:
     def client(
         self, connection: int = 1, *, buffer_bytes: int = 0, certs: Path | None = None
     ) -> socket.socket:
-        """Takes: certs, where certificates are: it speaks TLS."""
+        """Takes: certs, a directory of certificates; with it the client speaks TLS."""
         ours, theirs = socket.socketpair()
         for sock in (ours, theirs):
             sock.setblocking(False)
@@ -192,8 +192,8 @@ class Rim:
         raise AssertionError("the handshake does not come to an end")
 
     def restart(self, host: str = "127.0.0.1", **config: int) -> None:
-        """A server there with other settings (_ for .), on a clock that goes on only when
-        `pass_time` says so.
+        """Replace the server by one with these settings (_ for .), whose clock only `pass_time`
+        advances.
         """
         self.broker.settings |= {name.replace("_", "."): value for name, value in config.items()}
         self.server.close()
@@ -201,7 +201,7 @@ class Rim:
         self.server = Server(cast(Any, self.broker), listener_at(host, 0), self.loop)
 
     def restart_with_standby_missing(self) -> Leader:
-        """A server whose answers wait for a standby."""
+        """Replace the server by one whose answers wait for a standby."""
         self.broker.settings |= {
             "barnabas.replication.mode": "sync",
             "barnabas.replication.alone": "false",
@@ -211,7 +211,7 @@ class Rim:
         )
 
     def restart_with_lease(self, keeper: ScriptedKeeper) -> LeasedLeader:
-        """A server that leads by a lease, and has no standby."""
+        """Replace the server by one that leads by a lease, and has no standby."""
         return self._restart_as(
             lambda broker, sock: LeasedLeader(
                 broker.config, broker.logs, broker.cluster, sock, self.loop, cast(Any, keeper)
@@ -230,7 +230,7 @@ class Rim:
         return leader
 
     def stop_clock(self) -> None:
-        """The server's clock goes on only as `clock_ns` does."""
+        """From now on the server's clock shows `clock_ns`."""
         self.clock_ns = 1_000_000_000
         self.server._steady_ns = lambda: self.clock_ns
 
@@ -240,7 +240,7 @@ class Rim:
             self.run(3)
 
     def run(self, rounds: int = 5) -> None:
-        """Let the loop see what there is."""
+        """Run the loop for some rounds."""
 
         async def a_few_rounds() -> None:
             for _ in range(rounds):
@@ -249,7 +249,7 @@ class Rim:
         self.loop.run_until_complete(a_few_rounds())
 
     def run_until(self, condition: Callable[[], object]) -> None:
-        """Let the loop go on while other threads do their part."""
+        """Run the loop, while other threads work, until the condition holds."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline, "it did not come about"
@@ -257,7 +257,7 @@ class Rim:
             time.sleep(0.001)
 
     def receive(self, client: socket.socket, size: int, *, step: int = 1 << 20) -> bytes:
-        """So many bytes, taken in steps, with the loop running in between."""
+        """Receive `size` bytes in steps, with rounds of the loop in between."""
         found = b""
         for _ in range(100_000):
             if len(found) >= size:
@@ -396,7 +396,7 @@ def test_a_connection_that_waits_for_its_turn_may_end(rim: Rim) -> None:
 
 
 def test_large_requests_of_one_do_not_keep_others_from_their_turn(rim: Rim) -> None:
-    """Though there is always more to receive of it."""
+    """The first client has always more to receive."""
     first, second = rim.client(1, buffer_bytes=4 << 20), rim.client(2)
     rim.stop_clock()
 
@@ -490,8 +490,8 @@ def test_a_large_answer_goes_out_as_the_client_takes_it(rim: Rim) -> None:
 
 
 def test_slices_of_files_and_bytes_between_them(rim: Rim, tmp_path: Path) -> None:
-    """A fetch's answer: header, records from a file, header, records from elsewhere in it; whatever
-    the client takes at a time.
+    """The answer to a fetch: a header, records from a file, a header, and records from another
+    place in the file. The size of the client's reads does not matter.
     """
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(3_000_000))
@@ -511,8 +511,8 @@ def test_slices_of_files_and_bytes_between_them(rim: Rim, tmp_path: Path) -> Non
 def test_slices_and_bytes_of_any_size_through_tls(
     rim: Rim, tmp_path: Path, certs: Path, step: int
 ) -> None:
-    """What TLS does not take at once it is given again as it was, be it gathered or a large piece,
-    while more answers come behind it.
+    """Data that TLS does not take at once, gathered or one large piece, is given to it again
+    unchanged, while more answers follow.
     """
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(900_000))
@@ -560,7 +560,7 @@ def test_the_small_slices_of_many_partitions_go_out_together(
 
 
 def test_a_client_that_takes_nothing_holds_little_of_the_memory(rim: Rim, tmp_path: Path) -> None:
-    """However many small slices its answer has, and however many requests it sends."""
+    """The answer has many small slices, and the client sends many requests."""
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(9000))
     file.append(content)
@@ -607,8 +607,8 @@ def test_a_small_answer_before_a_slice_keeps_its_place(rim: Rim, tmp_path: Path)
 def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(
     rim: Rim, tmp_path: Path, certs: Path, promised: int, *, secured: bool
 ) -> None:
-    """Not an endless loop, and not bytes of something else: whether the slice is small, and read,
-    or not.
+    """There is no endless loop, and no other bytes are sent in place of the missing ones: neither
+    for a small slice, which is read, nor for a large one, which is not.
     """
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     file.append(b"short")
@@ -660,7 +660,7 @@ def test_an_answer_for_one_that_is_gone_is_dropped(rim: Rim) -> None:
 def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
     rim: Rim, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are counted; those of another address, and other kinds, have their own."""
+    """Further ones are counted. Each address, and each log level, has a limit of its own."""
 
     def break_off(connection: int, host: str, level: int = logging.WARNING) -> None:
         rim.client(connection)
@@ -688,7 +688,7 @@ def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
 
 
 class WaitingLoop:
-    """An event loop's time, and the one call that waits for it."""
+    """The clock of an event loop, and its one pending call."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -702,7 +702,7 @@ class WaitingLoop:
         return object()
 
     def go_on(self) -> None:
-        """Let time go on to the call that waits."""
+        """Advance the clock to the pending call, and run it."""
         ((self.now_s, call),) = self.due
         self.due.clear()
         call()
@@ -711,7 +711,7 @@ class WaitingLoop:
 def test_lines_that_were_left_out_are_counted_in_each_minute_that_has_some(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """One timer at a time, and none while nothing is counted."""
+    """There is one timer at a time, and none while the count is 0."""
     loop = WaitingLoop()
     closing = ClosingLines(loop)  # type: ignore[arg-type]
     for minute in range(3):
@@ -817,7 +817,7 @@ def test_a_connection_ends_when_nothing_came_for_so_long(
     rim.restart(connections_max_idle_ms=IDLE_MS)
     quiet, other = rim.client(1), rim.client(2)
     rim.pass_time(IDLE_MS // 2)
-    other.send(framed(b"a")[:3])  # a part of a request is something that came
+    other.send(framed(b"a")[:3])  # a part of a request counts as activity
     rim.pass_time(IDLE_MS // 2)
     assert not rim.is_hung_up(quiet) and rim.broker.gone == [], (
         "a sweep looks back on what was before it"
@@ -838,7 +838,7 @@ def test_a_connection_ends_when_nothing_came_for_so_long(
 
 
 def test_a_client_that_waits_for_its_answer_is_not_idle(rim: Rim) -> None:
-    """As one whose JoinGroup waits for the others, or whose fetch waits for data."""
+    """The JoinGroup of a client may wait for other members, or its fetch for data."""
     rim.restart(connections_max_idle_ms=IDLE_MS)
     client = rim.client()
     rim.broker.answer = lambda connection, frame: None
@@ -904,7 +904,7 @@ def test_many_become_idle_at_once_and_others_are_answered_in_between(
     )
     rim.now_s += IDLE_MS / 1000
     rim.run(1)
-    last.send(framed(b"a"))  # once it is on the list
+    last.send(framed(b"a"))  # sent when its connection is already listed as idle
     rim.run(100)
     assert sorted(rim.broker.gone) == list(range(1, 41))
     assert rim.receive(last, 3) == b"<a>"
@@ -978,7 +978,7 @@ def test_logs_that_cannot_be_closed_are_a_failure(rim: Rim) -> None:
 def test_very_many_files_of_a_stop_are_brought_to_the_disk_by_one_call(
     rim: Rim, monkeypatch: pytest.MonkeyPatch, count: int, below: type[OsDisk]
 ) -> None:
-    """But where a standby, or test control, has to know of each."""
+    """A standby and test control need the fsync of each file; with them there is no such call."""
     synced: list[str] = []
     monkeypatch.setattr(server, "sync_file_system", synced.append)
     files = [SimpleNamespace(fsync=lambda: synced.append("a file")) for _ in range(count)]
@@ -1012,7 +1012,7 @@ def test_the_broker_hears_a_steady_time_and_what_the_wall_clock_shows_beside_it(
 def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_judged(
     rim: Rim, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also over connections that no producer has accepted yet; they come a round of the loop
+    """This includes connections that are not accepted yet; their frames come a round of the loop
     later."""
     monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0 if is_late else 1 << 40)
     first = rim.client(99)
@@ -1069,7 +1069,7 @@ BIG = (1 << 20) - 1
 
 
 def push(rim: Rim, client: socket.socket, data: bytes) -> bytes:
-    """Send what the broker takes; gives what it does not take for now."""
+    """Send as much as the broker takes for now; gives the rest."""
     left = memoryview(data)
     refused = 0
     while left and refused < 5:
@@ -1083,8 +1083,8 @@ def push(rim: Rim, client: socket.socket, data: bytes) -> bytes:
 
 
 def half_sent(rim: Rim, count: int) -> list[tuple[socket.socket, bytes]]:
-    """Clients that have sent three quarters of a large request, as far as the broker took it; and
-    the rest of each.
+    """Clients that have sent three quarters of a large request, or the part of that which the
+    broker took, each with its unsent rest.
     """
     data = framed(bytes(BIG))
     cut = len(data) * 3 // 4
@@ -1159,7 +1159,7 @@ def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> N
 
 
 def test_half_sent_requests_of_one_principal_keep_no_other_out(rim: Rim) -> None:
-    """Though one of them has the turn, and many wait for it."""
+    """One of them has the turn to receive, and many wait for it."""
     rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
         (connection, (b"%d" % len(frame),))
     )
@@ -1270,7 +1270,7 @@ def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _NotedDisk:
-    """What was reserved for connections, the latest last."""
+    """A disk that notes how many descriptors were reserved for connections, the latest last."""
 
     def __init__(self) -> None:
         self.reserved: list[int] = []
@@ -1314,7 +1314,7 @@ def _raise(error: Exception) -> None:
 
 
 def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
-    """A thread's work ends while the rim closes, and the loop goes round once more."""
+    """The work of a thread ends while the rim closes, and the loop runs once more after that."""
     begun, go_on, heard = threading.Event(), threading.Event(), []
     rim.broker.on_worked = lambda *arguments: heard.append(arguments)  # type: ignore[attr-defined]
 
@@ -1337,7 +1337,7 @@ def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
 
 
 def test_a_client_above_its_quota_is_answered_and_then_not_heard(rim: Rim) -> None:
-    """What it sends meanwhile waits; the answer does not."""
+    """Its requests wait until the quota allows them; its answer is sent at once."""
 
     def throttle(connection: int, frame: bytes) -> None:
         rim.broker.echo(connection, frame)
@@ -1456,13 +1456,13 @@ def test_an_address_above_its_rate_is_closed_when_its_time_is_up(
 ) -> None:
     rim.broker.quotas.have_addresses = True
     rim.broker.metadata.client_quotas[("ip", None),] = {"connection_creation_rate": 1.0}
-    rim.restart(quota_window_num=1)  # of which any connection at all is too much
+    rim.restart(quota_window_num=1)  # with one window any connection exceeds the rate
     client = connect()
     assert not rim.is_hung_up(client)
     assert rim.server._connections == {}
     rim.pass_time(1_250, step_ms=250)
     assert rim.is_hung_up(client)
-    connect()  # is closed with the server
+    connect()  # a connection that is closed with the server
 
 
 def test_who_comes_too_fast_waits(rim: Rim, connect: Callable[[], socket.socket]) -> None:
@@ -1476,14 +1476,16 @@ def test_who_comes_too_fast_waits(rim: Rim, connect: Callable[[], socket.socket]
 @pytest.mark.parametrize(
     ("protocol", "parts"),
     [
-        ("SASL_PLAINTEXT", (b"\x00\x00\x00\x20", b"\x00\x12")),  # of a frame
-        ("SSL", (b"\x16\x03\x01\x01\x00", b"\x01\x00\x00\xfc")),  # of a client's hello
+        ("SASL_PLAINTEXT", (b"\x00\x00\x00\x20", b"\x00\x12")),  # parts of a frame
+        ("SSL", (b"\x16\x03\x01\x01\x00", b"\x01\x00\x00\xfc")),  # parts of a ClientHello
     ],
 )
 def test_who_does_not_show_who_he_is_is_hung_up_on(
     rim: Rim, connect: Callable[[], socket.socket], protocol: str, parts: tuple[bytes, bytes]
 ) -> None:
-    """Also if he says something now and then, and so is not idle."""
+    """The connection is closed even if the client sends some bytes now and then, and so is not
+    idle.
+    """
     rim.broker.settings["listeners"] = f"{protocol}://127.0.0.1:0"
     rim.restart(barnabas_authentication_timeout_ms=30_000)
     if protocol == "SSL":
@@ -1513,7 +1515,7 @@ def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.so
 
 
 def test_no_request_is_taken_before_the_answer_that_waits_for_the_standby(rim: Rim) -> None:
-    """Also where a quota holds the client up meanwhile: each of both may end first."""
+    """A quota may also mute the client meanwhile; either of the two waits may end first."""
     leader = rim.restart_with_standby_missing()
 
     def answer(connection: int, frame: bytes) -> None:
@@ -1553,7 +1555,7 @@ def test_a_client_that_a_quota_holds_up_is_not_let_on_by_the_standby(rim: Rim) -
 
 
 def test_an_answer_that_is_ready_past_the_lease_waits_for_its_renewal(rim: Rim) -> None:
-    """The client is not hung up on, and its next request waits, too."""
+    """The connection stays open, and its next request waits, too."""
     keeper = ScriptedKeeper()
     rim.restart_with_lease(keeper)
     client = rim.client()

@@ -1,4 +1,4 @@
-"""What a member of a share group held is released in slices when its session ends."""
+"""Records that a share group's member has acquired are released in slices at its session's end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UPGRADE, DOWNGRADE = 1, 2
 
 @pytest.fixture
 def b(monkeypatch: pytest.MonkeyPatch) -> DiskBroker:
-    """A topic whose partitions have one record each; two partitions make a slice."""
+    """A broker with a topic of one record in each partition; a slice is two partitions."""
     monkeypatch.setattr(session_ends, "RELEASED_AT_ONCE", 2)
     made = DiskBroker(**SHARED)
     made.topic("t", PARTITIONS)
@@ -33,7 +33,7 @@ def everything() -> list[tuple[str, int]]:
 
 
 def take_all(member: ShareMember) -> int:
-    """How many records the member gets."""
+    """The number of records that the member gets."""
     return len(acquired(member.fetch(*everything())))
 
 

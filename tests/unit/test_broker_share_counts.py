@@ -1,4 +1,4 @@
-"""What the metrics of share groups count: acknowledgements by type, deliveries, locks, sessions."""
+"""Counts in the metrics of share groups: acknowledgements by type, deliveries, locks, sessions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The requests about the state of share partitions, at a whole broker: what is answered is on the
-disk, and is there after a kill, a power loss and the deletion of its topic.
+"""The requests about the state of share partitions, at a whole broker: acknowledged state is on the
+disk, and survives a kill, a power loss and the deletion of its topic.
 """
 
 from __future__ import annotations

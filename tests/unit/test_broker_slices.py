@@ -32,7 +32,7 @@ NO_ID = uuid.UUID(int=0)
 
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slices of one log."""
+    """A slice makes or deletes one log."""
     monkeypatch.setattr("barnabas.broker.logs.topics.LOGS_MADE_AT_ONCE", 1)
     monkeypatch.setattr("barnabas.broker.logs.topic_deletion.LOGS_DELETED_AT_ONCE", 1)
 
@@ -66,14 +66,14 @@ def query(*names: str, makes: bool = False) -> Any:
 
 
 def reported(b: DiskBroker, name: str) -> int:
-    """How many partitions Metadata has; -1: the topic is unknown."""
+    """The number of partitions in Metadata; -1: the topic is unknown."""
     (row,) = b.call(query(name), 12).topics
     assert row.error_code in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION)
     return len(row.partitions) if row.error_code == Code.NONE else -1
 
 
 def answered(b: DiskBroker, connection: int, request: Any, version: int) -> tuple[Any, int]:
-    """The answer, and after how many ticks it came."""
+    """The answer, and the number of ticks until it came."""
     b.send(connection, request, version)
     for ticks in range(MOST_TICKS):
         answer = b.answer(connection)
@@ -147,8 +147,9 @@ def test_one_that_hangs_up_is_not_answered_and_its_work_goes_on() -> None:
 @pytest.mark.parametrize("names", [2, 200])
 @pytest.mark.parametrize("version", [4, 7])
 def test_with_rights_one_may_hang_up_before_its_topics_are_made(names: int, version: int) -> None:
-    """Behind another request, or with so many names that they are checked in slices: what its
-    client may see is asked of a connection, and none is left.
+    """The creation waits behind another request, or has so many names that they are checked in
+    slices.
+    By the time that the client's rights are checked, the connection is closed.
     """
     b = DiskBroker(
         authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -363,11 +364,11 @@ def test_the_files_of_many_deleted_logs_go_a_few_at_a_time() -> None:
     assert not [name for name in b.disk.list("/data") if name.endswith("-delete")]
 
 
-# --- no room ------------------------------------------------------------------------------------
+# --- a full disk---------------------------------------------------------------------------------
 
 
 def let_it_run_full(b: DiskBroker, monkeypatch: pytest.MonkeyPatch, files: int, error: int) -> None:
-    """So many files can still be made."""
+    """After `files` more new files the disk is full (or has no descriptor left)."""
     left, make = [files], b.disk.open
 
     def limited(path: str, *, create: bool = False) -> Any:

@@ -1,9 +1,9 @@
-"""What a start does after a power loss or a kill, and in which order it comes to the disk: a second
-failure must find it, or find it undone.
+"""The steps of a start after a power loss or a kill, and their order on the disk: after a second
+failure each step is either complete on the disk or undone.
 
-Source: docs/DURABILITY.md. After a power loss no client can commit what was open; what was
-acknowledged as flushed is there, whatever fails how often; what readers were shown as committed
-stays committed.
+Source: docs/DURABILITY.md. After a power loss no client can commit a transaction that was
+open; records whose flush was acknowledged survive any number of failures; records that readers saw
+as committed stay committed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from barnabas.storage.log_config import LogConfig
 FENCED = (
     Code.INVALID_PRODUCER_EPOCH,
     Code.PRODUCER_FENCED,
-    Code.INVALID_PRODUCER_ID_MAPPING,  # where the start was cut short after one that fenced
+    Code.INVALID_PRODUCER_ID_MAPPING,  # where a start that had fenced the producer was cut short
 )
 
 
 def open_again(b: DiskBroker, steps: int, way: str) -> bool:
-    """A start that is cut short after so many steps on the disk, and one that is not. False: it was
-    through before.
+    """Start the broker, cut short after `steps` steps on the disk, and start it again.
+
+    Gives: False if the first start was complete before that.
     """
     b.disk.crash_in(steps)
     b.holds_flushes = False
@@ -52,8 +53,8 @@ def open_again(b: DiskBroker, steps: int, way: str) -> bool:
 
 
 def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() -> None:
-    """The producer went on writing after the power loss, as a client does that only saw its
-    connection end: its records before are gone.
+    """The producer goes on writing after the power loss, as a client does that only sees the end of
+    its connection; its earlier records are lost.
     """
     steps = 0
     while True:
@@ -75,15 +76,15 @@ def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() 
 
 
 def flushed_broker() -> DiskBroker:
-    """Records whose flush was answered, durable in a flush journal alone."""
+    """A broker with acknowledged records that are durable in the flush journal alone."""
     b = DiskBroker()
     b.topic("t", 2, flush_messages="1")
-    for value in (b"a", b"b"):  # the first flush of a log is one of its own files
+    for value in (b"a", b"b"):  # the first flush of a log goes to its own files
         b.hold_flushes()
         connections = [b.connect() for _ in range(3)]
         for connection, partition in zip(
             connections, (0, 1, 0), strict=True
-        ):  # what comes while a flush runs shares the next
+        ):  # requests that come during a flush share the next one
             b.send(connection, produce("t", value, partition=partition), 9)
         b.release_flushes()
         assert [
@@ -95,8 +96,8 @@ def flushed_broker() -> DiskBroker:
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 def test_what_a_start_writes_again_is_there_after_the_next_power_loss(way: str) -> None:
-    """Which comes at any step of the start, or after it. A kill leaves what was written again in
-    the page cache alone.
+    """The next failure comes at any step of the start, or after it. After a kill the rewritten
+    records are in the page cache alone.
     """
     steps = 0
     while True:
@@ -116,7 +117,7 @@ def test_what_a_start_writes_again_is_there_after_the_next_power_loss(way: str) 
 
 
 def joined_group(b: DiskBroker) -> dict[str, object]:
-    """What its only member names in its requests."""
+    """The fields that identify the group's only member in its requests."""
     join = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=30_000,
@@ -171,8 +172,8 @@ def test_a_record_without_a_key_in_an_internal_topic_says_nothing() -> None:
 
 
 def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
-    """Else the power loss after the next start is taken for a clean stop: nothing is checked, and
-    what is open stays open for ever.
+    """Otherwise the power loss after the next start is taken for a clean stop: nothing is checked,
+    and open transactions stay open for ever.
     """
     b = DiskBroker()
     b.topic("t")
@@ -222,8 +223,8 @@ def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(
 
 
 def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_under_way() -> None:
-    """Its next transaction went with the power, and the one before it was decided: the commit of
-    the next one must not be taken for a repetition of that decision.
+    """Its first transaction is decided, and the next one is lost with the power. The commit of the
+    next one must not be taken for a retry of the first commit.
     """
     b = DiskBroker()
     b.topic("t", 2)
@@ -244,7 +245,7 @@ def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_
 def test_a_directory_that_is_gone_with_its_records_is_told_of(
     is_deleted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its partition begins again: a directory that is not there is what an empty one has, too."""
+    """Its partition begins at 0 again: an empty partition has no directory either."""
     b = DiskBroker()
     b.topic("t", 3)
     for index in (0, 1):
@@ -292,7 +293,7 @@ LIKELY = start.LAST_LIKELY_PRODUCER_ID
     [(4711, True), (LIKELY - 1, True), (LIKELY, False), (LIKELY + 1, False)],
 )
 def test_ids_that_a_log_tells_of_are_not_given_out_again(seen: int, follows: bool) -> None:
-    """Of those alone that a broker can have given out: a client may write any."""
+    """Only ids that a broker can have given out count, since a client may write any id."""
     b = DiskBroker()
     b.topic("t")
     assert b.produce("t", (b"a",), pid=seen, epoch=0, sequence=0) == (0, 0)
@@ -303,7 +304,7 @@ def test_ids_that_a_log_tells_of_are_not_given_out_again(seen: int, follows: boo
 
 
 def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
-    """No client may write one there, but a directory of an earlier time may have one."""
+    """No client may write a marker there, but the directory of an earlier release may have one."""
     b = DiskBroker(transaction_state_log_num_partitions="1")
     b.topic("t")
     p = Producer(b, "txn")
@@ -324,7 +325,7 @@ def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
 
 
 def test_a_start_that_finds_nothing_to_be_done_begins_no_flush() -> None:
-    """What was committed and is not on the disk is not brought there by it."""
+    """A start does not flush committed offsets that are in the page cache alone."""
     b = DiskBroker(barnabas_flush_journal_logs="0")
     b.topic("t")
     assert b.commit("g", "t", 0) == 0
@@ -336,7 +337,7 @@ def test_a_start_that_finds_nothing_to_be_done_begins_no_flush() -> None:
     assert any(log.durability.durable_offset < log.log_end_offset for log in logs)
 
 
-# --- what a deletion that was cut short has left -------------------------------------------------
+# --- the rest of a deletion that was cut short ---------------------------------------------------
 
 DELETED, NEXT = uuid.UUID(int=1), uuid.UUID(int=2)
 

@@ -1,4 +1,4 @@
-"""Changes of files in steps: one after the other, with the fsyncs elsewhere."""
+"""Changes of files in steps, one after the other, with their fsyncs in the flusher threads."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_periodic_checkpoint_is_in_place_when_it_is_on_the_disk(tmp_path: Pa
 
 
 def test_what_is_written_meanwhile_stays(tmp_path: Path) -> None:
-    """By DeleteRecords, or at the stop."""
+    """Checkpoints that DeleteRecords or a stop writes meanwhile."""
     manager, log = new_log(tmp_path)
     rim = Rim()
     manager.run_steps = rim.syncs.run

@@ -1,4 +1,4 @@
-"""Directories that another broker wrote become topics; what Kafka's metadata log says of them is in
+"""Directories that another broker wrote become topics. Kafka's metadata log is tested in
 test_broker_kafka_metadata.py.
 """
 

@@ -76,7 +76,7 @@ def test_what_is_refused() -> None:
     )
     for at, (given, code) in enumerate(refused, 1):
         assert code_of_push(telemetry, now_ms=1000 * at, **given) == code
-    telemetry.on_get_subscriptions(ID, SHOP, 3001)  # who was refused may ask at once
+    telemetry.on_get_subscriptions(ID, SHOP, 3001)  # a refused client may ask at once
 
 
 def test_the_last_push_may_come_early_and_is_the_last() -> None:

@@ -1,4 +1,4 @@
-"""What threads want called in the loop: in order, none lost, none after the end."""
+"""Calls that threads hand to the loop: in order, none lost, none after the end."""
 
 from __future__ import annotations
 

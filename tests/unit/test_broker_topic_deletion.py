@@ -1,5 +1,5 @@
-"""A topic whose deletion has begun is gone, whatever happens to the broker meanwhile; until then it
-is whole.
+"""A topic whose deletion has begun is deleted in the end, even through kills and power losses;
+before that it is complete.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_cut_short_at_any_step_it_is_all_there_or_all_gone(way: str) -> None:
 
 
 def sync_contents(b: DiskBroker) -> None:
-    """What is in the files comes to the disk, without names: as the system may have it."""
+    """Flush the contents of files but not their names: a system may do that by itself."""
     for _, inode in b.disk.files():
         inode.sync()
 
@@ -90,14 +90,14 @@ def test_what_is_finished_stays_so_when_the_power_goes() -> None:
     b.disk.sync_all()
     delete(b)
     assert b.broker.metadata.deletions == {}
-    b.topic("u")  # with which it is written that the deletion has ended
+    b.topic("u")  # this write also records the end of the deletion
     sync_contents(b)
     b.lose_power()
     assert b.broker.metadata.topic("t") is None
 
 
 def test_what_was_compacted_of_it_is_forgotten() -> None:
-    """A topic that is made again begins at 0, and is compacted from there."""
+    """A new topic of the name begins at offset 0, and its compaction, too."""
     b = prepared()
     b.topic("u")
     b.broker.close_logs(b.now_ms)
@@ -129,7 +129,7 @@ def test_offsets_of_many_groups_go_in_slices(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_a_start_has_finished_stays_so_when_the_power_goes() -> None:
-    """Else a directory that comes back is taken for another broker's topic."""
+    """Otherwise a directory that comes back is taken for the topic of another broker."""
     finished = 0
     for steps in itertools.count():
         b = prepared()
@@ -169,7 +169,9 @@ def test_what_is_finished_is_not_done_again() -> None:
 
 
 def test_a_topic_of_another_name_brings_no_offsets_to_the_disk() -> None:
-    """One of the name of a topic that is being deleted does: its offsets are gone by then."""
+    """A new topic with the name of one that is being deleted flushes them: the old offsets must be
+    gone by then.
+    """
     b = DiskBroker(barnabas_flush_journal_logs="0")
     for name in ("t", "u"):
         b.topic(name)
@@ -211,7 +213,7 @@ def test_a_topic_that_is_deleted_before_its_flush_is_due_is_let_be() -> None:
 
 
 def test_a_topic_that_comes_again_at_once_has_no_offsets_of_the_one_before() -> None:
-    """Not after a power loss either, that comes before the tombstones were flushed with others."""
+    """This holds even after a power loss before the next flush of the tombstones."""
     b = prepared()
     b.hold_flushes()
     delete(b)
@@ -229,14 +231,14 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
         b = DiskBroker()
         b.topic("t", PARTITIONS)
         p = Producer(b, "txn")
-        for _ in range(2):  # the first flush of a log is one of its own files
+        for _ in range(2):  # the first flush of a log goes to its own files
             for partition in range(PARTITIONS):
                 p.send("t", partition, b"old")
             assert p.end(True) == 0
         assert [name for name in b.disk.list("/data") if name.startswith("barnabas-flush-")]
         b.parts.transaction_ends.flush_completions(
             b.now_ms
-        )  # the steps are those of the deletion itself
+        )  # counts the steps of the deletion alone
         b.disk.crash_in(steps)
         with pytest.raises(Crash):
             delete(b)
@@ -252,8 +254,8 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
 def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(
     way: str, journal: str
 ) -> None:
-    """The worst power loss brings the decision back and takes its completion; what is open is of
-    the next transaction.
+    """The worst power loss keeps the decision and loses its completion; the open transaction is the
+    next one.
     """
     b = DiskBroker(barnabas_flush_journal_logs=journal)
     b.topic("t", flush_messages="1")
@@ -282,7 +284,9 @@ def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(
 
 
 def test_offsets_of_a_topic_that_is_there_again_stay() -> None:
-    """A kill came when the next topic of the name was there, and the deletion's end not noted."""
+    """The kill comes when the next topic of the name exists and the end of the deletion is not yet
+    written.
+    """
     b = prepared()
     delete(b)
     b.topic("t", PARTITIONS)

@@ -1,4 +1,4 @@
-"""What a topic may be called: the rules of Apache Kafka's Topic.validate and hasCollision."""
+"""The names that topics may have: the rules of Apache Kafka's Topic.validate and hasCollision."""
 
 from __future__ import annotations
 

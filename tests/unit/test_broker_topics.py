@@ -55,7 +55,9 @@ def test_a_partition_that_is_missing_or_off_line_is_refused_by_its_code(
     ],
 )
 def test_leader_epochs_fence(registry: TopicRegistry, epoch: int, code: Code) -> None:
-    """KIP-320: FENCED_LEADER_EPOCH behind the leader, UNKNOWN_LEADER_EPOCH ahead of it."""
+    """KIP-320: FENCED_LEADER_EPOCH for an epoch below the leader's, UNKNOWN_LEADER_EPOCH above
+    it.
+    """
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)
     try:
         registry.fenced_partition("t", 0, epoch)
@@ -78,7 +80,7 @@ def test_internal_topics_come_when_they_are_needed(registry: TopicRegistry) -> N
 def test_the_leader_epochs_of_a_topic_are_those_of_its_partitions_now(
     registry: TopicRegistry,
 ) -> None:
-    """They are kept from one question to the next, until the topic grows or its leaders change."""
+    """They are cached until the topic grows or its leaders change."""
     registry.create_topic("t", 2, {}, now_ms=NOW_MS)
     registry.create_topic("u", 1, {}, now_ms=NOW_MS)
     assert (registry.leader_epochs("t"), registry.leader_epochs("u")) == ((0, 0), (0,))
@@ -95,7 +97,7 @@ def test_the_leader_epochs_of_a_topic_are_those_of_its_partitions_now(
 
 
 def test_the_version_rises_whenever_a_topic_comes_grows_or_goes(registry: TopicRegistry) -> None:
-    """By it groups learn that their patterns are to be looked up."""
+    """Groups match their patterns again when the version changes."""
     versions = [registry.version]
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)
     versions.append(registry.version)

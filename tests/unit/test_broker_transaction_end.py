@@ -1,4 +1,4 @@
-"""The law of a transaction's end: what it says, that the code runs on it, how long a walk is."""
+"""The LAW of a transaction's end: its rows, its use by the code, and the length of a walk."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BEGINS = (Event.COMMIT, Event.ABORT, Event.RESUME)
 def walks(law: Law, durability: CommitDurability) -> Iterator[tuple[Event, list[Action]]]:
     """Each way from an event that begins an end to COMPLETE: all its actions, in order.
 
-    What goes on in parts began by the other rows: a commit that waits for its data.
+    A commit that waits for its data begins by a row of LAW, also where it goes on in parts.
     """
     for begins in BEGINS:
         row = law.get((Step.OPEN, begins), {}).get(durability)
@@ -118,7 +118,7 @@ def test_every_step_event_and_action_is_in_the_law() -> None:
 
 
 def ready(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A producer that has committed, so that all files are there, and has written again."""
+    """A producer that has committed, so that all files exist, and has an open transaction."""
     b = DiskBroker(**settings)
     b.topic("t")
     p = Producer(b, "txn")
@@ -167,7 +167,7 @@ def test_an_end_takes_the_steps_of_the_law(
 
 
 def waiting_for_data(version: int = 3) -> tuple[DiskBroker, Producer, int]:
-    """Somebody's flush is under way, and the commit waits for the next. Gives its connection."""
+    """A flush of another client runs, and the commit waits for the next. Gives its connection."""
     b, p = ready()
     b.topic("u")
     b.hold_flushes()
@@ -194,7 +194,7 @@ def test_partitions_that_are_added_before_the_decision_are_committed_with_it() -
 
 
 def test_in_version_5_an_end_that_was_held_back_is_heard_whatever_connection_it_came_by() -> None:
-    """A late one is recognised by its epoch: KIP-890."""
+    """A late EndTxn of version 5 is recognised by its epoch (KIP-890)."""
     b, p, old = waiting_for_data(version=5)
     p.connection = b.connect()
     assert p.add("u", 0) == 0 and p.produce("u", 0, b"y") == 0
@@ -220,7 +220,7 @@ def test_an_end_over_a_connection_that_was_given_up(version: int) -> None:
 def test_where_one_partition_is_full_the_others_have_their_markers(
     commit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was written to it, so that it needs none."""
+    """The full partition has no record of the transaction, so it needs no marker."""
     b = DiskBroker()
     for name in ("t", "u", "v"):
         b.topic(name)
@@ -265,7 +265,7 @@ def test_each_step_is_told_at_debug_level(commit: bool, caplog: pytest.LogCaptur
 
 
 def test_markers_of_which_the_journal_has_the_decision_begin_no_flush_of_their_own() -> None:
-    """Not even where readers see what is on the disk alone."""
+    """Even if readers see only flushed records, no such flush is needed."""
     b = DiskBroker()
     b.topic("t", flush_messages="1")
     p = Producer(b, "txn")
@@ -283,9 +283,9 @@ def test_markers_of_which_the_journal_has_the_decision_begin_no_flush_of_their_o
 
 
 def test_data_that_come_before_the_decision_are_flushed_before_it() -> None:
-    """By another client over an earlier connection, say: the commit is heard again.
+    """The data come from another client over an earlier connection; EndTxn is processed again then.
 
-    It waits for the frame that is being made, and no second flush is begun meanwhile.
+    The commit waits for the frame that is being written, and no second flush begins meanwhile.
     """
     b, p = ready()
     b.topic("u")
@@ -331,7 +331,7 @@ def test_the_same_commit_again_waits_for_the_first() -> None:
 
 
 def walk_of_a_commit(version: int) -> Walk:
-    """From EndTxn's frame to the Complete record: one partition, the settings as they come."""
+    """From the frame of EndTxn to the Complete record: one partition, default settings."""
     b, p = ready()
     frame = memoryview(bytearray(request_frame(p.end_request(True), version, 1)))
     broker = b.broker
@@ -348,13 +348,13 @@ def walk_of_a_commit(version: int) -> Walk:
 
 @pytest.mark.parametrize("version", range(1, 6))
 def test_a_walk_of_one_commit_is_short(version: int) -> None:
-    """Broker and coordinator decide; protocol and storage do what they are called for.
+    """Broker and coordinator decide; protocol and storage do the work for which they are called.
 
-    The bounds are what it needs today: a further call, file or change of file on this way has to be
-    worth the reader's time. Why there are not fewer files: docs/ARCHITECTURE.md, "The files of a
-    commit".
+    The bounds are today's figures: a further call, file or change of file on this path has to be
+    worth the reader's time. The reason for the number of files: docs/ARCHITECTURE.md, "The files of
+    a commit".
     """
-    walk_of_a_commit(version)  # what is made at first use is made
+    walk_of_a_commit(version)  # a first walk for objects that are made at first use
     walk = walk_of_a_commit(version)
     deciding, everything = walk.files("broker", "coordinator"), walk.files(*PACKAGES)
     print(f"{deciding.total()} calls in {len(deciding)} files of broker and coordinator")

@@ -1,5 +1,5 @@
-"""Transactions with many partitions: their markers are written in parts, between which anything may
-happen.
+"""Transactions with many partitions: their markers are written in parts, and any other request may
+come between two parts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLUMNS = [
 
 
 def in_parts(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A transaction with three partitions, of which each call marks one."""
+    """A transaction with three partitions; each call writes the marker of one."""
     b = DiskBroker(**settings)
     b.topic("t", PARTITIONS)
     b.parts.transaction_ends.markers_at_once = 1
@@ -37,7 +37,7 @@ def in_parts(**settings: str) -> tuple[DiskBroker, Producer]:
 
 
 def marked(b: DiskBroker) -> list[int]:
-    """How many markers each partition has."""
+    """The number of markers in each partition."""
     return [len(b.markers("t", partition)) for partition in range(PARTITIONS)]
 
 
@@ -113,7 +113,7 @@ def test_requests_of_the_id_wait_for_the_last_part(commit: bool, settings: dict[
 def test_a_topic_that_is_deleted_between_two_parts(
     commit: bool, settings: dict[str, str], parts: int
 ) -> None:
-    """Another of its name is made when the Complete record is on the disk, and gets no marker."""
+    """A new topic of its name, made when the Complete record is on the disk, gets no marker."""
     b, p = in_parts(**settings)
     b.topic("u")
     p.send("u", 0, b"x")
@@ -163,7 +163,7 @@ def test_a_journal_is_kept_until_the_last_part_is_written() -> None:
 def test_many_small_transactions_of_one_flush_are_marked_in_parts(
     settings: dict[str, str],
 ) -> None:
-    """As many as one call may mark at once; the others follow."""
+    """One call writes at most `markers_at_once` markers; the others follow."""
     b = DiskBroker(**settings)
     b.topic("t", 5)
     b.parts.transaction_ends.markers_at_once = 3

@@ -1,4 +1,5 @@
-"""Two-phase commit: open transactions that nothing ends but who was asked to, and who may end them.
+"""Two-phase commit: transactions that stay open until a request ends them, and the sessions that
+may send it.
 
 Source: KIP-939 ("Proposed Changes", its examples of ids and epochs); Apache Kafka 4.3's answers to
 InitProducerId 6 where two-phase commit is off.
@@ -31,7 +32,7 @@ Pair = tuple[int, int]
 class TwoPhase(Producer):
     """A producer in a session of two-phase commit, of version 1 or 2 of the protocol.
 
-    ongoing: whose open transaction its session has kept.
+    ongoing: the id and epoch of the open transaction that the session keeps.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class TwoPhase(Producer):
         self.ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
 
     def write(self, topic: str, partition: int, value: bytes) -> int:
-        """The code."""
+        """Gives the error code."""
         if self.version == 1:
             return self.add(topic, partition) or self.produce(topic, partition, value)
         at = self.sequences.get((topic, partition), 0)
@@ -72,7 +73,7 @@ class TwoPhase(Producer):
         return code
 
     def finish(self, commit: bool) -> int:
-        """End the transaction; goes on as whom the answer names."""
+        """End the transaction, and take the id and epoch of the answer."""
         version = 5 if self.version == 2 else 4
         answer = self.b.call(self.end_request(commit), version, self.connection)
         if answer.error_code == Code.NONE and version == 5:
@@ -95,7 +96,7 @@ def init_6(
 
 
 def keep(b: DiskBroker, version: int = 2) -> TwoPhase:
-    """Somebody who comes after a crash of the producer."""
+    """The session that follows a crash of the producer, and keeps its transaction."""
     return TwoPhase(b, version, keep=True)
 
 
@@ -106,13 +107,13 @@ def timeout_of(b: DiskBroker) -> int:
 
 
 def ways() -> Any:
-    """How a prepared transaction may be left."""
+    """Each way in which the broker may go down with a prepared transaction."""
     return pytest.mark.parametrize("way", ["kill", "lose_power", "stop"])
 
 
 @pytest.fixture
 def journal_logs() -> str:
-    """From how many logs on a flush goes to the journal; some tests have each value."""
+    """The number of logs from which a flush goes to the journal; some tests try each value."""
     return "2"
 
 
@@ -132,7 +133,7 @@ def version(request: pytest.FixtureRequest) -> int:
     return number
 
 
-# --- asking for it ------------------------------------------------------------------------------
+# --- requests for two-phase commit --------------------------------------------------------------
 
 
 def test_it_is_refused_where_it_is_not_enabled() -> None:
@@ -166,7 +167,7 @@ def test_without_it_what_is_open_can_only_be_aborted_and_a_start_says_so(
 def test_a_start_without_it_names_no_other_transactions(
     b: DiskBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of an ordinary session, or ended."""
+    """The broker has a transaction of an ordinary session, and one that has ended."""
     p, other = TwoPhase(b), Producer(b, "other")
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
     other.send("t", 1, b"b")
@@ -198,7 +199,7 @@ def test_to_keep_what_is_not_there_is_a_session_as_any_other(b: DiskBroker) -> N
     assert q.write("t", 0, b"b") == 0
 
 
-# --- what was prepared stays --------------------------------------------------------------------
+# --- prepared transactions stay -----------------------------------------------------------------
 
 
 def test_no_time_ends_it(b: DiskBroker, version: int) -> None:
@@ -255,7 +256,7 @@ def test_whoever_comes_after_a_crash_ends_it_as_was_decided(
 def test_its_own_producer_goes_on_over_a_loss_of_power(
     b: DiskBroker, version: int, way: str
 ) -> None:
-    """All that it was answered is on the disk: an answer of before that is sent again, too."""
+    """All acknowledged writes are on the disk, and the producer can write after each restart."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     getattr(b, way)()
@@ -270,7 +271,7 @@ def test_its_own_producer_goes_on_over_a_loss_of_power(
 @each_flush
 @ways()
 def test_an_abort_that_was_answered_is_not_forgotten(b: DiskBroker, version: int, way: str) -> None:
-    """Else it would be open again, and who has its producer's next epoch could commit it."""
+    """Otherwise the transaction would be open again, and the next session could commit it."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0 and p.finish(False) == 0
     getattr(b, way)()
@@ -308,7 +309,7 @@ def test_offsets_that_add_their_group_are_answered_when_both_are_on_the_disk(
 def test_a_session_is_answered_when_it_is_on_the_disk(
     b: DiskBroker, keeps: bool, enable: bool
 ) -> None:
-    """An epoch that a loss of power made forgotten would be given to another producer."""
+    """An epoch that is not on the disk would be given again after a loss of power."""
     p = TwoPhase(b, enable=enable)
     assert p.write("t", 0, b"a") == 0
     if not keeps:
@@ -325,8 +326,8 @@ def test_a_session_is_answered_when_it_is_on_the_disk(
 
 @each_flush
 def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBroker) -> None:
-    """A batch may come to the disk before the record that its partition was added by. So may that
-    of an ordinary producer, which is aborted.
+    """A batch may be on the disk before the record that adds its partition to the transaction. The
+    batch of an ordinary producer in that state is aborted.
     """
     p, other = TwoPhase(b), Producer(b, "other")
     assert p.write("t", 0, b"a") == 0
@@ -345,7 +346,9 @@ def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBro
 def test_in_version_1_a_partition_of_which_the_record_was_lost_is_no_part_of_it(
     b: DiskBroker,
 ) -> None:
-    """The epoch is of several transactions, and who waits for his answers has the record."""
+    """In version 1 several transactions share an epoch, and a client that waits for the answer to
+    its AddPartitionsToTxn has that record on the disk.
+    """
     p = TwoPhase(b, 1)
     assert p.write("t", 0, b"a") == 0
     b.hold_flushes()
@@ -390,7 +393,7 @@ def test_of_an_ordinary_session_a_partition_without_its_record_is_told_of(
 
 @each_flush
 def test_in_a_copy_that_may_lack_what_was_answered_it_is_aborted(b: DiskBroker) -> None:
-    """Its leader's answers did not wait for this copy."""
+    """The leader did not wait for this copy before it sent its answers."""
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
     b.disk.kill()
@@ -445,7 +448,7 @@ def test_what_is_kept_open_over_a_loss_of_power_does_not_spare_others(b: DiskBro
 
 
 def test_who_begins_an_ordinary_session_waits_for_the_disk_no_longer(b: DiskBroker) -> None:
-    """What is open in an ordinary session may be lost: its producer is fenced then."""
+    """The open transaction of an ordinary session may be lost: its producer is fenced then."""
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
     assert b.broker.transactions.two_phase == {"txn"}
@@ -456,11 +459,11 @@ def test_who_begins_an_ordinary_session_waits_for_the_disk_no_longer(b: DiskBrok
     assert p.write("t", 0, b"b") == 0 and p.finish(True) == 0
 
 
-# --- who may do what ----------------------------------------------------------------------------
+# --- sessions and epochs-------------------------------------------------------------------------
 
 
 def test_ids_and_epochs_are_those_of_the_kip(b: DiskBroker) -> None:
-    """The KIP's example: the markers bear the epoch after the one that wrote the transaction, and
+    """The KIP's example: the markers have the epoch after the one that wrote the transaction, and
     its producer continues with its next epoch.
     """
     p = TwoPhase(b)
@@ -488,7 +491,7 @@ def test_at_the_end_of_epochs_whoever_keeps_it_has_another_id(b: DiskBroker) -> 
 
 
 def test_epochs_end_while_it_is_kept(b: DiskBroker) -> None:
-    """The commit of the last epoch gives a third id, and is answered again with the same."""
+    """The commit of the last epoch gives a new producer id, and its retry gives the same one."""
     p = TwoPhase(b)
     b.set_epoch("txn", LAST_EPOCH - 1)
     p.epoch = LAST_EPOCH - 1
@@ -506,7 +509,9 @@ def test_epochs_end_while_it_is_kept(b: DiskBroker) -> None:
 
 @ways()
 def test_an_end_that_had_no_answer_is_answered_again(b: DiskBroker, way: str) -> None:
-    """But for a loss of power, which gives every id that has nothing open to a new producer."""
+    """After a loss of power it is refused: each transactional id without an open transaction gets a
+    new producer id then.
+    """
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
     q = keep(b)
@@ -523,7 +528,7 @@ def test_an_end_that_had_no_answer_is_answered_again(b: DiskBroker, way: str) ->
 
 
 def test_the_producer_of_before_is_fenced(b: DiskBroker, version: int) -> None:
-    """It must not end what was kept, nor add to it, not even where it has written before."""
+    """It must not end the kept transaction, nor write to it, not even to a partition of it."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)
@@ -540,7 +545,7 @@ def test_the_producer_of_before_is_fenced(b: DiskBroker, version: int) -> None:
 
 
 def test_nothing_is_added_to_a_kept_transaction(b: DiskBroker, version: int) -> None:
-    """Not by the one that keeps it, either: only its end is decided (KIP-939)."""
+    """Even the session that keeps it can only end it (KIP-939)."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)
@@ -559,7 +564,7 @@ def test_nothing_is_added_to_a_kept_transaction(b: DiskBroker, version: int) -> 
 def test_the_producer_of_before_is_fenced_until_the_markers_are_there(
     b: DiskBroker, version: int
 ) -> None:
-    """The decision is on its way to the disk: what comes now would be committed with it."""
+    """The decision is being flushed: a batch that is written now would be committed with it."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     p.send_offset("group", "t", 7)
@@ -613,7 +618,9 @@ def test_who_keeps_it_can_only_end_it(b: DiskBroker, version: int) -> None:
 
 
 def test_a_session_that_does_not_keep_it_aborts_it(b: DiskBroker, version: int) -> None:
-    """So does an operator with what was abandoned: it needs no right to two-phase commit."""
+    """An operator can end an abandoned transaction in this way, without the right to two-phase
+    commit.
+    """
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)
@@ -629,7 +636,7 @@ def test_a_session_that_does_not_keep_it_aborts_it(b: DiskBroker, version: int) 
 
 
 def test_a_commit_that_waits_for_a_frame_is_overtaken() -> None:
-    """Its producer is thought dead, and is not: its successor decides."""
+    """Its producer is believed dead, but is alive; the next session decides."""
     b = DiskBroker(**ENABLED)
     b.topic("t")
     p = TwoPhase(b, 1)
@@ -639,7 +646,7 @@ def test_a_commit_that_waits_for_a_frame_is_overtaken() -> None:
     assert b.produce("u", (b"x",))[0] == 0
     log = b.broker.topics.partition("u", 0)
     assert log is not None
-    b.broker.flushes.wait([log], lambda _: None, b.now_ms)  # which the commit has to wait for
+    b.broker.flushes.wait([log], lambda _: None, b.now_ms)  # the commit has to wait for this flush
     b.send(p.connection, p.end_request(True), 4)
     assert b.answer(p.connection) is None
     late = b.connect()
@@ -653,7 +660,7 @@ def test_a_commit_that_waits_for_a_frame_is_overtaken() -> None:
 
 
 def test_what_has_a_timeout_is_kept_too_and_has_it_still(b: DiskBroker) -> None:
-    """KeepPreparedTxn without Enable2Pc: for who makes do with a long timeout."""
+    """KeepPreparedTxn without Enable2Pc is for users to whom a long timeout is enough."""
     p = TwoPhase(b, enable=False)
     assert p.write("t", 0, b"a") == 0
     q = TwoPhase(b, keep=True, enable=False)
@@ -696,7 +703,7 @@ def test_what_is_kept_for_two_phase_commit_has_no_timeout_from_then_on(b: DiskBr
 def test_what_is_kept_for_two_phase_commit_is_on_the_disk_from_then_on(
     b: DiskBroker, version: int, way: str
 ) -> None:
-    """Its writer's answers did not wait for that: what is kept may be decided on at once."""
+    """The answers to its batches did not wait for a flush, and it may be decided at once."""
     p = TwoPhase(b, version, enable=False)
     assert p.write("t", 0, b"a") == 0 and p.write("t", 1, b"b") == 0
     assert keep(b, version).ongoing == p.pair
@@ -731,7 +738,7 @@ def test_below_level_2_a_fence_goes_beyond_who_kept_it() -> None:
 
 
 def test_an_end_of_a_kept_transaction_that_comes_late_does_not_end_the_next(b: DiskBroker) -> None:
-    """Its producer sent the end over a connection that broke, and again over another."""
+    """Its producer sends EndTxn over a connection that breaks, and again over another one."""
     TwoPhase(b, 1).write("t", 0, b"kept")
     keeper = keep(b, 1)
     given_up = keeper.reconnect()

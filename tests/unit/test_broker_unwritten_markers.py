@@ -1,5 +1,5 @@
-"""A transaction that is decided while one of its partitions is off line: the partition hears of it
-when it is back.
+"""A transaction that is decided while one of its partitions is off line: its marker is written when
+the partition is back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def with_partition_off_line(**settings: str) -> tuple[DiskBroker, Producer]:
 
 
 def damage(b: DiskBroker) -> None:
-    """An offset is changed, or changed back."""
+    """Change an offset, or change it back."""
     b.disk._file(LOG).data[7] ^= 7
     b.disk.unlink(f"{DATA_DIR}/t-1/{MANIFEST_NAME}")
 
@@ -86,12 +86,12 @@ def test_the_decision_keeps_for_a_partition_that_is_off_line(
 
 
 def test_a_kill_between_the_decision_and_its_keeping_takes_nothing() -> None:
-    """The flush journal has the decision, and says where the partitions ended; it is unknown of
-    the one off line.
+    """The flush journal has the decision and the end offsets of the partitions, except that of the
+    partition off line, which is unknown.
     """
     b, p = with_partition_off_line()
     other = Producer(b, "other")
-    other.send("t", 0, b"first")  # no file is flushed for the first time then
+    other.send("t", 0, b"first")  # after this no file is flushed for the first time
     assert other.end(True) == 0
     b.tick(1000)
     b.hold_flushes()
@@ -128,7 +128,9 @@ def test_it_keeps_when_the_transactional_id_has_expired() -> None:
 
 @pytest.mark.parametrize("step", range(25))
 def test_it_keeps_whatever_step_a_power_loss_comes_at(step: int) -> None:
-    """One step on the disk later each time; then the transaction is whole or was never answered."""
+    """Each case fails one step on the disk later. The transaction is whole, or was not
+    acknowledged.
+    """
     b, p = with_partition_off_line()
     b.disk.crash_in(step)
     answer = -1
@@ -152,7 +154,7 @@ def test_what_was_kept_goes_with_the_topic() -> None:
 
 
 def test_what_is_kept_is_written_once() -> None:
-    """Not with each decision while the partition is off line, nor with each start."""
+    """It is not written with each decision while the partition is off line, nor at each start."""
     b, p = with_partition_off_line()
     assert p.end(True) == 0
     kept = b.disk._file(UNWRITTEN)
@@ -205,7 +207,7 @@ def test_what_was_kept_does_not_end_a_transaction_on_the_next_topic_of_the_name(
 
 @pytest.mark.parametrize("left", [None, 0, 3, 4])
 def test_damage_of_what_was_kept_ends_the_start(left: int | None) -> None:
-    """A changed byte, or a file of which so many bytes are left: the checksum of none is 0."""
+    """A changed byte, or a file of `left` zero bytes: the checksum of no bytes is 0."""
     b, p = with_partition_off_line()
     assert p.end(True) == 0
     data = b.disk._file(UNWRITTEN).data
@@ -218,7 +220,9 @@ def test_damage_of_what_was_kept_ends_the_start(left: int | None) -> None:
 
 
 def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line() -> None:
-    """It exists, as with Apache Kafka: its records come later, and offsets on it hold."""
+    """The partition exists, as in Apache Kafka: its records come later, and its offsets are
+    valid.
+    """
     b, p = with_partition_off_line()
     assert p.end(True) == 0
     assert p.add("t", 1) == 0
@@ -237,8 +241,8 @@ def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line()
 def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_there_later(
     decisions: int, has_journal: bool
 ) -> None:
-    """The transactions had nothing on it. Their decisions are in the flush journal, and the next
-    start but one reads them again.
+    """The transactions have no record on that partition. Their decisions are in the flush journal,
+    which the next start but one reads again.
     """
     b = DiskBroker()
     b.topic("t", 2)
@@ -255,7 +259,7 @@ def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_ther
         p.send("t", 0, b"b")
         assert p.add("t", 1) == 0
         assert p.end(True) == 0
-    b.holds_flushes = has_journal  # it goes once its content is on the disk
+    b.holds_flushes = has_journal  # the journal is deleted once its content is flushed
     restore(b)
     p.connection = b.connect()
     p.send("t", 1, b"open")
@@ -271,7 +275,7 @@ def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_ther
 def test_a_power_loss_does_not_bring_back_a_marker_that_was_written(
     commit: bool, journal: str
 ) -> None:
-    """It would end what is open there by then."""
+    """The marker would end the transaction that is open there by then."""
     b, p = with_partition_off_line(barnabas_flush_journal_logs=journal)
     assert p.end(commit) == 0
     restore(b)
@@ -279,7 +283,7 @@ def test_a_power_loss_does_not_bring_back_a_marker_that_was_written(
     p.send("t", 1, b"of the next")
     for path, inode in b.disk.files():
         if path.startswith(f"{DATA_DIR}/t-1/"):
-            inode.sync()  # without the names of the data directory
+            inode.sync()  # but not the names in the data directory
     b.lose_power()
     assert b.read("t", 1, committed=True) == ([b"a"] if commit else [])
 

@@ -1,4 +1,4 @@
-"""Transactions of version 2: what a client may rely on, through kills, power losses and late
+"""Transactions of version 2: their guarantees to clients under kills, power losses and late
 requests.
 
 Source: KIP-890; the recorded answers of Apache Kafka 4.3 are compared by `make oracle`.
@@ -20,7 +20,7 @@ MINUTE_MS = 60_000
 
 
 class Producer2(Producer):
-    """A producer of version 2: it adds nothing, and each end gives it its next epoch."""
+    """A producer of version 2: it adds no partitions, and gets its next epoch at each end."""
 
     def write(self, topic: str, partition: int, *values: bytes, version: int = 12) -> int:
         at = self.sequences.get((topic, partition), 0)
@@ -40,7 +40,7 @@ class Producer2(Producer):
         return code
 
     def finish(self, commit: bool) -> int:
-        """EndTxn 5; goes on as whom the answer names."""
+        """Send EndTxn 5, and take the id and epoch of the answer."""
         answer = self.b.call(self.end_request(commit), 5, self.connection)
         self.take(answer)
         return int(answer.error_code)
@@ -104,7 +104,7 @@ def test_an_end_that_is_sent_again_is_answered_again(b: DiskBroker, way: str) ->
 
 
 def test_an_end_that_comes_late_does_not_end_the_next_transaction(b: DiskBroker) -> None:
-    """Over whichever connection: its epoch is of the last."""
+    """It has the epoch of the transaction before, so it is refused over any connection."""
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     before = p.epoch
@@ -139,7 +139,7 @@ def test_a_batch_that_comes_late_begins_and_joins_nothing(b: DiskBroker) -> None
 def test_a_kill_between_the_adding_and_the_batch_leaves_nothing_open(
     b: DiskBroker, commit: bool
 ) -> None:
-    """Whatever write of a Produce the kill comes before: the record of the adding is the first."""
+    """The kill comes before each write of a Produce in turn; the first one adds the partition."""
     outcomes = set()
     for steps in range(6):
         p = Producer2(b, f"txn{steps}")
@@ -162,7 +162,9 @@ def test_a_kill_between_the_adding_and_the_batch_leaves_nothing_open(
 
 
 def test_after_a_power_loss_nobody_goes_on(b: DiskBroker) -> None:
-    """An abort's epoch may be forgotten: no other producer is given it, since the id is another."""
+    """The epoch of an abort may be lost. No other producer gets the same one, since it has a new
+    id.
+    """
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     assert p.finish(True) == 0
@@ -183,7 +185,7 @@ def test_after_a_power_loss_nobody_goes_on(b: DiskBroker) -> None:
 
 @pytest.mark.parametrize(("level", "next_level"), [(2, 1), (2, 0), (1, 1), (0, 0), (0, 2)])
 def test_after_a_power_loss_nobody_goes_on_at_another_level(level: int, next_level: int) -> None:
-    """An abort of version 2 gives an epoch at each level, and is as little on the disk."""
+    """An abort of version 2 gives an epoch at each level, and is not flushed at any."""
     b = DiskBroker(barnabas_features=f"transaction.version={level}")
     b.topic("t", 2)
     p = Producer2(b, "txn")
@@ -202,7 +204,7 @@ def test_after_a_power_loss_nobody_goes_on_at_another_level(level: int, next_lev
 
 
 def test_a_write_right_after_an_end_waits_for_its_markers(b: DiskBroker) -> None:
-    """It is never answered CONCURRENT_TRANSACTIONS, however long the disk takes."""
+    """The write never gets CONCURRENT_TRANSACTIONS, even with a slow disk."""
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     b.hold_flushes()
@@ -246,7 +248,9 @@ def test_at_the_last_epoch_an_end_gives_another_id(b: DiskBroker, way: str) -> N
 
 @pytest.mark.parametrize("way", ["", "kill"])
 def test_who_is_out_of_time_aborts_and_goes_on(b: DiskBroker, way: str) -> None:
-    """In version 1 it is fenced. Its commit is refused, since it was aborted."""
+    """In version 1 the producer is fenced. The commit is refused, since the transaction was
+    aborted.
+    """
     p = Producer2(b, "txn", timeout_ms=1000)
     p.write("t", 0, b"x")
     b.tick(1000)
@@ -282,7 +286,7 @@ def test_one_id_goes_from_one_version_to_the_other_and_back(b: DiskBroker) -> No
 def test_what_is_late_of_version_1_does_not_meet_version_2_in_the_same_epoch(
     b: DiskBroker,
 ) -> None:
-    """The end of version 1 gave no epoch: the connection decides."""
+    """The end of version 1 gives no new epoch; late requests are recognised by their connection."""
     p = Producer2(b, "txn")
     p.send("t", 0, b"1")
     old = p.reconnect()
@@ -320,7 +324,9 @@ def test_without_adding_older_versions_are_told_so(b: DiskBroker) -> None:
 
 
 def test_a_start_of_another_session_is_two_epochs_on(b: DiskBroker) -> None:
-    """One for the abort, one for the session; with its own epoch the producer gets the first."""
+    """One epoch for the abort, one for the session; a producer that names its own gets the
+    first.
+    """
     p = Producer2(b, "txn")
     p.write("t", 0, b"x")
     assert b.init("txn") == (0, p.pid, p.epoch + 2)

@@ -1,5 +1,6 @@
-"""Requests that name many things, or one thing many times: each is answered once, in parts between
-which others are served, and within bounds. Codes are those of Apache Kafka 3.9.
+"""Requests that name many things, or one thing many times: each thing is answered once, other
+requests are served between the parts, and the number of elements has a bound. Codes are those of
+Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Host(CoreHost):
         self.broker.topics.create_topic("t", 3, {}, now_ms=self.now_ms)
 
     def go_on(self) -> None:
-        """One thing that is due."""
+        """Do one pending thing: work, a flush or a tick."""
         if self.work:
             self.finish_work()
         elif self.flushes:
@@ -96,7 +97,7 @@ class Host(CoreHost):
             self.tick(0)
 
     def ask_and_wait(self, connection: int, request: Any, version: int) -> Any:
-        """The answer, whenever it comes; None: the connection was closed."""
+        """Wait for the answer; None: the connection was closed."""
         before = len(self.answers[connection])
         self.ask(connection, request, version)
         for _ in range(MOST_TICKS):
@@ -108,7 +109,7 @@ class Host(CoreHost):
         raise AssertionError("it is not answered")
 
     def give(self, connection: int, frame: bytes) -> None:
-        """A frame that somebody made by hand."""
+        """Send a frame of raw bytes."""
         self.broker.on_frame(connection, memoryview(bytearray(frame)), self.event_ms())
         self.carry_out()
 
@@ -141,7 +142,7 @@ def test_a_group_that_is_named_a_thousand_times_is_described_once(host: Host) ->
 
 
 def test_all_offsets_of_a_group_are_fetched_once(host: Host) -> None:
-    """And what is named of it beside that is answered, as Apache Kafka 3.9 does."""
+    """Topics that the request names besides are answered, too, as by Apache Kafka 3.9."""
     some = OffsetFetchRequestTopics("t", partition_indexes=[0, 1, 0, 1])
     groups = [
         OffsetFetchRequestGroup("g", topics=None),
@@ -238,9 +239,7 @@ def _shapes() -> Iterator[tuple[str, Shape]]:
     ("name", "shape"), list(_shapes()), ids=lambda one: one if isinstance(one, str) else ""
 )
 def test_what_is_named_many_times_is_read_once(name: str, shape: Shape) -> None:
-    """From the schemas: an array whose elements are all the same has one element afterwards, at
-    each depth.
-    """
+    """For each array in the schemas, at each depth: equal elements are reduced to one element."""
     api = next(api for api in APIS if api.name == name)
     version = min(api.max_version, shape.last_version)
     paths = dict.fromkeys(array_paths(api, version))
@@ -329,7 +328,7 @@ def test_what_many_may_not_see_is_refused_in_slices(guarded: Host) -> None:
 def test_topics_that_may_be_made_are_made_beside_thousands_that_may_not(guarded: Host) -> None:
     from barnabas.broker.logs.metadata import Acl
 
-    acl = Acl(2, "n00000", 4, "User:ann", "*", 5, 3)  # CREATE on those whose names begin so
+    acl = Acl(2, "n00000", 4, "User:ann", "*", 5, 3)  # CREATE on topics with this prefix
     assert guarded.parts.access.authorizer is not None
     guarded.parts.access.authorizer.add({uuid.uuid4(): acl})
     request = CreateTopicsRequest([CreatableTopic(one, 1, 1) for one in names(1200)], 1000)
@@ -338,7 +337,7 @@ def test_topics_that_may_be_made_are_made_beside_thousands_that_may_not(guarded:
     assert made == set(names(10)) and len(answer.topics) == 1200
     assert made <= set(guarded.broker.metadata.topics)
     hidden = {row.topic_config_error_code for row in answer.topics if row.name in made}
-    assert hidden == {Code.TOPIC_AUTHORIZATION_FAILED}  # it may not describe their settings
+    assert hidden == {Code.TOPIC_AUTHORIZATION_FAILED}  # User:ann may not describe their settings
 
 
 def test_metadata_of_many_topics_is_that_of_few(host: Host) -> None:
@@ -367,9 +366,9 @@ def test_missing_topics_of_a_wide_metadata_request_are_made(host: Host) -> None:
 def test_a_request_with_more_elements_than_its_row_allows_ends_its_connection(
     host: Host, api: Api
 ) -> None:
-    """From the schemas: of each array of the newest version, in 2 MiB."""
+    """For each array in the schema of the newest version, with elements of 2 MiB in total."""
     for giant in giants(api, api.max_version, kinds=(TOO_MANY,)):
-        if giant.elements < api.most_elements:  # numbers, of which most rows allow 2 MiB
+        if giant.elements < api.most_elements:  # numbers: most rows allow 2 MiB of them
             continue
         host.connect(100)
         host.give(100, giant.frame)
@@ -386,8 +385,8 @@ def test_the_bound_grows_with_the_size_that_requests_may_have(tmp_path: Path) ->
 
 
 def test_what_clients_send_in_2_mib_is_within_the_bounds() -> None:
-    """100,000 offsets of one commit, all partitions of 4,000 topics of 100 by their numbers, 60,000
-    partitions of one Fetch, and the deletion of 10,000 topics.
+    """One commit of 100,000 offsets, an OffsetFetch of 4,000 topics with 100 partitions each, one
+    Fetch of 60,000 partitions, and the deletion of 10,000 topics.
     """
     commits = [OffsetCommitRequestPartition(index, 1) for index in range(100_000)]
     some = [
@@ -438,8 +437,8 @@ def test_large_requests_are_decoded_a_few_at_a_time_and_count_until_they_are_ans
     assert len(host.work) == wide_requests.GIANTS
     held = host.broker.outbox.held_bytes
     assert held > 10 * 8 * 20_000
-    host.broker.on_closed(109)  # it waits
-    host.broker.on_closed(100)  # it is being decoded
+    host.broker.on_closed(109)  # its request waits
+    host.broker.on_closed(100)  # its request is being decoded
     assert host.broker.outbox.held_bytes < held
     while not all(host.answers[connection] for connection in range(101, 109)):
         host.go_on()

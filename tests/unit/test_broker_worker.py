@@ -1,4 +1,4 @@
-"""The thread for what takes long."""
+"""The thread for long work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An authority and what it signs, as files."""
+"""A certificate authority and its certificates, as files."""
 
 from __future__ import annotations
 

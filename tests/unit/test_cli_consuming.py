@@ -1,4 +1,4 @@
-"""What `consume` prints: templates, patterns, and the last records of partitions."""
+"""The output of `consume`: templates, patterns, and the last records of partitions."""
 
 from __future__ import annotations
 

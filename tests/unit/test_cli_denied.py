@@ -1,4 +1,4 @@
-"""What the command line says of a refusal by ACLs: the operation that the broker asks for."""
+"""The command line's message about a refusal by ACLs names the operation that was denied."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def test_the_operation_of_a_request_is_one_that_the_broker_asks_for(request_name
 
 
 def test_each_kind_of_resource_that_a_request_asks_for_has_an_operation() -> None:
-    """But for what other brokers ask, and what is only left out of an answer."""
+    """Except for rights that only other brokers need, and entries that are only left out of
+    answers.
+    """
     passed_over = {
         ("Fetch", "cluster"), ("Metadata", "cluster"), ("FindCoordinator", "cluster"),
         ("AddPartitionsToTxn", "cluster"), ("ListGroups", "group"), ("DeleteTopics", "cluster"),

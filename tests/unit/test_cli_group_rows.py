@@ -1,4 +1,4 @@
-"""What is said of a group's lag."""
+"""The text about a group's lag."""
 
 from __future__ import annotations
 

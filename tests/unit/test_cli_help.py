@@ -28,7 +28,7 @@ def _walk(command: click.Command, context: click.Context) -> Iterator[click.Cont
 
 
 def _contexts() -> dict[str, click.Context]:
-    """By path, of all commands of click's."""
+    """The contexts of all commands that click parses, by path."""
     root = make_root(parser())
     own = {"start", "settings"}
     context = click.Context(root, info_name="barnabas", max_content_width=100, terminal_width=100)
@@ -119,7 +119,7 @@ def test_the_brokers_own_options_have_a_help() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_command_and_option_is_completed(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As click's completion finds them, for each command by its name."""
+    """Click's completion finds them by the name of each command."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

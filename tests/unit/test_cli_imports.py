@@ -1,4 +1,4 @@
-"""What the package and the command line load: no more than they use."""
+"""The package and the command line import only modules that they use."""
 
 from __future__ import annotations
 

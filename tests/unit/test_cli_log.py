@@ -30,7 +30,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOGDIR = FIXTURES / "kafka-logdir" / "logdir"
 RESTARTED = FIXTURES / "kafka-logdir-restarted" / "logdir"
 SEGMENT = "00000000000000000003"
-# What no other file contradicts: a topic id alone, and where the only epoch began.
+# Files that no other file can contradict: a lone topic id, and the start of the only epoch.
 UNCHECKED = ("partition.metadata", "leader-epoch-checkpoint", "quorum-state")
 
 
@@ -41,7 +41,7 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 
 def faults_of(directory: Path) -> tuple[Fault, ...]:
-    """What is wrong with a partition's directory that no broker uses."""
+    """The faults of a partition's directory that no broker uses."""
     return verify_partition(
         str(directory), in_use=False, compacted=False, opens=True, advance=lambda count: None
     ).faults
@@ -72,7 +72,7 @@ def test_each_changed_bit_and_cut_is_found(tmp_path: Path, partition: str) -> No
                 continue  # another offset of the same batch leads to the same place
             path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
             assert faults_of(directory), f"{path.name}: bit {bit} of byte {at}"
-        if path.suffix != ".timeindex":  # one that lacks its end is good, only slower
+        if path.suffix != ".timeindex":  # a time index without its last bytes is valid, only slower
             path.write_bytes(data[:-1])
             assert faults_of(directory), f"{path.name} without its last byte"
         path.write_bytes(data)
@@ -120,7 +120,7 @@ def test_unfinished_end_is_no_fault_where_a_broker_writes(tmp_path: Path) -> Non
 def test_leader_epochs_begin_with_the_log_after_records_were_deleted(
     tmp_path: Path, offset: int, is_running: bool
 ) -> None:
-    """What was deleted may be in the first segment yet; of its epochs nothing is noted."""
+    """Deleted records may still be in the first segment; the report has no epochs of theirs."""
     for _ in range(3):  # each start begins an epoch
         host = AdminHost(tmp_path)
         if "t" not in host.broker.topics:

@@ -1,4 +1,4 @@
-"""What commands take and print: places, settings, records as lines, tables, errors."""
+"""Arguments and output of commands: places, settings, records as lines, tables, errors."""
 
 from __future__ import annotations
 

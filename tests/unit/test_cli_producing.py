@@ -1,4 +1,4 @@
-"""What `produce` reads: lines, JSON lines and CSV, with keys and headers by fields."""
+"""The input of `produce`: lines, JSON lines and CSV, with keys and headers by fields."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def file(text: str | bytes, name: str = "orders.csv") -> InputFile:
 
 
 def sent(values: Iterable[Any], encoders: Mapping[str, Any] | None = None) -> list[InputRecord]:
-    """The records of values."""
+    """The records that `produce` makes of these values."""
     return list(map(RecordEncoding(encoders or {}).record, values))
 
 
@@ -40,13 +40,13 @@ def of_csv(
     columns: Mapping[str, Mapping[str, str]] | None = None,
     **options: Any,
 ) -> list[InputRecord]:
-    """The records of a text of CSV."""
+    """The records of a CSV text."""
     found = input_values.of_csv(file(text), None, fields, CsvOptions(**options), columns or {})
     return sent(found)
 
 
 def of_json(text: str, fields: FieldOptions = FieldOptions()) -> list[InputRecord]:  # noqa: B008
-    """The records of lines of JSON."""
+    """The records of JSON lines."""
     return sent(input_values.of_json(file(text, "o.jsonl"), None, fields))
 
 

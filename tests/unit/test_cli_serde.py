@@ -86,7 +86,7 @@ MONEY = 'syntax = "proto3"; package shop; message Money { string currency = 1; i
 @pytest.mark.parametrize(
     ("record", "schema_id", "indexes"),
     [
-        ("00000000080008", 8, (0,)),  # Other, the first of its file
+        ("00000000080008", 8, (0,)),  # Other, the first message of its file
         ("000000000802020809", 8, (1,)),  # Order
         ("00000000080402000a01731003", 8, (1, 0)),  # Order.Line
     ],
@@ -235,7 +235,7 @@ def test_avro_fields_that_are_left_out() -> None:
         ({"type": "long", "logicalType": "timestamp-micros"}, "0001-01-01T00:00:00.000000Z"),
         ({"type": "long", "logicalType": "timestamp-nanos"}, "2026-11-22T15:00:00.123456789Z"),
         ({"type": "long", "logicalType": "local-timestamp-millis"}, "2026-11-22T15:00:00.000"),
-        ({"type": "long", "logicalType": "timestamp-millis"}, 2**60),  # no calendar has it
+        ({"type": "long", "logicalType": "timestamp-millis"}, 2**60),  # beyond the last date
         ({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 5}, "-0.00001"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 3}, "128"),
         (
@@ -489,4 +489,4 @@ def test_json_schema_that_is_none_and_references() -> None:
     with pytest.raises(
         SchemaError, match=r"refers to 'http://127\.0\.0\.1:1/inner\.json', which is"
     ):
-        JsonSchemaSerde(outer).decode(b'{"a": "x"}')  # and it is not loaded from there
+        JsonSchemaSerde(outer).decode(b'{"a": "x"}')  # the reference is not loaded over the network

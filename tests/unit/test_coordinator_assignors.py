@@ -1,6 +1,6 @@
 """Server-side assignors (KIP-848, "Server Side Assignors").
 
-tests/property/test_coordinator_assignors.py holds `uniform` to the best balance that there is.
+tests/property/test_coordinator_assignors.py compares `uniform` with the best possible balance.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_uniform_with_subscriptions_of_their_own() -> None:
 
 
 def test_uniform_hands_on_along_a_path() -> None:
-    """a has two and c none; they have no topic in common, but b is between them."""
+    """Member a has two partitions and c none. They share no topic, but b shares one with each."""
     had = {"a": {T: (0, 1)}, "b": {U: (0,)}}
     given = assign_uniform(members({"a": (T,), "b": (T, U), "c": (U,)}, had), {T: 2, U: 1})
     assert sorted(sum(map(len, one.values())) for one in given.values()) == [1, 1, 1]
@@ -127,13 +127,13 @@ def test_uniform_gives_what_is_left_over_to_those_who_have_no_more_than_their_sh
 
 
 def test_uniform_with_subscriptions_of_their_own_has_no_topic_without_a_partition() -> None:
-    """a hands on all that it had of T, and keeps what it alone wants."""
+    """Member a gives up its partition of T, and keeps U, to which it alone is subscribed."""
     had: dict[str, Assignment] = {"a": {T: (0,), U: (0,)}}
     given = assign_uniform(members({"a": (T, U), "b": (T,)}, had), {T: 1, U: 1})
     assert given == {"a": {U: (0,)}, "b": {T: (0,)}}
 
 
-# --- members that want different topics: who hands on to whom -----------------------------------
+# --- different subscriptions: paths from member to member ----------------------------------------
 
 
 def loads(given: Mapping[str, Assignment]) -> dict[str, int]:
@@ -162,7 +162,7 @@ def test_whoever_has_fewest_gets_it_though_others_are_as_near() -> None:
 
 
 def test_a_path_leads_over_whichever_topic_a_member_has() -> None:
-    """From a to c over b, which itself has no reason to hand on."""
+    """The path goes from a to c over b, whose own load needs no change."""
     had: dict[str, Assignment] = {
         "a": {T: (0, 1, 2)},
         "b": {T: (3,), U: (0,)},
@@ -174,7 +174,7 @@ def test_a_path_leads_over_whichever_topic_a_member_has() -> None:
 
 
 def test_who_is_handed_something_after_its_turn_has_another() -> None:
-    """x comes to 2, 2 and 1 with y and w; then g hands it its only partition of T."""
+    """First x, y and w have 2, 2 and 1 partitions of W; then g gives x its only partition of T."""
     had: dict[str, Assignment] = {"x": {W: (0, 1, 2, 3, 4)}, "g": {T: (0,), U: (0, 1, 2)}}
     wanted = {"x": (T, W), "y": (W,), "w": (W,), "g": (T, U)}
     given = assign_uniform(members(wanted, had), {T: 1, U: 3, W: 5})

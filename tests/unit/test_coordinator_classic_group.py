@@ -38,7 +38,7 @@ def joined(answer: Any) -> tuple[Any, ...]:
 
 
 def refused(answer: Any) -> tuple[int, str]:
-    """(code, member id) of a JoinGroup that did not, which says nothing else."""
+    """(code, member id) of a refused JoinGroup, whose other fields are empty."""
     assert (answer.generation_id, answer.leader, answer.members, answer.protocol_name) == (
         -1,
         "",
@@ -50,7 +50,7 @@ def refused(answer: Any) -> tuple[int, str]:
 
 
 def synced(answer: Any) -> Any:
-    """The assignment, or the code of an answer that says nothing else."""
+    """The assignment, or the code of an error, whose answer has no other content."""
     if answer is PARKED:
         return PARKED
     if answer.error_code == Code.NONE:
@@ -546,7 +546,7 @@ def test_a_static_member_that_comes_back_wanting_another_protocol_begins_a_rebal
 
 
 def test_a_static_member_that_comes_back_before_the_assignment_begins_a_rebalance():
-    """Else the leader would assign to an id that is gone."""
+    """Otherwise the leader would assign partitions to a member id that no longer exists."""
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later("g", leader, instance="leader", protocols={"range": b"l"})
@@ -619,7 +619,7 @@ def test_choosing_a_protocol():
 
 
 def test_the_first_rebalance_waits_for_more_members_as_configured():
-    """KIP-134: each newcomer puts it off once more, within the rebalance timeout."""
+    """KIP-134: each new member delays it again, within the rebalance timeout."""
     host = GroupHost(settings=GroupSettings(initial_rebalance_delay_ms=1_000))
     one, two = GroupMember(host, rebalance_ms=2_500), GroupMember(host, rebalance_ms=2_500)
     first = one.join_later()
@@ -714,7 +714,9 @@ def test_a_member_that_leaves_while_its_request_waits_has_it_answered():
 
 
 def test_a_rebalance_that_begins_late_waits_its_time_all_the_same():
-    """The process stood still, and with the end of a session comes that of a wait long over."""
+    """A session times out while the process is suspended. The rebalance that this begins still gets
+    its full time.
+    """
     host = GroupHost()
     leader, _ = pair(host, session_ms=6_000, rebalance_ms=30_000)
     host.now_ms += 60_000
@@ -920,7 +922,7 @@ def test_a_group_that_is_as_large_as_allowed_stays_as_it_is_after_a_restart():
 
 
 def test_a_leader_that_was_elected_leads_after_a_restart():
-    """Also where a static member that is away comes before it."""
+    """It leads even if the member before it in the group is a static one that was away."""
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later(
@@ -978,7 +980,9 @@ def last_record_of(host: GroupHost, group: str = "g") -> GroupMetadataValue:
 
 
 def test_the_record_says_since_when_the_group_is_in_its_state():
-    """By the wall clock, not the steady time; version 2 of the record has the field first."""
+    """The time is of the wall clock, not the steady time; version 2 of the record added the
+    field.
+    """
     host = GroupHost()
     host.wall_ahead_ms = 500_000
     member = GroupMember(host)
@@ -1031,7 +1035,9 @@ def test_a_protocol_that_a_member_gave_up_is_no_longer_the_groups():
 
 @pytest.mark.parametrize("session_ms", [6_000, 60_000])
 def test_a_static_member_that_comes_back_and_stays_silent_is_removed(session_ms):
-    """Until its first heartbeat its session is as long as that of its former self, as in Kafka."""
+    """Until its first heartbeat it keeps the session timeout of the member it replaces, as in
+    Kafka.
+    """
     host = GroupHost()
     first = host.join(instance="i", session_ms=6_000).member_id
     host.sync("g", 1, first, {first: b"all"}, instance="i")
@@ -1045,7 +1051,9 @@ def test_a_static_member_that_comes_back_and_stays_silent_is_removed(session_ms)
 
 
 def test_a_static_member_that_comes_back_without_its_assignment_begins_no_rebalance():
-    """Nor does the time for SyncGroup end badly for it: its former self had not asked for it."""
+    """The timeout for SyncGroup does not remove it either, though the member that it replaces had
+    not sent one.
+    """
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later(
@@ -1103,7 +1111,7 @@ def test_a_join_without_protocols_is_refused_by_an_empty_group_too():
     ],
 )
 def test_how_long_the_first_rebalance_waits(delay_ms, rebalance_ms, newcomer, waits_ms):
-    """KIP-134: the delay, once more if somebody came meanwhile, at most the rebalance timeout."""
+    """KIP-134: the delay, again if a member joined meanwhile, at most the rebalance timeout."""
     host = GroupHost(settings=GroupSettings(initial_rebalance_delay_ms=delay_ms))
     one = GroupMember(host, rebalance_ms=rebalance_ms)
     two = GroupMember(host, rebalance_ms=rebalance_ms)
@@ -1169,7 +1177,7 @@ def test_an_elected_leader_leads_on_when_the_former_one_joins_again():
 
 
 def test_a_group_record_may_be_as_large_as_its_topic_allows():
-    """With the head of the batch, and what a record has beside its key and value."""
+    """This includes the batch header and the other fields of a record beside its key and value."""
     value = GroupMetadataValue(
         "consumer", 1, "range", "client-1", 0,
         (MemberMetadata("client-1", None, "client", "/192.0.2.7", 3_000, 10_000, b"s", b"all"),),
@@ -1254,7 +1262,7 @@ def test_who_left_before_it_had_its_assignment_is_not_waited_for_later():
 
 
 def test_of_a_static_member_that_comes_back_all_that_its_record_may_hold_counts():
-    """Its names, and the largest of its metadata: which protocol is chosen is not known yet."""
+    """Its names and the largest of its metadata count, since the protocol is not chosen yet."""
     for changed in (
         {"client_id": "c" * 300},
         {"protocols": {"range": bytes(100), "sticky": bytes(300)}},
@@ -1294,7 +1302,7 @@ def test_nobody_leaves_the_empty_group(version):
 
 
 def test_of_a_dissolved_group_no_deadline_is_left() -> None:
-    """Consumers take its place: a deadline of before would put one of them out."""
+    """A consumer group takes its place: an old deadline would remove one of the consumers."""
     timers: Timers[TimerKey] = Timers()
     rows = tuple(
         MemberMetadata(name, None, "client", "/host", 60_000, 10_000, b"", b"") for name in "ab"

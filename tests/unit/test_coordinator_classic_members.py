@@ -39,7 +39,7 @@ def new_member(host: GroupHost, **join: Any) -> GroupMember:
 
 
 def classic_group(host: GroupHost, *partitions: int, **join: Any) -> GroupMember:
-    """A stable classic group of one, with those partitions."""
+    """A stable classic group of one member with these partitions."""
     member = new_member(host, **join)
     assignment = write_assignment(0, {"t": list(partitions)} if partitions else {})
     assert member.sync({member.id: assignment}).error_code == Code.NONE
@@ -73,7 +73,7 @@ def test_it_joins_learns_and_leaves() -> None:
     reported = host.consumer_heartbeat("m", 2)
     kept = host.assigned(reported)
     assert kept is not None and len(kept["t"]) == 2
-    assert old.heartbeat() == Code.NONE  # nothing is free yet
+    assert old.heartbeat() == Code.NONE  # no partition is free yet
     assert host.consumer_heartbeat("m", 2, owned=kept).member_epoch == 3
     assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
     assert old.join().generation_id == 3
@@ -157,13 +157,13 @@ def test_one_that_is_silent_does_not_sync_or_does_not_join_again_is_removed() ->
     host.pass_time(REBALANCE_MS - 1)
     assert old.heartbeat() == Code.NONE
     host.pass_time(1)
-    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID  # it has not synced
+    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID  # removed, since it has not synced
 
     old = new_member(host)
     parts(old)
     host.pass_time(SESSION_MS - 1)
     assert old.heartbeat() == Code.NONE
-    host.consumer_heartbeat("n")  # there is something to learn
+    host.consumer_heartbeat("n")  # this changes the assignment
     assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
     host.pass_time(REBALANCE_MS - 1)
     assert old.sync().error_code == Code.REBALANCE_IN_PROGRESS
@@ -213,7 +213,7 @@ def test_members_that_wait_hear_that_they_are_to_join_again() -> None:
     assert host.consumer_heartbeat("m").error_code == Code.NONE
     assert host.answers[waiting].error_code == Code.REBALANCE_IN_PROGRESS
     host.pass_time(SESSION_MS)
-    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID  # its session goes on
+    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID  # its session timeout still runs
     assert host.waiting() == []
 
 
@@ -304,13 +304,15 @@ def test_the_last_consumer_falls_silent() -> None:
 
 
 def test_a_consumer_that_comes_back_at_once_gets_nothing_that_is_still_owned() -> None:
-    """Were the group classic with its targets, the next one would get what `old` still owns."""
+    """If the targets became the classic assignment, `n` would get partitions that `old` still
+    owns.
+    """
     host = new_host()
     old = classic_group(host, 0, 1, 2, 3)
     host.consumer_heartbeat("m")
     host.consumer_heartbeat("m", LEAVE)
     assert host.assigned(host.consumer_heartbeat("n")) == {}
-    assert old.heartbeat() == Code.ILLEGAL_GENERATION  # the group has gone on without it
+    assert old.heartbeat() == Code.ILLEGAL_GENERATION  # the group has a later generation
 
 
 @pytest.mark.parametrize("policy", ["upgrade", "too many"])
@@ -329,8 +331,8 @@ def test_without_the_policy_or_room_it_stays_a_consumer_group(policy: str) -> No
 
 
 def test_classic_members_alone_get_what_the_last_consumer_had() -> None:
-    """No member is there whose heartbeat would assign it: theirs say that they are to join again,
-    once the interval between two assignments is over.
+    """The group has no consumer whose heartbeat would compute an assignment. After the interval
+    between two assignments, the heartbeats of classic members tell them to join again.
     """
     host = GroupHost(
         topics={"t": 4},
@@ -339,7 +341,7 @@ def test_classic_members_alone_get_what_the_last_consumer_had() -> None:
         ),
     )
     old = classic_group(host, 0, 1, 2, 3)
-    host.consumer_heartbeat("m")  # which assigns
+    host.consumer_heartbeat("m")  # computes an assignment
     old.join()
     assert len(parts(old)) == 2
     host.consumer_heartbeat("m", LEAVE)
@@ -360,8 +362,9 @@ def test_classic_members_alone_get_what_the_last_consumer_had() -> None:
 def test_classic_members_alone_join_again_when_a_topic_of_theirs_changes(
     change: dict[str, int], assigned: dict[str, list[int]]
 ) -> None:
-    """None of them is a leader, which in a classic group notices it. Their heartbeats say so at
-    once, and alike until one has joined; after a change of other topics they do not.
+    """In a classic group the leader would notice the change, but here no member is a leader. All
+    heartbeats answer REBALANCE_IN_PROGRESS until one member has joined; a change of other topics
+    has no effect.
     """
     host = GroupHost(
         topics={"t": 2, "v": 1},
@@ -418,8 +421,8 @@ def test_with_a_consumer_in_the_group_its_heartbeat_notices_topics() -> None:
 
 
 def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
-    """Also while its former self is there: only of two that speak the consumer protocol has the
-    former to leave first, as with Apache Kafka 4.3.
+    """It may also join while the old member is in the group. Only if both use the consumer
+    protocol, the old one has to leave first, as with Apache Kafka 4.3.
     """
     host = new_host()
     host.consumer_heartbeat("m", instance_id="i")
@@ -495,7 +498,9 @@ def test_a_consumer_group_that_is_deleted_is_gone() -> None:
 
 
 def test_after_a_restart_a_classic_member_has_its_session_to_hear_what_it_is_to_give_up() -> None:
-    """It learns of it by its next heartbeat, and has its rebalance timeout from then on."""
+    """The answer to its next heartbeat requests the revocation, and begins its rebalance
+    timeout.
+    """
     host = new_host()
     host.consumer_heartbeat("m")
     host.consumer_heartbeat("m", LEAVE)
@@ -517,7 +522,7 @@ def test_what_was_due_of_a_member_that_left_is_not_due_of_another_under_its_id()
     assert host.consumer_heartbeat("x", epoch).error_code == Code.NONE
 
 
-# --- what a classic member among consumers keeps to ---------------------------------------------
+# --- the rules of a classic member among consumers -----------------------------------------------
 
 
 def test_an_id_is_required_from_version_4_on() -> None:
@@ -540,7 +545,7 @@ def test_who_joins_again_as_it_was_changes_nothing() -> None:
 
 
 def test_who_joins_again_may_have_other_protocols() -> None:
-    """The only classic member has none to share them with."""
+    """There is no other classic member with which it needs a common protocol."""
     host = new_host()
     host.consumer_heartbeat("m")
     old = new_member(host)
@@ -602,12 +607,12 @@ def test_who_hears_by_its_sync_that_it_is_to_join_has_its_rebalance_timeout() ->
 
 
 def later_subscription(*topics: str) -> bytes:
-    """Version 1: the partitions that it owns come at the end."""
+    """Version 1: the owned partitions are the last field."""
     return b"\0\1" + subscription(*topics)[2:] + bytes(4)
 
 
 def test_assignments_are_of_the_version_of_the_subscription() -> None:
-    """And older syncs name no protocol. A group that becomes classic keeps to it."""
+    """Older SyncGroups name no protocol. A group that becomes classic keeps the version."""
     host = new_host()
     host.consumer_heartbeat("m")
     answer = host.join("g", "x", protocols={"range": later_subscription("t")})
@@ -637,11 +642,13 @@ def test_in_the_preview_of_3_9_members_of_the_consumer_protocol_do_not_leave_so(
     assert codes == [Code.UNKNOWN_MEMBER_ID, Code.NONE]
 
 
-# --- what a conversion writes and leaves --------------------------------------------------------
+# --- the records of a conversion ---------------------------------------------------------------
 
 
 def test_the_records_of_a_group_that_becomes_one_of_consumers() -> None:
-    """Nothing is left of the classic one; topics of which a member has nothing are left out."""
+    """No record of the classic group is left; topics without a partition for a member are left
+    out.
+    """
     host = new_host()
     old = new_member(host)
     old.sync({old.id: write_assignment(0, {"t": [0, 1], "u": []})})
@@ -687,7 +694,9 @@ def test_a_group_stays_one_of_consumers_as_long_as_it_has_one() -> None:
 
 
 def test_a_group_that_becomes_classic_has_the_protocols_of_its_members() -> None:
-    """The first that all have, and a member that comes may have any of these."""
+    """It selects the first protocol that all members have; a new member may bring any common
+    one.
+    """
     host = new_host()
     host.consumer_heartbeat("m")
     row = subscription("t")
@@ -721,7 +730,9 @@ def test_patterns_are_not_looked_up_of_a_group_that_is_none_of_consumers_any_mor
 
 
 def test_timers_of_members_end_with_the_consumer_group() -> None:
-    """Who has joined it, and not synced, is judged by the classic group alone."""
+    """The timer of a member that has joined but not synced belongs to the classic group after
+    that.
+    """
     host = new_host()
     host.consumer_heartbeat("m")
     old = new_member(host, session_ms=60_000)
@@ -733,7 +744,7 @@ def test_timers_of_members_end_with_the_consumer_group() -> None:
 
 
 def test_a_group_that_becomes_classic_has_the_time_of_that_by_the_wall_clock() -> None:
-    """Tools show it, and Apache Kafka judges by it how long offsets are kept."""
+    """Tools show this time, and Apache Kafka computes the retention of offsets from it."""
     host = new_host()
     host.wall_ahead_ms = 5_000
     host.consumer_heartbeat("m")

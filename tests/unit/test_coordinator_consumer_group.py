@@ -1,4 +1,4 @@
-"""One consumer group as its records make it, and what it answers of itself."""
+"""One consumer group that is loaded from its records, and its answers to queries."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def versions(rows: list[CoordinatorRecord]) -> list[int]:
     return [key.version for key in keys if key is not None]
 
 
-# --- what records make of it --------------------------------------------------------------------
+# --- the state after records --------------------------------------------------------------------
 
 
 def test_a_group_is_there_from_its_first_epoch_to_its_tombstone() -> None:
@@ -76,7 +76,7 @@ def test_a_group_is_there_from_its_first_epoch_to_its_tombstone() -> None:
 
 @pytest.mark.parametrize("has_topics", [False, True])
 def test_its_tombstones_leave_nothing(has_topics: bool) -> None:
-    """The record of its topics is Apache Kafka 4.0's, and is removed where there is one."""
+    """Apache Kafka 4.0 writes a record of the group's topics, which is removed if there is one."""
     group = feed(
         group_of(m=member("t", regex="r")),
         records.member_target_record("g", "m", {T: (0,)}),
@@ -95,7 +95,7 @@ def test_its_tombstones_leave_nothing(has_topics: bool) -> None:
 
 
 def test_members_keep_their_order_when_they_change() -> None:
-    """Assignors take them in it, so a fresh coordinator must come to the same."""
+    """Assignors use this order, so a coordinator after a restart must have the same."""
     group = group_of(one=member("t"), two=member("t"))
     feed(group, records.member_record("g", "one", member("u")))
     assert list(group.members) == ["one", "two"]
@@ -169,7 +169,7 @@ def test_who_names_no_epoch_commits_to_a_group_without_members_alone() -> None:
 def test_commits_of_an_earlier_epoch_are_judged_by_partition(
     classic: ClassicMember | None, code: Code
 ) -> None:
-    """KIP-1251. Later epochs, and none, are refused at once."""
+    """KIP-1251. A later epoch, or no epoch, is refused at once."""
     group = group_of(m=member("t", classic=classic))
     feed(group, records.current_record("g", "m", having(5, 0)))
     assert group.check_commit("m", 5, 9, transactional=False) == CommitCheck(Code.NONE)

@@ -1,5 +1,5 @@
-"""What one event changes of a consumer group: each step sees those before it, the group itself is
-untouched, and nothing is written that is so already.
+"""The changes to a consumer group by one event: each step sees the steps before it, the group
+itself is unchanged, and a value that is the same as before is not written.
 
 Source: KIP-848, "Rebalance Process"; the order of the records is Apache Kafka's.
 """
@@ -33,7 +33,7 @@ NOW_MS = 1_000
 
 
 class Topics(Directory):
-    """Counts how often a topic is looked at."""
+    """Counts the look-ups of topics."""
 
     def __init__(self, topics: dict[str, int]) -> None:
         super().__init__(topics)
@@ -70,7 +70,7 @@ class Group:
         return GroupChange("g", self.group, self.topics)
 
     def replay(self, change: GroupChange) -> list[int]:
-        """Let the change be written. Gives the versions of its records."""
+        """Replay the records of the change. Gives their versions."""
         versions = []
         for record in change.records:
             key = records.decode_consumer_key(record.key)
@@ -132,7 +132,7 @@ def test_what_is_so_already_is_not_written() -> None:
 
 
 def test_topics_are_looked_at_once_as_long_as_nothing_changes() -> None:
-    """Else each heartbeat of a group costs as much as it has topics."""
+    """Otherwise the cost of each heartbeat grows with the number of the group's topics."""
     group = Group(t=2, u=1)
     group.join(one=member("t", "u"))
     for _ in range(2):
@@ -168,7 +168,7 @@ def test_targets_that_stay_are_not_written_again_and_an_empty_one_is_written(ass
 
 
 def test_a_static_members_next_incarnation_has_all_but_its_epoch() -> None:
-    """It comes with epoch 0, so that the next step brings it to the group's."""
+    """It begins with epoch 0, so that the next step sets the epoch of the group."""
     group = Group(t=2)
     group.join(one=member("t", instance="i"))
     group.join(one=member("t", instance="i"))
@@ -237,7 +237,7 @@ def test_a_new_group_that_wants_what_is_there_has_its_topics_in_its_first_record
     assert group.group.metadata_hash == hash_of_topics(["t"], group.topics)
 
 
-# --- what a member has --------------------------------------------------------------------------
+# --- a member's assignment ---------------------------------------------------------------------
 
 
 def test_of_a_target_of_an_earlier_epoch_only_what_the_member_still_wants_is_left() -> None:
@@ -253,7 +253,9 @@ def test_of_a_target_of_an_earlier_epoch_only_what_the_member_still_wants_is_lef
 
 
 def test_a_target_of_the_groups_epoch_is_followed_whatever_the_member_names() -> None:
-    """The members of a classic group may have been given what they did not subscribe to."""
+    """Members of a former classic group may have partitions of topics that they did not
+    subscribe to.
+    """
     group = Group(t=1, u=1)
     group.join(one=member("t"))
     t = group.topics.id_of("t")

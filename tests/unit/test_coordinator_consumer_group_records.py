@@ -90,7 +90,7 @@ def test_where_no_epochs_are_told_a_partition_has_the_members() -> None:
 
 
 def test_as_many_epochs_as_partitions_or_none() -> None:
-    """Where they are not as many, their owners are unknown."""
+    """If the numbers differ, the epochs cannot be matched to the partitions."""
     encoded = b"\1\0\x05" + b"\2\0\0\0\2"
     value = b"\0\0" + b"\0\0\0\4\0\0\0\3\0" + b"\2" + ID + b"\3\0\0\0\1\0\0\0\3" + encoded
     assert records.decode_current(value + b"\1" + b"\0").assigned == {T: {1: 4, 3: 4}}

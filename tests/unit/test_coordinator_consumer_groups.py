@@ -41,7 +41,7 @@ def new_host(**more: Any) -> GroupHost:
 
 
 class Consumer:
-    """A member as a client keeps it: it owns what it was given when `take` is called."""
+    """The state of a member in its client: `take` makes the assigned partitions its owned ones."""
 
     def __init__(self, host: GroupHost, name: str, *topics: str, **more: Any) -> None:
         self.host, self.name, self.more = host, name, more
@@ -118,7 +118,7 @@ def test_a_full_request_is_told_all() -> None:
 
 
 def test_a_member_that_lists_others_than_it_has_may_have_missed_an_answer() -> None:
-    """librdkafka repeats its list after a timeout, and not the other fields."""
+    """After a timeout librdkafka repeats its list of partitions, but not the other fields."""
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
     one.beat()
@@ -204,7 +204,7 @@ def test_a_group_has_a_size() -> None:
 
 @pytest.mark.parametrize("letter", ["a", "\u00e4"])
 def test_names_are_as_long_as_a_records_key_can_tell(letter: str) -> None:
-    """Strings of records have lengths of 16 bits, in bytes."""
+    """The length of a string in a record has 16 bits, and counts bytes."""
     host = new_host()
     longest = letter * (LONGEST_NAME_BYTES // len(letter.encode()))
     assert host.consumer_heartbeat(longest).error_code == 0
@@ -391,7 +391,7 @@ def test_epochs_that_are_taken() -> None:
     assert beat("one", epoch).error_code == 0
 
 
-# --- what members want --------------------------------------------------------------------------
+# --- subscriptions ------------------------------------------------------------------------------
 
 
 def test_the_subscription_changes() -> None:
@@ -465,7 +465,7 @@ def test_the_assignment_is_computed_once_in_an_interval() -> None:
 
 
 def test_a_heartbeat_whose_records_are_dropped_is_decided_again_at_once() -> None:
-    """The topics are read again, and the assignment that was not written begins no interval."""
+    """The topics are read again, and an assignment that was not written does not delay the next."""
     host = GroupHost(topics={"t": 4})
     m = Consumer(host, "m")
     m.beat()
@@ -586,8 +586,8 @@ def test_without_a_wish_the_first_assignor_of_the_settings_counts() -> None:
 
 
 def test_patterns_find_what_the_member_may_describe_that_asks() -> None:
-    """As Apache Kafka 4.3 does it: whichever member's heartbeat has them looked up, it is for the
-    group."""
+    """As in Apache Kafka 4.3, the heartbeat of one member triggers the look-up, and its result
+    holds for the whole group."""
     host = new_host()
     host.directory.hidden_from = {"other": {"orders.b"}}
     hidden = Consumer(host, "m", more=None)
@@ -614,7 +614,7 @@ def test_patterns_find_what_the_member_may_describe_that_asks() -> None:
 
 
 def test_patterns_are_looked_up_bit_by_bit() -> None:
-    """A tick does a part of it, and a pattern that comes meanwhile has its turn after it."""
+    """A tick does a part of a look-up; a pattern that arrives meanwhile is looked up afterwards."""
     host = new_host()
     heavy = "([a-z.]?[a-z._]?){500}" * 4
     m = Consumer(host, "m", "u", subscribed_topic_regex=heavy)
@@ -661,7 +661,7 @@ def test_a_group_without_patterns_looks_none_up() -> None:
 
 
 def test_patterns_are_looked_up_where_topics_have_changed_and_again_after_the_interval() -> None:
-    """Not twice within a second, however often topics change."""
+    """They are looked up at most once in a second, however often topics change."""
     settings = AT_ONCE._replace(regex_refresh_interval_ms=10_000)
     host = GroupHost(topics={"t": 1}, consumer_settings=settings)
     m = Consumer(host, "m", "t", subscribed_topic_regex="t.*")
@@ -708,7 +708,7 @@ def test_patterns_that_match_nothing_are_noted_and_leave_the_epoch() -> None:
 
 
 def test_each_pattern_that_finds_something_raises_the_epoch() -> None:
-    """Be the others looked up with it without an effect."""
+    """The other pattern in the same look-up matches no topic."""
     host = new_host()
     one = Consumer(host, "one", "t", subscribed_topic_regex="orders.a")
     two = Consumer(host, "two", "t", subscribed_topic_regex="nothing")
@@ -805,7 +805,7 @@ def test_a_static_member_goes_for_a_while_and_comes_back() -> None:
 def test_a_static_member_that_went_while_it_gave_partitions_up_keeps_its_session(
     restarts: bool,
 ) -> None:
-    """Through a restart, too: what it was to give up is free, and nothing waits for it."""
+    """The partitions that it had to give up are free at once, also through a restart."""
     host = new_host()
     one = Consumer(host, "one", "t", instance_id="i", rebalance_timeout_ms=REBALANCE_MS)
     one.beat()
@@ -840,7 +840,7 @@ def test_a_static_member_that_does_not_come_back_is_removed_after_its_session() 
 
 
 def test_what_a_member_owns_of_a_topic_that_it_names_twice_is_not_free() -> None:
-    """Else a partition had two owners."""
+    """Otherwise a partition would have two owners."""
     host = new_host()
     first, second = Consumer(host, "a"), Consumer(host, "b")
     first.beat()
@@ -860,7 +860,7 @@ def test_what_a_member_owns_of_a_topic_that_it_names_twice_is_not_free() -> None
 
 
 def test_a_static_member_joins_again_under_its_own_id() -> None:
-    """Its client may have lost the answer, or all that it knew."""
+    """Its client may have lost the answer, or all of its state."""
     host = new_host()
     first = Consumer(host, "first", instance_id="i")
     first.beat()
@@ -871,7 +871,7 @@ def test_a_static_member_joins_again_under_its_own_id() -> None:
 
 
 def test_a_member_may_name_its_instance_later() -> None:
-    """It is the same member then, and takes no room."""
+    """It is still the same member, and does not count twice against the maximum size."""
     host = GroupHost(topics={"t": 4}, consumer_settings=AT_ONCE._replace(max_size=1))
     host.consumer_heartbeat("m")
     assert host.consumer_heartbeat("m", 0, instance_id="i").error_code == 0
@@ -919,7 +919,7 @@ def test_commits_by_epoch() -> None:
     settle(one, two)
     mine, theirs = one.given["t"][0], two.given["t"][0]
     assert commit(host, 3, "one", mine) == Code.NONE
-    assert commit(host, 3, "one", theirs) == Code.NONE  # its epoch is all that is asked
+    assert commit(host, 3, "one", theirs) == Code.NONE  # only the epoch is checked
     # KIP-1251
     assert commit(host, 2, "one", mine) == Code.NONE
     assert commit(host, 2, "one", theirs) == Code.STALE_MEMBER_EPOCH
@@ -935,7 +935,7 @@ def test_commits_by_epoch() -> None:
 
 
 def test_commits_by_epoch_in_the_preview_of_3_9() -> None:
-    """It knows the member's epoch alone, and no partition that is another's by now."""
+    """The preview checks only the epoch of the member, not the owners of partitions."""
     host = GroupHost(
         topics={"t": 1},
         consumer_settings=ConsumerGroupSettings(assignment_interval_ms=0, is_preview=True),
@@ -964,7 +964,7 @@ def test_the_preview_of_3_9_takes_no_earlier_epoch_and_nobody() -> None:
 
 
 def test_a_member_may_commit_its_partitions_of_an_earlier_epoch_and_no_others() -> None:
-    """KIP-1251. Of a topic that is gone it has none."""
+    """KIP-1251. A member has no partitions of a deleted topic."""
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
     one.beat()
@@ -1089,7 +1089,7 @@ def test_offsets_by_topic_id() -> None:
         "OffsetFetch", 10, groups=[OffsetFetchRequestGroup("g", topics=[unknown_topic(unknown)])]
     )
     assert answer.groups[0].topics[0].partitions[0].committed_leader_epoch == -1
-    del host.topics["t"]  # its offsets go later
+    del host.topics["t"]  # its offsets are removed later
     assert fetch_ids(None) == [(u[0], 1, 7, Code.NONE)], "a topic without an id has no name here"
 
 
@@ -1119,7 +1119,7 @@ def test_an_empty_group_without_offsets_goes_by_itself() -> None:
     assert living_keys(host) == set()
 
 
-# --- looking in ---------------------------------------------------------------------------------
+# --- descriptions -------------------------------------------------------------------------------
 
 
 def test_a_group_is_listed_by_its_type() -> None:

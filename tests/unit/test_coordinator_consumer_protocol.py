@@ -105,7 +105,7 @@ def test_a_consumer_without_a_rack_has_none() -> None:
 
 
 def test_a_topic_that_is_named_twice_is_owned_with_the_partitions_of_both() -> None:
-    """Apache Kafka's ConsumerProtocol adds up what it reads."""
+    """Apache Kafka's ConsumerProtocol joins the two lists."""
     row = ConsumerProtocolSubscription.TopicPartition
     named = [("t", 0), ("u", 5), ("t", 1)]
     owned = [row(topic=topic, partitions=[index]) for topic, index in named]

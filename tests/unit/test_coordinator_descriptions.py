@@ -1,4 +1,4 @@
-"""Describing a group of very many members takes slices, and is one consistent answer."""
+"""A group of very many members is described in slices, with one consistent answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def large_share_group(b: DiskBroker) -> GroupCoordinator:
 
 
 def finish(work: Any) -> tuple[int, Any]:
-    """How often the work yields until it ends, and what it returns."""
+    """The number of yields until the work ends, and its result."""
     count = 0
     try:
         while True:

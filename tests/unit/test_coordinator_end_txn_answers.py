@@ -1,4 +1,4 @@
-"""The answers to EndTxn, against a table of Apache Kafka's.
+"""The answers to EndTxn, compared with a table of Apache Kafka's answers.
 
 Source: Apache Kafka 4.3, TransactionCoordinator.endTransaction and endTransactionWithTV1. There a
 transaction in PREPARE_* always has a pending transition, to its Complete state, and has one while
@@ -34,7 +34,7 @@ VERSION_4: dict[str, Row] = {
     "Empty": ((STATE, STATE), *ALL_FENCED),
     "Ongoing": ((ENDS, ENDS), *ALL_FENCED),
     "pending": ((BUSY, BUSY), *ALL_FENCED),
-    # The epoch that fences is the coordinator's, and no producer has it.
+    # Only the coordinator uses the epoch that fences; no producer has it.
     "fenced": ((FENCED, FENCED), *ALL_FENCED),
     "CompleteCommit": ((NONE, STATE), *ALL_FENCED),
     "CompleteAbort": ((STATE, NONE), *ALL_FENCED),
@@ -42,7 +42,7 @@ VERSION_4: dict[str, Row] = {
 VERSION_5: dict[str, Row] = {
     "Empty": ((STATE, ENDS), *ALL_FENCED),
     "Ongoing": ((ENDS, ENDS), *ALL_FENCED),
-    # checked before anything of the producer is
+    # this is checked before the producer id and epoch
     "pending": ALL_BUSY,
     "fenced": ALL_BUSY,
     "CompleteCommit": ((STATE, ENDS), (NONE, STATE), *OTHERS),
@@ -53,7 +53,7 @@ VERSION_5: dict[str, Row] = {
 class Ended(TxnHost):
     """A coordinator with one transactional id in a given state.
 
-    version: of the EndTxn that led there.
+    version: the version of the EndTxn that led to the state.
     """
 
     def __init__(self, version: int) -> None:
@@ -90,7 +90,7 @@ class Ended(TxnHost):
         self.decided.add(TXN)
 
     def fence(self) -> None:
-        """A timeout aborts it."""
+        """Let the transaction time out, which aborts it."""
         self.writes_markers = False
         self.begin()
         self.tick(60_000)
@@ -169,8 +169,9 @@ def test_the_end_that_led_to_the_next_producer_id_is_answered_again(*, commit: b
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_producer_that_a_session_fenced_does_not_get_that_sessions_epoch(*, commit: bool) -> None:
-    """Refused, see coordinator/README.md: for Apache Kafka the producer with the previous epoch has
-    ended the transaction, also where a session raised the epoch, and version 1 ended it.
+    """Refused, see coordinator/README.md: Apache Kafka takes the producer with the previous epoch
+    for the one that ended the transaction, also where a session raised the epoch and an EndTxn of
+    version 1 ended it.
     """
     host = Ended(4)
     pid, epoch = host.current
@@ -189,7 +190,9 @@ def test_an_end_of_nothing_is_refused() -> None:
 
 
 def test_every_state_in_which_a_request_can_find_a_transaction_is_in_the_table() -> None:
-    """DEAD is removed in the step that enters it, and PREPARE_EPOCH_FENCE left."""
+    """A transaction in DEAD is removed, and PREPARE_EPOCH_FENCE is left, in the step that
+    enters it.
+    """
     seen = set()
     for _, enter in WAYS.values():
         host = Ended(5)

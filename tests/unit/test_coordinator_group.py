@@ -1,4 +1,4 @@
-"""Group: from when on the offsets of a group are retained, and what goes with the last of them."""
+"""Group: the start of the retention of its offsets, and the removals with the last of them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_once_a_group_is_empty_its_offsets_are_retained_since_then() -> None:
 
 
 def test_where_the_record_does_not_say_since_when_the_commit_counts() -> None:
-    """Versions 0 and 1 of the record have no such field; it counts as -1."""
+    """Versions 0 and 1 of the record have no field for the time of the state; it reads as -1."""
     group = new_group(value_of("consumer", since_ms=-1))
     commit(group, T0, 1_000)
     assert expired(group, 11_000) == [T0]

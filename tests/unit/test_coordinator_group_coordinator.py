@@ -1,5 +1,5 @@
 """Committed offsets: commits and fetches by version, transactions, deletion and retention; and
-looking into groups.
+descriptions of groups.
 """
 
 import pytest
@@ -104,7 +104,7 @@ def test_an_offset_beyond_the_end_of_its_log_is_set_back_to_it(lost_power):
     host.commit("g", {"t": {0: 15, 1: 9, 2: 15}}, leader_epoch=3)
     host.commit("h", {"t": {0: 10}}, leader_epoch=3)
     host.restart()
-    ends = {("t", 0): 12, ("t", 1): 9}  # that of the third is unknown: it is off line
+    ends = {("t", 0): 12, ("t", 1): 9}  # the end of the third is unknown: it is off line
     host.find_logs_cut(ends, {("t", 0, 3): (2, 10), ("t", 1, 3): (3, 4)}, lost_power=lost_power)
     assert host.fetch("g", {"t": [0, 1, 2]}) == {
         ("t", 0): (10, ""),
@@ -730,7 +730,7 @@ def test_ticks_when_nothing_is_due_write_nothing():
     assert len(host.log) == written
 
 
-# --- looking in ---------------------------------------------------------------------------------
+# --- descriptions -------------------------------------------------------------------------------
 
 
 def test_listing_groups():
@@ -843,7 +843,7 @@ def test_a_consumer_group_that_cannot_be_described_is_named_with_its_error():
 
 
 def test_a_tombstone_of_a_group_that_there_is_not_changes_nothing():
-    """As a compacted log has it, whose older records are gone."""
+    """A compacted log may have the tombstone alone, without the older records."""
     coordinator = GroupHost().coordinator
     of_a_consumer_group = [key for key, _ in rows_of_a_consumer_group()]
     for key in (offset_tombstone("g", "t", 0)[0], group_tombstone("g")[0], *of_a_consumer_group):
@@ -853,7 +853,9 @@ def test_a_tombstone_of_a_group_that_there_is_not_changes_nothing():
 
 
 def rows_of_a_consumer_group(member="m"):
-    """(key, value) of the records of a group of one; the first is the group's own."""
+    """(key, value) of the records of a group of one member; the first is the record of the
+    group.
+    """
     host = GroupHost(partition_count=1)
     host.consumer_heartbeat(member)
     return sorted((key, value) for _, key, value, _ in host.log)
@@ -861,7 +863,7 @@ def rows_of_a_consumer_group(member="m"):
 
 @pytest.mark.parametrize("first", ["classic", "consumer"])
 def test_a_group_stays_while_the_log_has_a_record_of_either_kind(first):
-    """While it goes over from the one to the other, both are there."""
+    """During a conversion between the kinds, the log has records of both."""
     host = GroupHost(partition_count=1)
     alone(host).leave()
     rows = {
@@ -904,7 +906,7 @@ def test_an_open_transaction_has_its_producers_latest_epoch():
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_nothing_stays_of_a_transaction_on_offsets_after_its_marker(commit: bool):
-    """Otherwise each producer id, of which every session may take another, would stay for good."""
+    """Otherwise each producer id would stay in memory, and every session may use a new one."""
     host = GroupHost(partition_count=1)
     for producer_id in (7, 8):
         host.txn_commit("g", {"t": {0: 1}}, producer_id=producer_id)
@@ -1106,7 +1108,7 @@ def test_deletions_of_unknown_partitions_alone_ask_no_group():
 
 
 def test_a_result_names_the_partition_of_its_group():
-    """So that the host keeps the order of answers, also of those that write nothing."""
+    """The host needs it to keep the order of answers, also of those without records."""
     host = GroupHost(partition_count=50)
     context = RequestContext(1, 8, "client", CLIENT_HOST)
 
@@ -1129,7 +1131,7 @@ def test_a_group_that_is_named_twice_is_deleted_once():
 
 @pytest.mark.parametrize("topic", ["t", "u"])
 def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topic):
-    """Whether the groups have offsets of it or not: others must not wait until all were seen."""
+    """Other requests must not wait for the whole search, also if no group has such offsets."""
     host = GroupHost(checks=False)
     for number in range(2_500):
         host.commit(f"g{number}", {topic: {0: 1}})
@@ -1143,7 +1145,7 @@ def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topi
 
 
 def test_dropped_records_are_of_consumer_groups_alone():
-    """What a classic group decided is decided; one that went meanwhile has nothing to decide."""
+    """A decision of a classic group holds without its records; a missing group has none."""
     host = GroupHost()
     member = alone(host)
     for group in ("g", "missing"):
@@ -1163,7 +1165,9 @@ def test_of_a_group_that_is_deleted_no_deadline_of_a_pending_member_stays() -> N
 
 @pytest.mark.parametrize("kind", ["consumer", "streams"])
 def test_of_a_classic_group_that_another_kind_replaces_nothing_is_left(kind: str) -> None:
-    """Its generation would be that of the next classic group of the name; a start knows of none."""
+    """Otherwise the next classic group of the name would get its generation, except after a
+    restart.
+    """
     host = GroupHost()
     member = host.join("g", host.join("g").member_id)
     host.sync("g", member.generation_id, member.member_id, {member.member_id: b"all"})

@@ -1,5 +1,5 @@
-"""The records of `__consumer_offsets`, against a log that Apache Kafka 3.9 wrote and what its own
-tool printed of it.
+"""The records of `__consumer_offsets`, compared with a log that Apache Kafka 3.9 wrote and the
+output of its dump tool.
 """
 
 import json
@@ -183,7 +183,7 @@ def test_values_of_older_versions_are_read():
 
 
 def test_values_of_the_flexible_version_are_read():
-    """KIP-915: what newer brokers write, so that one may go back."""
+    """KIP-915: newer brokers write them; reading them allows a downgrade."""
     member = "026d 0269 0263 0268 00000005 00000002 0253 0341 41 00"
     group = bytes.fromhex(
         "0004 09636f6e73756d6572 00000007 0672616e6765 026d 0000000000000102 02"

@@ -1,4 +1,6 @@
-"""One member's way to its target assignment: the table in the module, row by row (KIP-848)."""
+"""The steps of one member to its target assignment: the table in the module, row by row
+(KIP-848).
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def test_while_it_gives_up_the_target_moves_on() -> None:
 
 
 def test_it_never_comes_beyond_the_targets_epoch() -> None:
-    """It has ceased to want a topic, and there is no newer target yet."""
+    """The member has unsubscribed from a topic, and there is no newer target yet."""
     reconciled = reconcile(has(3, 0, 1), {}, 3, None, free())
     assert reconciled == CurrentValue(3, 0, UNREVOKED, {}, {T: {0: 3, 1: 3}})
     assert reconcile(reconciled, {}, 3, {}, free()) == CurrentValue(3, 0, STABLE, {}, {})

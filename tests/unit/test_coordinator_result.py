@@ -1,6 +1,6 @@
 """Results over several partitions, and the partition that a group or transactional id belongs to.
 
-The partition is Apache Kafka's, whose directories are taken over.
+The partition has to be the same as in Apache Kafka, whose directories are taken over.
 
 Source: Utils.abs(id.hashCode()) % partitions, where the lowest int has no absolute value and counts
         as 0; the hash codes are Java's.

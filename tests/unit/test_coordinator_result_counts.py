@@ -1,4 +1,4 @@
-"""What Results count for the metrics: rebalances by the kind of the group, and committed offsets.
+"""The counts in Results for the metrics: rebalances by kind of group, and committed offsets.
 
 Source: Kafka: GroupMetadataManager and OffsetMetadataManager, where they record their sensors.
 """

@@ -25,7 +25,7 @@ def new_host(**more: Any) -> GroupHost:
 
 
 class Member:
-    """A member as a client keeps it."""
+    """The state of a member in its client."""
 
     def __init__(self, host: GroupHost, name: str, *topics: str, group: str = "g") -> None:
         self.host, self.name, self.group = host, name, group
@@ -241,7 +241,7 @@ def test_a_topic_that_comes_later_is_assigned_and_one_that_is_deleted_is_not() -
     settle(m)
     assert m.given == {"later": [0]}
     assert [key[2] for key in host.share_states.offsets] == [0]
-    host.topics["t"] = 2  # another topic of the name
+    host.topics["t"] = 2  # a new topic of the same name
     settle(m)
     assert m.given == {"later": [0], "t": [0, 1]}
 
@@ -302,7 +302,7 @@ def test_states_that_are_being_initialised_are_not_begun_twice_and_again_after_a
     assert [row.partition for row in change.rows] == [0, 1, 2, 3]
     assert (change.group_id, change.state_epoch, change.is_deletion) == ("g", 2, False)
     assert {row.start_offset for row in change.rows} == {-1}
-    host.share_states.pending.clear()  # they are lost
+    host.share_states.pending.clear()  # the requests are lost
     host.pass_time(29_999)
     m.beat()
     assert not host.share_states.pending
@@ -421,4 +421,4 @@ def test_a_share_group_is_deleted_with_its_states() -> None:
     ]
     assert host.share_states.offsets == {} and host.coordinator.all_groups() == []
     assert host.describe_share_group().error_code == Code.GROUP_ID_NOT_FOUND
-    assert alone(host, "g")  # the name is free
+    assert alone(host, "g")  # the name is free for a classic group

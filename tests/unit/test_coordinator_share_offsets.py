@@ -1,4 +1,4 @@
-"""Setting and deleting where share groups read, by what Apache Kafka 4.3 answered
+"""Setting and deleting the offsets of share groups, by the answers of Apache Kafka 4.3
 (`offsets_of_share_groups_are_set`).
 """
 
@@ -75,7 +75,7 @@ def test_offsets_of_a_group_that_does_not_exist_make_it(host: GroupHost) -> None
     host.restart()
     assert host.coordinator.share_requests.initialized_partitions("g") == {"t": (0, 1)}
     answer = host.share_heartbeat("m")
-    assert host.assigned(answer) == {"t": [0, 1]}  # nothing is left to be initialised
+    assert host.assigned(answer) == {"t": [0, 1]}  # all are initialised
     assert answer.member_epoch == 2
 
 
@@ -175,7 +175,9 @@ def test_a_kill_before_the_states_are_deleted_leaves_the_deletion_to_be_done_aga
 
 
 def test_states_that_were_initialised_before_a_kill_go_with_their_group(host: GroupHost) -> None:
-    """The share coordinator has initialised them, and the group's record does not say so yet."""
+    """The share coordinator has initialised them, but the record of the group has not been
+    written.
+    """
     host.share_states.at_once = False
     host.share_heartbeat("m")
     (change,) = host.share_states.pending

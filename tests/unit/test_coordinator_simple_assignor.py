@@ -1,4 +1,4 @@
-"""The assignor `simple` of share groups: its numbers, and what it leaves where it is.
+"""The assignor `simple` of share groups: partitions per member, and assignments that stay.
 
 Source: KIP-932, "The SimpleAssignor"; Apache Kafka 4.3's `a_share_group_divides_partitions`.
 """

@@ -1,4 +1,6 @@
-"""Runs of offsets with a delivery state: the result of adding is that of a map from each offset."""
+"""Runs of offsets with a delivery state: adding to them equals adding to a map of single
+offsets.
+"""
 
 from __future__ import annotations
 

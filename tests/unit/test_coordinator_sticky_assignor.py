@@ -33,7 +33,7 @@ def assign_sticky(
 
 
 def members(*names: str) -> dict[str, MemberToAssign]:
-    """New members, each a process of its own; those of one process share its first letter."""
+    """New members; names with the same first letter belong to one process."""
     return {name: MemberToAssign(name[0], NEW, NEW) for name in names}
 
 

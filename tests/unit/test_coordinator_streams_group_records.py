@@ -114,7 +114,7 @@ def test_tasks_without_epochs_have_the_members() -> None:
         write_uvarint(value, 1)
     value += b"\0"
     current = records.decode_current(bytes(value))
-    assert current.state is MemberState.UNKNOWN  # 127, or what a later Apache Kafka may write
+    assert current.state is MemberState.UNKNOWN  # 127, or a state of a later Apache Kafka
     assert current.assigned.active == {"0": {0: 5}}
 
 

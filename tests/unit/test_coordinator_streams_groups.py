@@ -228,7 +228,7 @@ def test_epochs_are_checked() -> None:
     for epoch in (1, 9):
         answer = host.streams_heartbeat("n", epoch)
         assert answer.error_code == Code.FENCED_MEMBER_EPOCH
-    # the answer with the epoch 3 may have been lost: its tasks show that it does no harm
+    # the answer with epoch 3 may have been lost; the tasks of m are a part of its assignment
     assert given(host.streams_heartbeat("m", 2, owned={"0": [0]}))[:2] == (0, 3)
     refused = host.streams_heartbeat("m", 2, owned={"0": [0, 2]})
     assert refused.error_code == Code.FENCED_MEMBER_EPOCH
@@ -238,10 +238,10 @@ def test_a_member_whose_answer_was_lost_gets_its_tasks_again() -> None:
     host = new_host()
     host.streams_heartbeat("m")
     host.streams_heartbeat("n")
-    host.streams_heartbeat("m", 2)  # it was to give up a task, and does not know it
+    host.streams_heartbeat("m", 2)  # the answer that revokes a task is lost
     assert given(host.streams_heartbeat("m", 2, owned={"0": [0, 1, 2]})) == (0, 2, {"0": [0, 1]})
     assert given(host.streams_heartbeat("m", 2, owned={"0": [0, 1]})) == (0, 3, None)
-    host.streams_heartbeat("n", 3)  # it got a task, and does not know it
+    host.streams_heartbeat("n", 3)  # the answer that assigns a task is lost
     assert given(host.streams_heartbeat("n", 3, owned={})) == (0, 3, {"0": [2]})
     assert given(host.streams_heartbeat("n", 3, owned={"0": [2]})) == (0, 3, None)
 
@@ -358,7 +358,7 @@ def test_a_group_that_was_left_before_its_first_assignment_is_forgotten_by_the_d
     host.pass_time(3_000)
     assert state(host) == ("Empty", 3, 1)
     host.streams_heartbeat("m")
-    host.restart()  # the delay is over with the broker
+    host.restart()  # the delay ends with the run of the broker
     assert given(host.streams_heartbeat("m", 1)) == (0, 4, {"0": [0, 1, 2]})
 
 
@@ -384,7 +384,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tick(host: GroupHost) -> bool:
-    """Tick at once. Gives: whether there was something to do."""
+    """Run a tick if one is due now. Gives: whether it was."""
     deadline_ms = host.coordinator.next_deadline_ms()
     if deadline_ms is None or deadline_ms > host.now_ms:
         return False
@@ -730,7 +730,7 @@ def test_a_description_has_the_members_and_their_tasks() -> None:
 
 
 def drop_heartbeat(host: GroupHost) -> None:
-    """A heartbeat of member m in epoch 2, for the records of which there is no space."""
+    """Send a heartbeat of member m in epoch 2, whose records are dropped for lack of space."""
     request = StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=2)
     result = host.coordinator.streams_requests.on_heartbeat(
         request, RequestContext(0, 0, "client", "/192.0.2.7"), host.now_ms
@@ -749,7 +749,7 @@ def test_records_that_are_not_written_are_decided_again() -> None:
 
 @pytest.mark.usefixtures("small_slices")
 def test_an_assignment_for_records_that_are_not_written_is_dropped_with_them() -> None:
-    """The epoch of which it is has another meaning when it is reached."""
+    """Its epoch will be used again, for another state of the group."""
     host = new_host()
     host.streams_heartbeat("m")
     host.pass_time(0)

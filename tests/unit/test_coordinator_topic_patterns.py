@@ -59,11 +59,11 @@ from barnabas.coordinator.groups.consumer.topic_patterns import (
         ("[a-a]", ["a"], ["b"]),
         ("a{\u0663}", ["a{\u0663}"], ["aaa"]),
         ("(?P<first>a)(?:b)(?<second>c)", ["abc"], ["ab"]),
-        ("a{,3}", [], ["a", "aaa"]),  # braces that are no count stand for themselves
+        ("a{,3}", [], ["a", "aaa"]),  # braces without a count are literals
         ("a*?b+?", ["b", "aab", "bb"], ["a"]),
         ("(a*)*", ["", "aaa"], ["b"]),
         ("(a{0}|b)(?:)*()c{0,0}", ["", "b"], ["a", "bc"]),
-        ("((?i)a)b", ["ab", "Ab"], ["aB"]),  # a flag holds to the end of its group
+        ("((?i)a)b", ["ab", "Ab"], ["aB"]),  # a flag applies up to the end of its group
         ("(?i)a(?-i)b", ["ab", "Ab"], ["aB"]),
         ("(?i-i)a", ["a"], ["A"]),
         ("(?-i)(?i-s:A)", ["a", "A"], []),
@@ -71,12 +71,12 @@ from barnabas.coordinator.groups.consumer.topic_patterns import (
         ("(?-mU:a)", ["a"], ["A"]),
         ("(?i)[^a]", ["b", "B"], ["a", "A"]),
         (r"(?i)\p{Lu}", ["a", "A"], ["1"]),
-        (r"\p{Lu}a{2}", ["Aaa"], ["Aa"]),  # the brace that ends it is the next one
+        (r"\p{Lu}a{2}", ["Aaa"], ["Aa"]),  # the class ends at the next brace
         (r"\x{61}b{2}", ["abb"], ["ab"]),
         ("(?P<a_1>x)(?P<b>y)", ["xy"], []),
         (r"\p{^L}\P{^L}\PL", ["1a."], ["aa.", "11.", "1aa"]),
         (r"[\pL\d]", ["a", "1"], ["."]),
-        (r"\07\012\1411", ["\a\na1"], []),  # up to three digits
+        (r"\07\012\1411", ["\a\na1"], []),  # an octal escape has up to three digits
         (r"\0a", ["\0a"], []),
         (r"\a\f\t\n\r\v", ["\a\f\t\n\r\v"], []),
         (r"\.\-\*", [".-*"], []),
@@ -183,7 +183,7 @@ def test_what_is_refused_says_why(pattern: str, reason: str) -> None:
         ("ab{1001}", 3),
         (r"a\y", 3),
         ("a(?=b)", 4),
-        ("a(b", 4),  # behind the last
+        ("a(b", 4),  # after the last character
         (r"a\x{61", 5),
         (r"a\p{Lu", 5),
         (r"\x{}", 5),
@@ -264,7 +264,9 @@ def test_what_matches_nothing_is_not_repeated_a_billion_times() -> None:
     ("text", "matching"), [("(a|b)*a(a|b){12}", 1 << 13), ("(.?){1000}(a|b)*", 1 << 14)]
 )
 def test_states_met_are_bounded(text: str, matching: int) -> None:
-    """A deterministic automaton of the first has 8,192 states, each of the second is large."""
+    """A deterministic automaton has 8,192 states for the first pattern, and large ones for the
+    second.
+    """
     pattern = TopicPattern(text)
     names = [f"{number:014b}".replace("0", "a").replace("1", "b") for number in range(1 << 14)]
     assert sum(map(pattern.matches, names)) == matching
@@ -272,7 +274,7 @@ def test_states_met_are_bounded(text: str, matching: int) -> None:
 
 
 def test_states_of_a_large_pattern_are_bounded() -> None:
-    """A name of 249 letters meets 249 sets of up to 9,000 states each."""
+    """A name of 249 letters leads through 249 sets of up to 9,000 states each."""
     pattern = TopicPattern("(.*[ab].{0,999}){9}")
     assert pattern.matches("aabab" * 49 + "aabb")
     assert sum(map(len, pattern._states)) <= MAX_CACHED_STATES
@@ -339,7 +341,7 @@ def test_an_error_shows_the_beginning_of_a_long_pattern() -> None:
     "part", [".", "\\pL", "\\w", "a", "(?i)a", "[a-z]", "[^a]", "a|", "a?", "()", "\\Qa\\E", "{"]
 )
 def test_what_is_read_at_once_takes_little_time(part: str) -> None:
-    """In CPU time; the best of some attempts, since the machine may be busy with something else."""
+    """Measured in CPU time, the best of some attempts, since the machine may be busy."""
     text = part * (LONGEST_AT_ONCE // len(part))
 
     def attempts() -> Iterator[float]:

@@ -1,5 +1,5 @@
-"""TransactionCoordinator against what Apache Kafka 3.9 answered to the same requests, against KIPs,
-and against known bugs of others.
+"""TransactionCoordinator, compared with answers of Apache Kafka 3.9 to the same requests, with
+KIPs, and with known bugs of other brokers.
 
 Codes by number, as Kafka sent them: 3 UNKNOWN_TOPIC_OR_PARTITION, 19 NOT_ENOUGH_REPLICAS, 42
 INVALID_REQUEST, 47 INVALID_PRODUCER_EPOCH, 48 INVALID_TXN_STATE, 49 INVALID_PRODUCER_ID_MAPPING, 50
@@ -42,7 +42,7 @@ def host() -> TxnHost:
 
 @pytest.fixture
 def slow() -> TxnHost:
-    """Its markers are written when the test says so."""
+    """A host that writes markers only when the test calls for it."""
     return TxnHost(writes_markers=False)
 
 
@@ -57,7 +57,7 @@ def begun(host: TxnHost, txn: str = "txn", timeout_ms: int = 60_000) -> tuple[in
 def at_epoch(
     host: TxnHost, epoch: int, state: TransactionState = TransactionState.EMPTY, txn: str = "txn"
 ) -> int:
-    """A session that has got as far as `epoch`, in `state`; its producer id."""
+    """Make a session with this epoch and state. Gives its producer id."""
     pid = host._ids.allocate()
     partitions: dict[tuple[str, int], None] = (
         {} if state is TransactionState.EMPTY else {("t", 0): None}
@@ -73,7 +73,7 @@ def init_of(answer: Any) -> tuple[int, int, int]:
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
 
-# what Apache Kafka 3.9 answered, scenario by scenario
+# answers of Apache Kafka 3.9, scenario by scenario
 
 
 def test_strangers(host: TxnHost) -> None:
@@ -142,7 +142,7 @@ def test_timeouts_out_of_range(host: TxnHost) -> None:
 
 
 def test_init_producer_without_transactional_id(host: TxnHost) -> None:
-    """Also when it asks for the next epoch of its id: it gets another id."""
+    """A producer that requests the next epoch of its id gets a new id, too."""
     assert init_of(host.init(None)) == (0, 0, 0)
     assert init_of(host.init(None)) == (0, 1, 0)
     assert init_of(host.init(None, pid=1, epoch=0)) == (0, 2, 0)
@@ -221,7 +221,7 @@ def test_expired_transaction(host: TxnHost) -> None:
 
 
 def test_expired_transaction_recovers_by_bump(host: TxnHost) -> None:
-    """By a new session only: the timed-out producer itself is fenced."""
+    """Only a new session recovers it; the producer that timed out is fenced."""
     pid, epoch = begun(host, timeout_ms=1_000)
     host.tick(1_000)
     assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
@@ -313,8 +313,8 @@ def test_writing_without_adding(host: TxnHost) -> None:
 def test_offsets_in_the_midst_of_a_transaction(
     host: TxnHost, open_epoch: int, epoch: int, code: Code
 ) -> None:
-    """An epoch to come is taken, as Apache Kafka 3.9 does; no producer can ever have the highest
-    one."""
+    """A future epoch is accepted, as by Apache Kafka 3.9, except the highest, which no producer can
+    have."""
     assert host.coordinator.verify_offsets("txn", 7, epoch, "group", 3, open_epoch) == code
 
 
@@ -340,7 +340,7 @@ def test_offsets_are_part_of_the_transaction(host: TxnHost) -> None:
 
 
 def open_partitions(host: TxnHost, txn: str, pid: int, epoch: int) -> tuple[object, ...]:
-    """Those of the transaction whose commit its producer may ask for."""
+    """The partitions of the transaction, if this producer may commit it."""
     transaction = host.coordinator.on_commit_requested(txn, pid, epoch, host.now_ms)
     return () if transaction is None else tuple(transaction.partitions)
 
@@ -436,8 +436,8 @@ def test_markers_reported_twice_or_for_another_transaction_change_nothing(slow: 
 def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_is_older(
     host: TxnHost,
 ) -> None:
-    """The late EndTxn of a session before this one (with the same epoch, version 1 of the protocol
-    cannot tell: README).
+    """A late EndTxn of an earlier session is refused. Version 1 of the protocol cannot recognise
+    one with the same epoch (README).
     """
     pid, epoch = begun(host)
     assert init_of(host.init("txn")) == (0, pid, 2)
@@ -453,7 +453,7 @@ def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_
 def test_init_waits_for_the_transaction_that_it_aborts_and_is_answered_itself(
     slow: TxnHost,
 ) -> None:
-    """Not with CONCURRENT_TRANSACTIONS; a second one meanwhile gets an error to retry on."""
+    """The first InitProducerId waits; a second one meanwhile gets CONCURRENT_TRANSACTIONS."""
     pid, epoch = begun(slow)
     ticket = slow.init("txn", call=False, timeout_ms=5_000)
     assert slow.state("txn") == "PrepareAbort" and ticket not in slow.answers
@@ -494,9 +494,7 @@ def test_a_producer_whose_wish_was_cut_off_by_a_crash_is_known_again(
 
 
 def test_a_fenced_producer_cannot_abort_the_transaction_of_the_living_one(host: TxnHost) -> None:
-    """Kafka 3.9 lets any epoch of the current producer id do that; nothing is gained by following
-    it.
-    """
+    """Kafka 3.9 accepts that from any epoch of the current id; clients gain nothing by it."""
     pid, epoch = begun(host)
     _, _, living = init_of(host.init("txn"))
     host.add("txn", pid, living, T0)
@@ -567,7 +565,7 @@ def test_a_session_that_fences_at_the_last_epoch_rotates_in_the_same_request(hos
     assert host.written[0].producer_epoch == MAX_EPOCH
 
 
-# versions from which brokers ask for each other
+# versions in which brokers send these requests
 
 
 def test_many_transactions_in_one_request(host: TxnHost) -> None:
@@ -642,7 +640,7 @@ def test_ids_at_rest_expire_with_a_tombstone_and_open_ones_do_not() -> None:
         name: begun(host, name, timeout_ms=900_000)
         for name in ("empty", "committed", "aborted", "open", "ending")
     }
-    host.now_ms += 1  # a decision is later than what it decides on
+    host.now_ms += 1  # a decision has a later time than its transaction
     for name, (pid, epoch) in producers.items():
         if name == "empty":
             host.end(name, pid, epoch, True, call=False)
@@ -729,7 +727,7 @@ def test_after_its_id_expired_a_producer_is_not_taken_back_silently() -> None:
     """KAFKA-18019."""
     host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=100_000))
     pid, epoch = begun(host)
-    host.tick(1)  # a decision is later than what it decides on
+    host.tick(1)  # a decision has a later time than its transaction
     host.end("txn", pid, epoch, True)
     host.tick(100_000)
     assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
@@ -769,7 +767,7 @@ def test_a_tick_moves_all_that_is_due_and_only_that(slow: TxnHost) -> None:
 
 
 def test_what_is_decided_has_no_deadline(slow: TxnHost) -> None:
-    """However long its markers take: neither the timeout nor the expiry of ids may touch it."""
+    """Neither the timeout nor the expiry of ids applies to it, however long its markers take."""
     pid, epoch = begun(slow, timeout_ms=1_000)
     slow.end("txn", pid, epoch, True, call=False)
     assert slow.coordinator.next_deadline_ms() is None
@@ -789,7 +787,9 @@ def test_a_tick_with_nothing_due_gives_nothing(host: TxnHost) -> None:
 
 
 def test_what_was_decided_is_driven_to_its_end_after_a_crash(slow: TxnHost) -> None:
-    """Redpanda #23656, #9571: PREPARE_* on load; once PrepareCommit is there, it commits."""
+    """Redpanda #23656, #9571: PREPARE_* at a load. A transaction with a PrepareCommit is
+    committed.
+    """
     one, two, three = begun(slow, "one"), begun(slow, "two"), begun(slow, "three")
     slow.add("one", *one, {"u": [0]})
     slow.end("one", *one, True, call=False)
@@ -813,7 +813,7 @@ def test_what_was_decided_is_driven_to_its_end_after_a_crash(slow: TxnHost) -> N
 
 
 def test_what_was_open_stays_open_after_a_crash_and_times_out_as_before(host: TxnHost) -> None:
-    """Redpanda #6018: all that was added is still there."""
+    """Redpanda #6018: all added partitions are kept."""
     pid, epoch = begun(host, timeout_ms=10_000)
     host.add_offsets("txn", pid, epoch, "group")
     host.now_ms += 4_000
@@ -838,7 +838,7 @@ def test_a_crash_before_the_answer_of_a_fencing_session_leaves_no_one_waiting(
 
 
 def test_compaction_takes_nothing_away(host: TxnHost) -> None:
-    """Of each key the last record alone gives the same state."""
+    """The last record of each key alone gives the same state."""
     for name in ("one", "two"):
         producer = begun(host, name)
         host.end(name, *producer, name == "one")
@@ -913,8 +913,8 @@ def test_every_request_is_answered_at_every_version(host: TxnHost) -> None:
 @pytest.mark.parametrize("epoch", [5, 32766])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restarts: bool) -> None:
-    """The timeout raised it over the producer's head. A client that guesses it gets the answer of a
-    former producer.
+    """The timeout raised the epoch, and no producer was given it. A client that guesses it gets the
+    answer for a former producer.
     """
     pid = at_epoch(host, epoch, TransactionState.ONGOING)
     host.tick(60_000)
@@ -935,7 +935,7 @@ def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restart
 
 
 def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: TxnHost) -> None:
-    """Somebody was let begin it, once: its timeout ended the broker, at every start."""
+    """A log may have such a transaction; its timeout must not end the broker at every start."""
     pid = at_epoch(host, MAX_EPOCH, TransactionState.ONGOING)
     host.flush()
     host.crash()
@@ -951,8 +951,8 @@ def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: Tx
 
 
 def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None:
-    """The EndTxn is heard, and waits for the disk, however long: the process may stand still. When
-    nothing comes of it, since a partition was added, the timeout begins again.
+    """The EndTxn arrived in time, and may wait for the disk for long, for example while the process
+    is suspended. If it ends nothing, since a partition was added, the timeout begins again.
     """
     pid, epoch = begun(host, timeout_ms=60_000)
     host.tick(59_999)
@@ -971,7 +971,7 @@ def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None
 
 
 def test_records_of_a_later_version_of_the_key_are_skipped(host: TxnHost) -> None:
-    """Kafka's newer brokers may write some; they are about something else."""
+    """Newer Kafka brokers may write such records, for other purposes."""
     key = b"\0\1" + encode_key("txn")[2:]
     value = encode_value(TransactionMetadata("txn", 1, 0, 60_000, last_update_ms=host.now_ms))
     host.coordinator.replay(0, 0, key, value)
@@ -1005,7 +1005,7 @@ def test_a_clock_that_is_set_moves_no_deadline_of_an_open_transaction(
 
 
 def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None:
-    """And gets another producer id, for its next epoch may have been given and forgotten."""
+    """It gets a new producer id, since its next epoch may have been given out and lost."""
     open_pid, _ = begun(slow, "open")
     decided_pid, _ = begun(slow, "decided")
     slow.end("decided", decided_pid, 0, commit=True, call=False)
@@ -1029,8 +1029,8 @@ def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None
 def test_a_producer_that_requested_its_next_epoch_gets_it_after_a_power_loss(
     slow: TxnHost,
 ) -> None:
-    """The epoch that ended its transaction was given to no producer: the one of before asks again,
-    and must not be fenced.
+    """The epoch that ended its transaction was given to no producer. The producer retries with its
+    former epoch, and must not be fenced.
     """
     pid, epoch = begun(slow, "txn")
     slow.init("txn", pid=pid, epoch=epoch, call=False)
@@ -1054,7 +1054,7 @@ def test_one_that_is_being_ended_does_not_hold_up_the_timeouts_of_others(slow: T
 
 
 def test_whoever_is_asked_to_abort_what_is_open_leaves_what_is_decided(slow: TxnHost) -> None:
-    """Also where the decision's record is not there yet."""
+    """A decided transaction is left even if the record of its decision is not written yet."""
     open_pid, _ = begun(slow, "open")
     begun(slow, "decided")
     slow.decided.add("decided")
@@ -1086,7 +1086,7 @@ def test_a_decision_holds_before_its_record_is_there(host: TxnHost) -> None:
 
 
 def test_listing_by_how_long_transactions_are_open(host: TxnHost) -> None:
-    """KIP-994: longer than so many ms; version 0 has no such field."""
+    """KIP-994: longer than this number of ms; version 0 has no such field."""
     begun(host)
 
     def listed(open_ms: int, version: int = 1) -> list[str]:
@@ -1146,7 +1146,7 @@ def test_other_codes_are_the_same_in_every_version(host: TxnHost, version: int) 
 
 
 def test_an_epoch_is_told_once_it_is_durable(host: TxnHost) -> None:
-    """Else a power loss might give it to somebody else."""
+    """Otherwise it might be given to another producer after a power loss."""
     context = RequestContext(1, 4, "client", "host")
     for _ in range(2):
         request = InitProducerIdRequest(
@@ -1158,7 +1158,7 @@ def test_an_epoch_is_told_once_it_is_durable(host: TxnHost) -> None:
 
 
 def test_what_is_recorded_bears_the_time_of_the_wall_clock(slow: TxnHost) -> None:
-    """Deadlines go by the steady time; what tools and the next broker read does not."""
+    """Deadlines use the steady time; the times that tools and the next broker read do not."""
     slow.wall_ahead_ms = 3_600_000
 
     def assert_recorded_now(state: TransactionState) -> None:
@@ -1198,7 +1198,7 @@ def test_what_is_recorded_bears_the_time_of_the_wall_clock(slow: TxnHost) -> Non
 def test_all_timeouts_of_a_tick_that_found_no_space_come_again(slow: TxnHost) -> None:
     pids = [begun(slow, name, 1000)[0] for name in ("a", "b", "c")]
     slow.now_ms += 1000
-    slow.coordinator.on_tick(slow.event_ms())  # its decisions are not written
+    slow.coordinator.on_tick(slow.event_ms())  # the records of the tick are dropped
     slow.coordinator.on_tick_not_written(slow.event_ms())
     slow.tick(PUT_OFF_MS)
     assert [one.producer_id for one in slow.markers] == pids

@@ -49,7 +49,7 @@ def host_with(directory: Path, *names: str, **settings: str) -> CoreHost:
 
 
 def asked(host: CoreHost, version: int = VERSION, **filters: Any) -> Any:
-    """The answer, and how long the core was busy with it at most at a time."""
+    """The answer, and the longest time for which the core was busy without a pause."""
     longest = 0.0
 
     def timed(call: Callable[[], object]) -> None:
@@ -138,7 +138,7 @@ def test_a_client_that_has_gone_gets_no_list(tmp_path: Path) -> None:
         ("ä" * (LONGEST_PATTERN_BYTES // 2 + 1), Code.INVALID_REGULAR_EXPRESSION),
         ("(" * 2_000_000, Code.INVALID_REGULAR_EXPRESSION),
         ("(?=a)", Code.INVALID_REGULAR_EXPRESSION),
-        ("(.*[ab].{0,999}){9}", Code.INVALID_REGULAR_EXPRESSION),  # of the long id too much work
+        ("(.*[ab].{0,999}){9}", Code.INVALID_REGULAR_EXPRESSION),  # too much work for the long id
     ],
     ids=range(8),
 )

@@ -1,5 +1,5 @@
-"""__transaction_state: what Apache Kafka 3.9 wrote is read as its dump tool reads it, and written
-back byte for byte.
+"""__transaction_state: records of Apache Kafka 3.9 are read as its dump tool reads them, and
+written back byte for byte.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A coordinator fed what Apache Kafka 3.9 wrote goes on where Kafka stopped."""
+"""A coordinator that loads records of Apache Kafka 3.9 continues where Kafka stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DUMPED = re.compile(
 
 
 def host_after_kafka() -> TxnHost:
-    """Its clock shows the time at which Kafka's last record was written."""
+    """A host whose clock shows the time of Kafka's last record."""
     host = TxnHost(partition_count=2, topics={"txn": 2}, now_ms=0)
     host.reserved_ids = 1_000
     host._ids = host._new_allocator()

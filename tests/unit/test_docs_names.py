@@ -1,4 +1,4 @@
-"""What the pages name exists: files, targets of make, tests, settings, metrics."""
+"""All names in the pages exist: files, targets of make, tests, settings, metrics."""
 
 from __future__ import annotations
 

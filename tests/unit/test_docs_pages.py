@@ -1,4 +1,4 @@
-"""The pages of docs/ that are made from the code say what the code says."""
+"""The generated pages of docs/ agree with the code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODULES = (
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """docs/pages.py, imported as when it is run."""
+    """docs/pages.py as a module, with docs/ on the path as in a run of the script."""
     monkeypatch.syspath_prepend(str(DOCS))
     yield importlib.import_module("pages")
     for name in MODULES:
@@ -36,8 +36,8 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
-    """In a process of its own, as they are made: click keeps the help option of a command as it was
-    when it was first asked for, and a test of the command line may have been the first.
+    """The check runs in a process of its own, as `make docs-pages` does: click caches the help
+    option of a command at its first use, which may have been in another test.
     """
     command = [sys.executable, "pages.py", "--check"]
     done = subprocess.run(command, cwd=DOCS, capture_output=True, text=True, check=False)

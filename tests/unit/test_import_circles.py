@@ -1,6 +1,6 @@
-"""No three modules of ours import each other in a circle, type-only imports counted.
+"""No three of our modules form an import cycle, with type-only imports included.
 
-Such a circle is one module in several files: none of them can be read, tested or moved alone.
+Modules of such a cycle cannot be read, tested or moved alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_IN_A_CIRCLE = 2
 
 
 def modules_of(root: Path) -> dict[str, Path]:
-    """All modules, by the names that imports have for them."""
+    """The files of all modules, by import name."""
     files = {f"barnabas.{package}": root / package for package in PACKAGES}
     files["barnabas"] = root / "barnabas"
     return {
@@ -33,13 +33,13 @@ def modules_of(root: Path) -> dict[str, Path]:
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """What each module imports, by its name."""
+    """The imports of each module, by its name."""
     modules = modules_of(ROOT)
     return {name: imports_of(name, path.read_text(), modules) for name, path in modules.items()}
 
 
 def imports_of(name: str, text: str, modules: Mapping[str, object]) -> set[str]:
-    """The modules of ours that a module imports anywhere, also for its types alone."""
+    """Our modules that a module imports anywhere, also for type checking alone."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -52,7 +52,7 @@ def imports_of(name: str, text: str, modules: Mapping[str, object]) -> set[str]:
 
 
 def circles_in(imports: Mapping[str, set[str]]) -> Iterator[set[str]]:
-    """The circles, each with all modules that reach each other (Tarjan's algorithm)."""
+    """The strongly connected components of more than one module (Tarjan's algorithm)."""
     index: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
@@ -111,9 +111,9 @@ def test_imports_for_types_and_within_functions_count(
     assert list(circles_in(of_texts)) == ([] if circle is None else [circle])
 
 
-# --- who has the whole broker --------------------------------------------------------------------
+# --- modules with core.Broker --------------------------------------------------------------------
 
-HOLDERS = {  # of core.Broker; two modules make it and open its directory, two serve it
+HOLDERS = {  # modules that hold core.Broker: two make it and open its directory, two serve it
     "barnabas.broker.assemble",
     "barnabas.broker.rim.daemon.opening",
     "barnabas.broker.rim.daemon.serving",

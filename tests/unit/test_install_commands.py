@@ -1,4 +1,6 @@
-"""Documents install what there is: a checkout before the first release, the project after it."""
+"""Install commands in documents: from a checkout before the first release, from the index after
+it.
+"""
 
 from __future__ import annotations
 

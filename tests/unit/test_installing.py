@@ -1,4 +1,4 @@
-"""The command that hints name installs more of the Barnabas that runs, wherever it came from."""
+"""The install command in hints adds extras to the Barnabas that runs, from the same source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from barnabas.installing import install_command
 
 
 class Installed:
-    """A distribution that pip installed from there."""
+    """A distribution that pip installed from `origin`."""
 
     def __init__(self, origin: dict[str, Any] | None) -> None:
         self._origin = origin

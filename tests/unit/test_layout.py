@@ -1,5 +1,5 @@
-"""The layout of the repository: what the benchmarks and the tests take from each other, which
-modules have a test of their name, and how long functions are.
+"""The layout of the repository: imports between benchmarks and tests, the test of each module, and
+the length of functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MODULES_OF_TESTS = {path.stem for path in (ROOT / "tests").glob("*.py")}
 
 
 def imported_by(path: Path) -> set[str]:
-    """The first names of all that a file imports, wherever in it."""
+    """The top-level names of all imports in a file, at any depth."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -41,18 +41,18 @@ def test_benchmarks_import_nothing_of_the_tests() -> None:
 
 
 def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
-    """And the one that runs a benchmark with a watch."""
+    """The exception is the torture test that runs a benchmark under observation."""
     importing = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "tests").rglob("*.py")
         if not path.name.startswith("test_bench_")
-        and "bench" in path.read_text()  # most have not even the word, and need not be parsed
+        and "bench" in path.read_text()  # most lack the word, and need no parse
         and "bench" in imported_by(path)
     }
     assert importing == {"tests/torture/scale.py"}
 
 
-# --- what is installed ---------------------------------------------------------------------------
+# --- installed files -----------------------------------------------------------------------------
 
 
 def test_every_package_is_installed_but_for_what_makes_the_messages() -> None:
@@ -72,8 +72,8 @@ def test_every_package_is_installed_but_for_what_makes_the_messages() -> None:
 
 # --- a test for each module ---------------------------------------------------------------------
 
-# How the tests of a package are called: `broker/core.py` has `test_broker_core.py`. Rooms within a
-# package share its prefix, but for those that have one of their own.
+# The prefixes of test files by package: `broker/core.py` has `test_broker_core.py`. A room within a
+# package shares the prefix of the package, unless it has its own.
 PREFIXES = {
     "barnabas": "",
     "broker": "broker_",
@@ -87,12 +87,12 @@ PREFIXES = {
     "storage": "storage_",
 }
 PACKAGES = ("barnabas", "broker", "coordinator", "protocol", "spark_connector", "storage")
-# Packages whose modules are tested by other names, see tests/README.md, or are made.
+# Packages whose tests have other names, see tests/README.md, or whose modules are generated.
 TESTED_BY_OTHER_NAMES = (
     "barnabas/cli", "broker/metrics", "broker/quotas", "broker/replication", "broker/security",
     "protocol/generator", "protocol/messages",
 )  # fmt: skip
-# Modules that are a part of something, which is tested as a whole, and where.
+# Modules that are tested as a part of something larger, with the file of that test.
 TESTED_AS_A_PART = {
     "broker/brokers/led_partitions.py": "unit/test_broker_handlers_metadata.py",
     "broker/logs/durable_size.py": "unit/test_broker_metadata.py",
@@ -253,7 +253,7 @@ TESTED_AS_A_PART = {
 
 
 def name_of_test(module: str) -> str:
-    """The name that a module's test has, or has with an "s" behind it."""
+    """The name of a module's test, which may also have an "s" at the end."""
     folder, _, name = module.removesuffix(".py").rpartition("/")
     while folder not in PREFIXES:
         folder = folder.rpartition("/")[0]
@@ -290,15 +290,15 @@ def test_every_module_has_a_test_of_its_name_or_says_which_tests_it() -> None:
 
 
 ROOM = re.compile(r"\*\*`([\w/]+)/`\*\*")
-# Rooms that a README describes as a whole: the name of a module there says what it is.
+# Rooms that a README describes as a whole, since the names of their modules are clear.
 DESCRIBED_AS_A_WHOLE = {"handlers", "messages", "generator"}
 
 
 def named_by_room(readme: str) -> dict[str, set[str]]:
-    """The modules that a README names, by the room of the table's rows; those above all are "".
+    """The modules that a README names, by the room in its table; modules before any room have "".
 
-    A room begins with a row whose first cell is its name in bold, as **`logs/`**. Its rim is
-    part of it.
+    A room begins with a row whose first cell is its name in bold, for example **`logs/`**. Its rim
+    is a part of it.
     """
     named: dict[str, set[str]] = {"": set()}
     room = ""
@@ -316,7 +316,7 @@ def named_by_room(readme: str) -> dict[str, set[str]]:
     ["barnabas/cli", "broker", "coordinator", "protocol", "spark_connector", "storage"],
 )
 def test_a_package_s_readme_names_each_of_its_modules_in_its_room(package: str) -> None:
-    """A room with a README of its own is named there."""
+    """A module of a room with a README of its own is named in that README."""
     folder = ROOT / package
     readme = (folder / "README.md").read_text()
     named = named_by_room(readme)
@@ -349,9 +349,9 @@ def test_a_module_that_is_named_in_another_room_is_missing_in_its_own() -> None:
     assert named_by_room(readme) == {"": {"core.py", "start.py"}, "logs": {"topics.py"}}
 
 
-# --- how long functions are ---------------------------------------------------------------------
+# --- the length of functions --------------------------------------------------------------------
 
-MOST_LINES, MOST_PARAMETERS = 50, 8  # the docstring, self and cls left out
+MOST_LINES, MOST_PARAMETERS = 50, 8  # without the docstring, self and cls
 WHY_LONG = re.compile(
     r"in one piece|(one|long) (long )?(function|loop)|(is|are) long, or", re.IGNORECASE
 )
@@ -365,7 +365,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def statements_in(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Each statement, with what it is in; nothing is looked for within expressions."""
+    """Each statement with its parent node; the inside of expressions is not searched."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
             yield node, tree
@@ -373,9 +373,10 @@ def statements_in(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
 
 
 def functions_in(tree: ast.Module) -> Iterator[tuple[Function, str]]:
-    """Each function, with what may give a reason for its length.
+    """Each function, with the text that may give the reason for its length.
 
-    That is its docstring; of a constructor the class's, too; the module's where it names it.
+    The text is its docstring, for a constructor also that of the class, and that of the module if
+    it names the function.
     """
     module_text = ast.get_docstring(tree) or ""
     for node, parent in statements_in(tree):
@@ -387,7 +388,7 @@ def functions_in(tree: ast.Module) -> Iterator[tuple[Function, str]]:
 
 
 def size_of(function: Function) -> tuple[int, int]:
-    """How many lines, and how many parameters, a function has."""
+    """The numbers of lines and of parameters of a function."""
     assert function.end_lineno is not None
     lines = function.end_lineno - function.lineno + 1
     if ast.get_docstring(function) is not None:
@@ -409,7 +410,7 @@ def is_command(function: Function) -> bool:
 
 
 def without_a_reason(tree: ast.Module) -> list[str]:
-    """The functions of a module that are too long, or have too many parameters, and say no why."""
+    """The functions that are too long, or have too many parameters, without a stated reason."""
     names = []
     for function, text in functions_in(tree):
         lines, parameters = size_of(function)
@@ -496,7 +497,7 @@ def test_requests_have_types_and_nothing_is_run_from_text() -> None:
 
 # --- first lines of docstrings --------------------------------------------------------------------
 
-# Such a line says nothing to somebody who has not read the body, or the code beside it.
+# A line with such a start cannot be understood without the body or the code around it.
 WITHOUT_SUBJECT = re.compile(r"(As|Of|That|To|It|By) |The same\b|From now|One row\.")
 
 

@@ -1,4 +1,6 @@
-"""The watchdog of the event loop (helpers/watched_daemon.py) sees what it is for."""
+"""The watchdog of the event loop (helpers/watched_daemon.py) reports the faults that it looks
+for.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ BOUND_MS = 20.0
 
 
 class Watched:
-    """An event loop in this thread under a watch. faults: their texts."""
+    """An event loop in this thread with a watchdog. faults: the texts of its reports."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
@@ -32,7 +34,7 @@ class Watched:
         self.watch.is_on = True
 
     def run(self, *callbacks: Callable[[], object]) -> None:
-        """Have the loop call them, one after the other."""
+        """Run the callbacks in the loop, one after the other."""
 
         async def serve() -> None:
             for callback in callbacks:
@@ -51,7 +53,7 @@ def watched() -> Iterator[Watched]:
 
 
 def use_cpu(ms: float) -> None:
-    """So much CPU time of this thread."""
+    """Use this much CPU time in this thread."""
     end_ns = time.thread_time_ns() + int(ms * 1e6)
     while time.thread_time_ns() < end_ns:
         pass
@@ -98,7 +100,7 @@ def test_a_fault_names_the_requests_of_its_callback(watched: Watched, tmp_path: 
 
 
 def collect_much() -> None:
-    """A collection that takes long: a million containers."""
+    """A long garbage collection: of a million containers."""
     gc.disable()
     rows = [[number] for number in range(1_000_000)]
     gc.collect()
@@ -131,7 +133,7 @@ def test_what_waits_for_the_disk_on_the_loops_thread_is_a_fault(
             getattr(os, name)(file.fileno())
 
     watched.run(flush, flush)
-    [fault] = watched.faults  # once from each place
+    [fault] = watched.faults  # one fault for each calling line
     assert fault.startswith(f"the event loop's thread called os.{name}\n")
     assert "in flush\n" in fault
 

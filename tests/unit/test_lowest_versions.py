@@ -11,11 +11,11 @@ ALL = sorted(
     {one for group in (TABLE["dependencies"], *OF_EXTRAS.values()) for one in group}
     - {one for group in OF_EXTRAS.values() for one in group if is_own(one)}
 )
-# The first version without it, by the advisories of October 2026.
+# The first version without the flaw, by the advisories of October 2026.
 WITHOUT_KNOWN_FLAWS = {
     "anyio": (4, 14, 2),  # CVE-2026-63374
     "cryptography": (50,),  # CVE-2026-69247
-    "msgpack": (1, 2, 3),  # CVE-2026-114613, which a stranger reaches
+    "msgpack": (1, 2, 3),  # CVE-2026-114613, reachable without a login
     "protobuf": (6, 33, 5),
     "pyjwt": (2, 15),  # CVE-2024-53861 (issuers), CVE-2026-32597 (crit), CVE-2026-101918 and others
 }

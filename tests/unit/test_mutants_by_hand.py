@@ -1,6 +1,6 @@
-"""The table of mutants made by hand is of the code and the tests that there are.
+"""The table of mutants made by hand names existing code and tests.
 
-`make mutants-by-hand` plants them: that their tests find them takes a few seconds each.
+`make mutants-by-hand` applies them and runs their tests, a few seconds for each.
 """
 
 from __future__ import annotations

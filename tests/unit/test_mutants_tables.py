@@ -1,8 +1,8 @@
-"""The tables of the mutants that are made by rule name the code that there is: which modules and
-functions are changed, which changes are equivalent, and which do harm.
+"""The tables of generated mutants name existing code: the modules and functions to change, the
+equivalent changes, and the harmful ones.
 
-A pattern that matches nothing, as after a move of modules, would be a part of the product that
-nothing is asked of, and no report would show it.
+If a pattern matched nothing, for example after a move of modules, a part of the product would have
+no mutants, and no report would show that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mutants import equivalents, judged, targets
 
 ROOT = Path(__file__).parents[2]
 MODULES = frozenset(targets.modules(ROOT))
-# Rooms that are no target yet: what they decide loses and doubles nothing.
+# Rooms without mutants so far: their decisions can neither lose nor duplicate records.
 ROOMS_WITHOUT = frozenset(
     {
         "broker/brokers", "broker/console", "broker/control", "broker/graduation",

@@ -1,4 +1,4 @@
-"""What `make oracle` makes of the output of the transcripts' runner: it can fail."""
+"""The verdict of `make oracle` on the output of the transcripts' runner: it can fail."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The order of what has to be done in an order: each step of a function that leads others is an
-event with a name, and the whole list of them is held here, with the reasons.
+"""The order of steps where it matters: each call of a function that coordinates others is an event
+with a name, and the tests compare the whole list of events. Comments give the reasons.
 
-A step that is left out, done twice or at another place changes the list, also where only a crash
-between two steps would show it.
+A step that is missing, repeated or moved changes the list, also where only a crash between two
+steps would show it otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOW_MS = 5000
 
 
 def bare(kind: type, **attributes: Any) -> Any:
-    """An object of the class that has these attributes alone."""
+    """An object of the class with only these attributes."""
     made = object.__new__(kind)
     for name, value in attributes.items():
         setattr(made, name, value)
@@ -54,7 +54,7 @@ def log(name: str, *, end: int = 1, durable: int = 0) -> Any:
 
 
 class Deletion:
-    """A deletion whose parts are the test's."""
+    """A deletion whose parts are mocks."""
 
     def __init__(self) -> None:
         self.parts = parts = Mock()
@@ -92,14 +92,14 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
     assert list(removal) == ["the sync of the removals"]
     run_through(work, NOW_MS, is_begun=True)
     assert steps(one.parts) == [
-        "metadata.delete_topics",  # from here on it comes about, whatever happens
-        "topics.forget",  # nothing finds it any more
-        "ends.flush_completions",  # else its decisions are carried out on the next of the name
+        "metadata.delete_topics",  # from here on the deletion cannot be undone
+        "topics.forget",  # no request finds the topic any more
+        "ends.flush_completions",  # or a new topic of the name gets its markers
         "topics.logs.remove",
         "progress.on_deleted",
         "topics.logs.remove",
         "compaction.forget",
-        "syncs.run",  # durable, before anything says that it is done
+        "syncs.run",  # durable before the deletion is reported
         "topics.logs.removal_steps",
         "metadata.topic",
         "groups.on_topics_deleted",
@@ -119,7 +119,9 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
 
 
 def test_what_a_creation_waits_for() -> None:
-    """For the ends of transactions; for offsets only where the topic comes again."""
+    """It waits for the ends of transactions; for offsets only if a topic of the name was
+    deleted.
+    """
     one = Deletion()
     ends, undurable = one.parts.ends, []  # type: ignore[var-annotated]
     ends.undurable.side_effect = lambda: list(undurable)
@@ -157,7 +159,7 @@ def test_what_a_creation_waits_for() -> None:
 
 
 class Starting:
-    """A start whose parts are the test's."""
+    """A start whose parts are mocks."""
 
     def __init__(self, *, has_lost: bool, deletions: bool = False) -> None:
         self.parts = parts = MagicMock()
@@ -188,14 +190,14 @@ class Starting:
 def test_the_steps_of_a_start() -> None:
     one = Starting(has_lost=False, deletions=True)
     assert one.resume() == [
-        "recovery.redo_decisions",  # they are replayed, before anything follows from the logs
+        "recovery.redo_decisions",  # replayed before the state of logs is used
         "ids.skip_used",
         "groups.on_loaded",
         "runtime.run_or_keep",
         "recovery.complete_transactions",
-        "groups.offsets_beyond_log_end",  # of transactions that are complete, too
+        "groups.offsets_beyond_log_end",  # includes those of completed transactions
         "deletion.end_deletions",  # after the replay, which has the offsets
-        "sync",  # what readers may have seen before the kill, whatever was written here with it
+        "sync",  # flush records that readers may have seen before the kill
     ]
     assert one.parts.transactions.is_loaded is True
     assert one.parts.logs.decisions == [], "they stay in memory"
@@ -218,13 +220,13 @@ def test_the_steps_of_a_start_after_a_power_loss() -> None:
         "transactions.on_power_loss",
         "ends.run",
         "recovery.end_all",
-        "transaction_log.flush",  # the fences, before any request
+        "transaction_log.flush",  # the fences are durable before any request
         "groups.on_power_loss",
         "runtime.run",
         "groups.offsets_beyond_log_end",
         "groups.reset_offsets",
         "runtime.run",
-        "logs.note_boot",  # a crash before this finds the power loss again
+        "logs.note_boot",  # a crash before this step leads to the same recovery again
         "sync",
     ]
 
@@ -256,7 +258,7 @@ def test_the_steps_that_complete_transactions() -> None:
         "markers.unwritten.remove",
         "transactions.prepared",
         "topics.logs_of",
-        "transaction_log.flush",  # the decisions, before readers see their markers
+        "transaction_log.flush",  # the decisions are durable before readers see their markers
         "ends.resume",
         "ends.resume",
     ]
@@ -268,7 +270,7 @@ def test_the_steps_that_complete_transactions() -> None:
 
 
 class Runtime:
-    """A runtime whose parts are the test's."""
+    """A runtime whose parts are mocks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.parts = parts = Mock()
@@ -340,14 +342,14 @@ def test_the_steps_of_a_clean_stop_of_the_logs() -> None:
     assert steps(parts, "log_dir.path") == [
         "first.begin_close",
         "second.begin_close",
-        "sync",  # all of them at a time
+        "sync",  # all logs in one call
         "first.end_close",
         "second.end_close",
         "log_dir.store_epoch",
-        "write_checkpoints",  # that all is durable
+        "write_checkpoints",  # after the sync, since they say that logs are durable
         "journal.begin_next",
         "journal.forget_older",
-        "disk.write_atomic",  # the mark, when nothing is left to be done
+        "disk.write_atomic",  # the mark of the clean stop is the last write
         "lock.release",
     ]
     assert parts.sync.call_args[0][0] == ["a", "b", "c"]
@@ -363,7 +365,7 @@ LOAD = [
     "_checkpoints.read",
     "directories.find",
     "_upkeep.deleted_directories.add",
-    "_upkeep.make_space",  # since a start writes
+    "_upkeep.make_space",  # a start needs space for its writes
     "_load_log",
     "_upkeep.hasten_checkpoints",
     "_report_lost",
@@ -382,11 +384,11 @@ LOAD = [
                 "disk.fsync_dir",
                 "note_boot",
                 "disk.unlink",  # the mark of the clean stop, when the start is done
-                "disk.fsync_dir",  # and it does not come back
+                "disk.fsync_dir",  # so that the mark cannot come back
             ],
         ),
-        (LastRun.KILLED, ["note_boot"]),  # the journals stay
-        (LastRun.POWER_LOST, []),  # a crash from here on finds it again
+        (LastRun.KILLED, ["note_boot"]),  # the journals are kept
+        (LastRun.POWER_LOST, []),  # a crash from here on leads to the same recovery
     ],
 )
 def test_the_steps_of_opening_the_logs(
@@ -428,7 +430,7 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
     assert steps(parts) == [
         "log_dir.builds.on_tick",
         "_upkeep.retain",
-        "_write_changed_starts",  # before any file goes: a log start that was seen stays
+        "_write_changed_starts",  # before a deletion, so that a log start never moves back
         "_periodic_checkpoint",
         "run_steps",
         "_upkeep.expire",
@@ -445,7 +447,7 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
 
 TICK = [
     "on_sent",  # deferred calls, before any other input
-    "unwritten.on_tick",  # what was decided before
+    "unwritten.on_tick",  # decisions from before this tick
     "progress.on_tick",
     "groups.next_deadline_ms",
     "runtime.on_tick",
@@ -463,8 +465,8 @@ TICK = [
     "requests.reading.on_tick",
     "wide.made.on_tick",
     "sasl.on_tick",
-    "progress.try_fetches",  # of logs of which a changed setting shows more
-    "purgatory.on_tick",  # its answers have slices of files, which nothing may delete after it
+    "progress.try_fetches",  # of logs whose changed settings show more records
+    "purgatory.on_tick",  # last: its answers have slices of files, which must not be deleted
 ]
 
 

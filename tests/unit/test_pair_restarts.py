@@ -1,5 +1,5 @@
-"""What a node of a pair keeps of the process that led last from its directory, and when it believes
-it; and what brings a copy to the disk before it is needed.
+"""The session that a node of a pair keeps for its next process, and when it is valid; and the early
+flush of a copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME
 
 @pytest.fixture
 def led(tmp_path: Path) -> Path:
-    """A directory that a process led from, which was killed."""
+    """The directory of a leader that was killed."""
     directory = tmp_path / "data"
     directory.mkdir()
     RunNote(OsDisk(), str(directory)).write()
@@ -41,7 +41,7 @@ def test_it_is_not_believed_once_the_machine_was_down(led: Path) -> None:
 
 
 def test_a_copy_of_the_directory_does_not_believe_it(led: Path) -> None:
-    """The process that leads by that session may live, on the directory that was copied."""
+    """The process of that session may still run and lead, on the original directory."""
     copy = led.with_name("copy")
     shutil.copytree(led, copy, copy_function=shutil.copy2)
     assert read_session(OsDisk(), str(copy)) == ""
@@ -63,11 +63,11 @@ def test_it_is_the_nodes_own_and_no_sign_of_a_brokers_directory(tmp_path: Path) 
     from barnabas.broker.settings.config import BrokerConfig
 
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
-    Standby(config, ("127.0.0.1", 1))._lock.release()  # it is taken for an empty one
+    Standby(config, ("127.0.0.1", 1))._lock.release()  # the directory counts as empty
 
 
 class CountedSync:
-    """A disk's sync that waits until it is let go. count: how often it has been done."""
+    """A sync of the disk that waits for `may_end`. count: the number of completed syncs."""
 
     def __init__(self) -> None:
         self.count, self.may_end = 0, threading.Event()
@@ -83,7 +83,7 @@ def test_what_was_synced_early_is_not_waited_for() -> None:
     disk = CountedSync()
     disk.may_end.set()
     early = EarlySync(disk)
-    early.finish()  # what is there from before is not known to be durable
+    early.finish()  # files from before may not be durable
     assert disk.count == 1
     early.begin()
     early.finish()
@@ -95,7 +95,7 @@ def test_what_is_written_meanwhile_is_synced_at_the_end() -> None:
     early = EarlySync(disk)
     early.begin()
     assert disk.has_begun.wait(60)
-    early.begin()  # one is at it
+    early.begin()  # a sync already runs
     early.on_written()
     disk.may_end.set()
     early.finish()
@@ -104,14 +104,14 @@ def test_what_is_written_meanwhile_is_synced_at_the_end() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_is_written_after_an_early_sync_is_synced_early_too(fails: bool) -> None:
-    """However the one before ended; and while one runs, no other begins."""
+    """A new sync begins even if the one before failed; only one sync runs at a time."""
     begun: list[Callable[[], None]] = []
     synced: list[str] = []
 
     def sync() -> None:
         synced.append("synced")
         if len(synced) == 1:
-            early.on_written()  # amid it
+            early.on_written()  # during the sync
         if fails:
             raise OSError(5, "Input/output error")
 

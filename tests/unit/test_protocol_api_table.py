@@ -1,4 +1,4 @@
-"""The one list of what is spoken. Kafka's ranges of versions are those of its 3.9 and 4.0."""
+"""The list of supported APIs. Kafka's ranges of versions are those of 3.9 and 4.0."""
 
 from __future__ import annotations
 

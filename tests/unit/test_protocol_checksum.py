@@ -1,4 +1,4 @@
-"""The checksum: CRC-32C as its specification has it, with or without the package around it."""
+"""The checksum: CRC-32C by its specification, with and without the optional package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Hosts of producers in DescribeTransactions: for who asks, and in no other's way."""
+"""Hosts of producers in DescribeTransactions: for clients that request them, without harm to
+others.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ from barnabas.protocol.primitives import read_tags
 
 
 def described_host(b: DiskBroker, request: Message) -> str | None:
-    """Of the only transaction that the answer describes."""
+    """The client host of the only transaction in the answer."""
     answer = b.call(request, 0)
     plain = bytearray()
     answer.write(plain, 0)
     frame = b.answer_frames[READER]
-    body = frame[5:]  # behind the correlation id, and no tags
-    tags, _ = read_tags(body, len(plain) - 2)  # the transaction's stand before the answer's own
+    body = frame[5:]  # after the correlation id and the header's empty tags
+    tags, _ = read_tags(body, len(plain) - 2)  # the tags of the transaction, before the answer's
     return tags[CLIENT_HOST][1:].decode() if CLIENT_HOST in tags else None
 
 

@@ -1,6 +1,4 @@
-"""Compression levels (KIP-390): what each codec makes of them, read back by libraries that are not
-ours.
-"""
+"""Compression levels (KIP-390) of each codec; independent libraries read the result back."""
 
 from __future__ import annotations
 
@@ -155,7 +153,7 @@ _DECOMPRESSOBJ = zlib.decompressobj
 
 
 class _CountingStreams:
-    """zlib, which counts what is given to it: that much it copies at the most."""
+    """A zlib that counts its input bytes, an upper bound of the bytes that it copies."""
 
     def __init__(self) -> None:
         self.given_bytes = 0

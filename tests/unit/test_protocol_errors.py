@@ -6,7 +6,7 @@ import kafka.errors
 
 from barnabas.protocol.errors import Code
 
-# where kafka-python goes by a name of its own, or by one that Apache Kafka gave up
+# where kafka-python uses a name of its own, or one that Apache Kafka no longer has
 OTHER_NAMES = {
     "UNKNOWN": "UNKNOWN_SERVER_ERROR",
     "NO_ERROR": "NONE",

@@ -1,4 +1,6 @@
-"""Produce and Fetch read by hand; the property tests hold them to the generated readers."""
+"""The hand-written readers of Produce and Fetch; the property tests compare them with the generated
+ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answers to Produce and Fetch by hand; what is expected is what the generated classes read."""
+"""The hand-written answers to Produce and Fetch; the generated classes read them back."""
 
 from __future__ import annotations
 

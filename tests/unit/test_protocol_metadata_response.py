@@ -1,4 +1,4 @@
-"""The answer to Metadata by hand; what is expected is what the generated class reads."""
+"""The hand-written answer to Metadata; the generated class reads it back."""
 
 from __future__ import annotations
 

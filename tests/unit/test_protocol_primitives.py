@@ -1,4 +1,4 @@
-"""The types that messages are made of. The bytes are those of the protocol guide's definitions."""
+"""The primitive types of messages, as bytes by the definitions of the protocol guide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers see of a request beside its body."""
+"""The context that handlers get with the body of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic partition equals its plain tuple, so that tables can be read with either."""
+"""A topic partition equals its plain tuple, so that either is a key of the same table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wall clock beside the steady time, as it was last fed."""
+"""The difference of the wall clock to the steady time, from its last reading."""
 
 from __future__ import annotations
 

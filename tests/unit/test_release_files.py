@@ -1,4 +1,4 @@
-"""What is there for the day of a release names things that exist: targets, options, Pythons."""
+"""The files for a release name existing things: targets, options, Python versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader and its standby refuse, and for what answers wait."""
+"""A leader and its standby: refusals, catching up, and the answers that wait for the standby."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def new_leading(*, is_sync: bool = True, may_be_alone: bool = True) -> tuple[Lea
 
 
 def talk(leading: Leading, following: Following) -> None:
-    """Carry all that both have to say."""
+    """Carry all messages of both sides."""
     to_leader = following.greeting()
     while to_leader or (leading.link is not None and leading.link.is_behind):
         leading.on_bytes(to_leader, 0)
@@ -109,7 +109,7 @@ def test_a_standby_that_says_nothing_is_lost() -> None:
     leading, _ = new_leading()
     following = follow(leading)
     leading.on_tick(900)
-    assert b"".join(following.on_bytes(leading.take_output()))  # it was asked, and answers
+    assert b"".join(following.on_bytes(leading.take_output()))  # the standby answers a ping
     leading.on_tick(1000)
     assert leading.lost is None
     leading.on_tick(1001)
@@ -117,7 +117,7 @@ def test_a_standby_that_says_nothing_is_lost() -> None:
 
 
 def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
-    """The reason for which it was hung up on is of its last connection."""
+    """The reason for the loss applies to the former connection alone."""
     leading, _ = new_leading()
     follow(leading)
     leading.on_tick(1001)
@@ -135,7 +135,9 @@ def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
 def test_both_sides_speak_while_they_compare_what_is_large(
     is_alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else each takes the other for gone, and a large standby never comes back."""
+    """Otherwise each side takes the other for lost, and a standby with large files never
+    returns.
+    """
     monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
     leading, _ = new_leading()
     copy = new_disk()
@@ -149,19 +151,21 @@ def test_both_sides_speak_while_they_compare_what_is_large(
         for data in to_leader:
             longest_of_standby = max(longest_of_standby, len(data))
             leading.on_bytes(data, now_ms)
-        now_ms += 100  # of a time-out of 1000
+        now_ms += 100  # the timeout is 1000 ms
         leading.on_tick(now_ms)
         assert leading.lost is None
         output = leading.take_output()
         silent = 0 if output else silent + 1
         assert silent < 5 or link.state is State.COMPARING
         to_leader = list(following.on_bytes(output))
-    assert longest_of_standby < 200  # of the checksums of 250 pieces
+    assert longest_of_standby < 200  # a message has few of the 250 checksums
     assert copy.read("/x/f") == content
 
 
 def test_what_comes_while_it_catches_up_is_at_no_position() -> None:
-    """Else a leader that has done nothing since it began takes the copy for whole too early."""
+    """Otherwise a leader without any change since its start takes the copy for complete too
+    early.
+    """
     pair = Pair()
     pair.leader.topic("t", 1)
     pair.leader.kill()
@@ -176,7 +180,7 @@ def test_what_comes_while_it_catches_up_is_at_no_position() -> None:
 
 
 def test_who_only_talks_does_not_stay() -> None:
-    """There is one place, and it is the standby's."""
+    """There is one connection, and it is for the standby."""
     leading, _ = new_leading()
     link = leading.on_connected(NONCE, 0)
     link.on_bytes(frame(["hello", VERSION, NONCE]), 9000)
@@ -226,7 +230,7 @@ class NoDescriptors:
 def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Else the loop would hear of it without end, and come to nothing else."""
+    """Otherwise the loop would be called for it again and again, and do nothing else."""
 
     async def run() -> int:
         leading, _ = new_leading()
@@ -327,7 +331,7 @@ def test_what_is_appended_to_a_file_that_is_compared_later_is_sent_once() -> Non
 def test_a_file_that_takes_the_name_of_one_that_is_not_compared_yet_is_not_sent_again(
     held: bytes,
 ) -> None:
-    """As a segment's file does that is discarded when the last one of that name is there still."""
+    """This happens to a discarded segment file when a former one with that name still exists."""
     leader, copy = new_disk(), new_disk()
     for disk in (leader, copy):
         disk.mkdir("/x/d")
@@ -362,8 +366,8 @@ def catch_up_all(catch_up: CatchUp, replica: Replica) -> None:
 def test_a_copy_that_has_more_of_a_file_loses_it(
     monkeypatch: pytest.MonkeyPatch, size: int, more: bytes
 ) -> None:
-    """Wherever the file ends among the pieces that are compared: what no leader has was never
-    answered.
+    """The end of the file may be at any place in the compared pieces. Data that the leader lacks
+    was never acknowledged.
     """
     monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
     leader, copy = new_disk(), new_disk()
@@ -380,8 +384,8 @@ def test_a_copy_that_has_more_of_a_file_loses_it(
 def test_a_file_that_goes_while_it_is_compared_is_compared_no_more(
     monkeypatch: pytest.MonkeyPatch, held: bytes, pieces: int, is_made_again: bool
 ) -> None:
-    """As the journal of flushes does: the standby would be lost again and again, or have the rest
-    of the former file behind that of the new one.
+    """The flush journal is such a file. Otherwise the standby would be lost again and again, or
+    append the rest of the former file to the new one.
     """
     monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
     leader, copy = new_disk(), new_disk()
@@ -419,7 +423,7 @@ def test_an_entry_that_gets_another_name_before_its_turn_is_copied_by_that_name(
 
 
 def test_a_new_entry_takes_the_place_of_an_older_one_that_the_leader_has_no_more() -> None:
-    """As the directory of a topic that was made again while its standby was away."""
+    """This happens to the directory of a topic that was made again while the standby was away."""
     leader, copy = new_disk(), new_disk()
     copy.mkdir("/x/t-0")
     copy.open("/x/t-0/old", create=True).append(b"of the topic before")
@@ -459,8 +463,8 @@ def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
     ],
 )
 def test_a_copy_writes_to_no_file_that_is_gone(gone: list[Operation]) -> None:
-    """As the files of a log that found no space for all of them, and are made again: what came
-    later would be in a file without a name.
+    """Files of a log may be made again after a lack of space. Otherwise later data would be in a
+    file without a name.
     """
     disk = new_disk()
     replica = Replica(disk, "/x")
@@ -489,7 +493,7 @@ def test_a_copy_writes_to_the_file_that_was_renamed_to_the_name() -> None:
 
 
 def test_a_copy_appends_to_the_file_that_took_the_name() -> None:
-    """As the journal of metadata is rewritten and goes on."""
+    """The metadata journal is such a file: it is rewritten and then appended to."""
     disk = new_disk()
     replica = Replica(disk, "/x")
     for operation in (
@@ -516,7 +520,7 @@ def test_a_copy_that_is_not_whole_is_refused() -> None:
 
 
 def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
-    """Else a loss of power in between leaves a note that says more than the disk has."""
+    """Otherwise a loss of power in between leaves a note that promises more than is on the disk."""
     leading, _ = new_leading()
     leading._disk.open("/x/f", create=True).append(b"of the leader")
     disk, seen = new_disk(), []
@@ -534,7 +538,7 @@ def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
 
 
 def test_a_copy_that_lacks_nothing_is_not_left_as_one_that_stopped_cleanly() -> None:
-    """What follows is written to it without a flush, and a start would trust all of it."""
+    """Further data is written to the copy without a flush, and a start would trust all of it."""
     leading, _ = new_leading()
     disk = new_disk()
     disk.write_atomic(f"/x/{CLEAN_SHUTDOWN_NAME}", b"")
@@ -545,7 +549,7 @@ def test_a_copy_that_lacks_nothing_is_not_left_as_one_that_stopped_cleanly() -> 
 
 
 def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
-    """A note that came back with a loss of power would take what was written since for a copy's."""
+    """If a loss of power brought the note back, the broker's later data would count as a copy's."""
     disk = new_disk()
     note = StandbyNote(disk, "/x")
     for _ in range(12):  # a loss of power may also keep what was not flushed
@@ -557,7 +561,7 @@ def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
 
 
 def test_a_standby_with_many_files_says_what_it_has() -> None:
-    """In longer messages than one may send that has not proven itself."""
+    """The inventory needs longer messages than are allowed before the authentication."""
     leading, _ = new_leading()
     copy = new_disk()
     for number in range(60):
@@ -655,7 +659,9 @@ def test_a_data_directory_may_be_given_with_a_slash_at_its_end() -> None:
 
 
 def test_a_directory_is_marked_as_not_sent_only_when_it_is_made() -> None:
-    """One that is there may be with the standby: by the mark its last copy would go."""
+    """The standby may have an existing directory already; the mark would let its last copy be
+    removed.
+    """
     inner = new_disk()
     inner.mkdir("/x/t-0")
     disk = ReplicatedDisk(inner, "/x")
@@ -724,7 +730,7 @@ def test_what_the_command_refuses(
 
 
 class InSync:
-    """The lease's in-sync set, which changes when a test says so."""
+    """The in-sync set of the lease, which the test changes."""
 
     node_id = 1
 
@@ -766,7 +772,9 @@ def test_answers_wait_for_the_other_node_until_it_is_out_of_the_in_sync_set() ->
 
 @pytest.mark.parametrize("event", ["on_start", "on_closed"])
 def test_a_leader_whose_answers_wait_for_no_standby_asks_the_other_node_out(event: str) -> None:
-    """With async, also where it may not be alone: that is about answers that wait."""
+    """With async it does so even if the leader may not be alone: that setting is about answers that
+    wait.
+    """
     leading, in_sync = new_leased(may_be_alone=False)
     leading.settings = leading.settings._replace(is_sync=False)
     getattr(leading, event)()
@@ -782,7 +790,7 @@ def test_a_leader_that_may_not_be_alone_leaves_the_other_node_in_the_set() -> No
 
 
 def test_a_standby_that_is_gone_is_asked_out_of_the_set_so_that_answers_go_out() -> None:
-    """Else the leader answers no client until that node comes back."""
+    """Otherwise the leader answers no client until that node returns."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
     follow_as(leading, 2)
@@ -809,7 +817,7 @@ def test_a_copy_is_changed_only_when_its_node_cannot_take_over() -> None:
     leading.on_bytes(to_leader, 0)
     assert in_sync.wanted == {1}
     to_leader = b"".join(following.on_bytes(leading.take_output()))
-    leading.publish(Operation(Kind.CREATE, "f"))  # an answer to this did not wait
+    leading.publish(Operation(Kind.CREATE, "f"))  # its answer did not wait for the standby
     leading.on_bytes(to_leader, 0)
     assert in_sync.wanted == {1}
     assert not leading.is_applied(leading.position)
@@ -851,7 +859,7 @@ def test_a_standby_does_not_follow_a_leader_of_another_cluster() -> None:
 def test_a_standby_removes_nothing_from_a_directory_that_does_not_say_of_which_cluster_it_is(
     data: bytes | None,
 ) -> None:
-    """Its file was lost: it may be of another cluster."""
+    """Its meta.properties was lost, so it may belong to another cluster."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
     disk = new_disk()
@@ -895,7 +903,7 @@ def test_a_directory_whose_removal_waits_goes_before_the_one_that_is_made_again(
 
 
 def test_a_copy_that_was_cut_off_before_it_says_of_which_cluster_it_is_goes_on() -> None:
-    """All that is there came from a leader, by its note."""
+    """Its note says that all of its files came from a leader."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
     disk = new_disk()
@@ -907,7 +915,7 @@ def test_a_copy_that_was_cut_off_before_it_says_of_which_cluster_it_is_goes_on()
 
 
 def test_a_partition_that_its_leader_lost_stays_with_the_standby() -> None:
-    """Nothing says that it was deleted: the standby may have the last copy."""
+    """There is no record of its deletion, so the standby may have the last copy."""
     pair = Pair()
     pair.leader.topic("t", 2)
     for index in (0, 1):
@@ -930,7 +938,9 @@ def test_a_partition_that_its_leader_lost_stays_with_the_standby() -> None:
 
 
 def succeeded(pair: Pair) -> Pair:
-    """The standby leads with what it has, and the leader of before is its standby."""
+    """The standby takes over with the data that it has, and the former leader becomes its
+    standby.
+    """
     pair.cut()
     pair.leader.disk.kill()
     after = Pair()
@@ -944,7 +954,9 @@ def succeeded(pair: Pair) -> Pair:
 def test_a_partition_that_no_standby_had_goes_when_its_leader_follows_the_next_one(
     *, is_sent: bool
 ) -> None:
-    """The next leader has not lost it. One that the standby had may be there for the last time."""
+    """The next leader never had it, so it was not lost there. A directory that the standby had may
+    be the last copy.
+    """
     pair = Pair()
     pair.leader.topic("t", 2)
     pair.leader.produce("t", (b"a",))
@@ -973,8 +985,8 @@ def test_a_partition_that_no_standby_had_goes_when_its_leader_follows_the_next_o
 def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
     *, loses_power: bool, is_flushed: bool
 ) -> None:
-    """No flush had made the mark durable. A directory that was flushed had a mark if it was not
-    sent; without one it may be there for the last time.
+    """No flush had made the mark durable. A flushed directory that was not sent has a mark;
+    without a mark it may be the last copy.
     """
     pair = Pair()
     pair.leader.topic("t", 2)
@@ -988,7 +1000,7 @@ def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
         assert log is not None
         log.flush()
         pair.leader.broker.logs.write_checkpoints()
-    pair.leader.disk.unlink("/data/t-1/barnabas-not-sent")  # a file system may keep all the others
+    pair.leader.disk.unlink("/data/t-1/barnabas-not-sent")  # the other files may survive
     pair.leader.disk.boots += loses_power
     kept = pair.leader.disk.contents("/data/t-1/00000000000000000000.log")
     pair = succeeded(pair)
@@ -1010,9 +1022,9 @@ def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
 def test_a_directory_that_leader_and_standby_lose_power_over_does_not_stop_the_standby(
     *, loses_power: bool, is_flushed: bool
 ) -> None:
-    """No flush had made the leader's directory durable, and its data are those that count. A
-    directory that was flushed survives a power loss of the leader: without it, it was lost
-    otherwise, and the copy may be the last one.
+    """No flush had made the leader's directory durable, and the leader's data are authoritative. A
+    flushed directory survives a power loss of the leader: if it is missing, it was lost in another
+    way, and the copy may be the last one.
     """
     pair = Pair()
     pair.leader.topic("t", 2)
@@ -1049,7 +1061,7 @@ def test_a_directory_that_leader_and_standby_lose_power_over_does_not_stop_the_s
 def test_a_partition_that_a_standby_has_caught_up_with_is_known_to_be_there(
     *, is_restarted: bool
 ) -> None:
-    """Also one that was made by an earlier process, before any standby came."""
+    """The partition may have been made by an earlier process, before any standby had connected."""
     pair = Pair()
     pair.leader.topic("t")
     pair.leader.produce("t", (b"a",))
@@ -1108,7 +1120,7 @@ def test_a_directory_keeps_its_mark_until_the_standby_has_it() -> None:
 
 
 def test_a_mark_of_an_earlier_time_goes_when_its_node_has_caught_up() -> None:
-    """What the directory has is the next leader's from then on, who may lose it."""
+    """From then on the directory has the data of the new leader, which may lose its own copy."""
     pair = Pair()
     pair.leader.topic("t")
     pair.connect()
@@ -1153,7 +1165,7 @@ def test_a_topic_that_was_deleted_while_a_standby_was_away_goes_there(
 
 
 def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
-    """Else answers would wait for as long as others write without waiting for theirs."""
+    """Otherwise answers would wait as long as other clients write without waiting for theirs."""
     leading, _ = new_leading()
     following = follow(leading)
     for at in range(3):
@@ -1169,7 +1181,7 @@ def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
 
 @pytest.mark.parametrize(("claimed", "led"), [(0, 0), (7, 7)])
 def test_a_claim_tells_the_lowest_leader_epoch(claimed: int, led: int) -> None:
-    """A standby may not have heard of an epoch that its leader led in."""
+    """A standby may lack the last epoch of its leader."""
     disk = SimDisk(random.Random(0), lambda: 0)
     config = BrokerConfig.from_properties({"log.dirs": "/data"})
     broker = open_broker(
@@ -1179,7 +1191,7 @@ def test_a_claim_tells_the_lowest_leader_epoch(claimed: int, led: int) -> None:
 
 
 def note_of_standby(*, is_sync: bool, may_be_alone: bool, is_leased: bool) -> StandbyNote:
-    """What a standby notes that follows such a leader."""
+    """The note of a standby that follows a leader with these settings."""
     settings = ReplicationSettings(is_sync, may_be_alone, 1000, SECRET)
     in_sync = InSync()
     in_sync.now = frozenset({1})
@@ -1192,7 +1204,7 @@ def note_of_standby(*, is_sync: bool, may_be_alone: bool, is_leased: bool) -> St
     [
         (False, True, True, True, True),
         (False, False, True, True, True),
-        (True, True, True, True, False),  # who claims is in the in-sync set
+        (True, True, True, True, False),  # a node that claims the lease is in the in-sync set
         (True, False, True, False, False),
         (True, True, False, True, True),
         (True, False, False, False, False),
@@ -1215,7 +1227,9 @@ def test_a_copy_that_does_not_tell_may_lack_what_was_answered() -> None:
 
 
 def test_an_abort_that_only_the_leader_had_is_not_forgotten() -> None:
-    """Else its producer goes on in its epoch, and what it believes aborted is committed."""
+    """Otherwise its producer continues in its epoch, and commits records that it believes
+    aborted.
+    """
     pair = Pair()
     pair.leader.topic("t")
     producer = Producer(pair.leader, "x")
@@ -1250,7 +1264,9 @@ def test_a_copy_that_has_all_that_was_answered_goes_on_as_after_a_kill() -> None
 
 
 def test_with_async_answers_wait_while_one_can_take_over_that_does_not_follow() -> None:
-    """Else a leader that reaches neither it nor the lease's engine answers what is lost with it."""
+    """Otherwise a leader without a connection to that node and to the lease's engine acknowledges
+    data that is lost with it.
+    """
     settings, in_sync = ReplicationSettings(False, True, 1000, SECRET), InSync()
     leading = Leading(new_disk(), "/x", settings, lambda: None, in_sync, "c")
     leading.on_start()

@@ -1,8 +1,8 @@
-"""Rules that other brokers broke: markers, decisions, and what crashes make of them.
+"""Rules that other brokers broke: markers and decisions, also after crashes.
 
-This broker speaks the first version of the transaction protocol, before the second part of KIP-890:
+This broker uses the first version of the transaction protocol, before the second part of KIP-890:
 an epoch lasts for a whole session, and EndTxn gives out none. Where a rule is about the second
-version, its test shows what the first does in that situation, as Apache Kafka 3.9 does.
+version, its test shows the result of the first in that situation, as in Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sim.disk import Crash
 
 from barnabas.protocol.errors import Code
 
-LAST_EPOCH = 32766  # of a client: 32767 is left to the coordinator, for fencing
+LAST_EPOCH = 32766  # of a client; the coordinator alone uses 32767, for fencing
 MINUTE_MS = 60_000
 
 
@@ -50,8 +50,8 @@ def at_last_epoch(b: DiskBroker) -> Producer:
 def test_markers_that_are_written_again_do_no_harm(b: DiskBroker) -> None:
     """Markers that are written again do no harm.
 
-    Killed between the markers and the Complete record, three times over; no reader meets
-    CONCURRENT_TRANSACTIONS then.
+    The broker is killed three times between the markers and the Complete record; no client gets
+    CONCURRENT_TRANSACTIONS afterwards.
 
     Source: KAFKA-19999.
     """
@@ -82,8 +82,8 @@ def test_markers_that_are_written_again_do_no_harm(b: DiskBroker) -> None:
 def test_a_marker_of_an_earlier_session_does_not_end_what_is_open(b: DiskBroker) -> None:
     """A marker of an earlier session does not end what is open.
 
-    In version 1 transactions of one session have one epoch, and a marker's has to be at least that
-    of the data.
+    In version 1 the transactions of a session share an epoch, and the epoch of a marker has to be
+    at least that of the data.
 
     Source: KAFKA-19446.
     """
@@ -103,8 +103,8 @@ def test_a_marker_that_is_written_again_after_a_power_loss_does_not_end_the_next
 ) -> None:
     """A marker that is written again after a power loss does not end the next transaction.
 
-    T1's Complete record and T2's first one were not on the disk, T2's data were: T1's commit, done
-    again, must not commit them.
+    The Complete record of T1 and the first record of T2 were not on the disk, but the data of T2
+    were. The repeated commit of T1 must not commit them.
 
     Source: KAFKA-19446.
     """
@@ -129,7 +129,7 @@ def test_a_marker_that_is_written_again_after_a_power_loss_does_not_end_the_next
 # --- time ---------------------------------------------------------------------------------------
 
 
-# --- crashes amid a transaction -----------------------------------------------------------------
+# --- crashes during a transaction -----------------------------------------------------------------
 
 
 def test_a_kill_between_the_records_and_the_offsets_of_a_transaction_forgets_neither(
@@ -158,7 +158,7 @@ def test_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(
 ) -> None:
     """After a power loss a transaction that lost a part cannot be committed.
 
-    Whichever of its parts reached the disk, the commit fails and nothing of it is seen.
+    Whichever of its parts reached the disk, the commit fails and no reader sees a part of it.
 
     Source: redpanda#6018, redpanda#6019.
     """
@@ -182,9 +182,9 @@ def test_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(
 @STEP_BY_STEP
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way: str) -> None:
-    """Once it is decided a commit always comes to its end.
+    """A decided commit is always completed.
 
-    The client does not know the result; a reader of the group's offset waits, and then has the
+    The client does not know the result; a reader of the group's offset waits, and then gets the
     new one.
 
     Source: redpanda#9571, redpanda#10669.
@@ -232,9 +232,9 @@ def test_before_it_is_decided_nobody_sees_anything_of_it(b: DiskBroker) -> None:
 def test_what_a_start_finds_decided_it_completes_however_often_it_is_killed_over_it(
     b: DiskBroker,
 ) -> None:
-    """What a start finds decided it completes however often it is killed over it.
+    """A start completes decided transactions, even if it is killed again and again.
 
-    Recovery is killed at every step that it takes on the disk, one later each time.
+    The broker is killed at each step of the recovery on the disk, one step later each time.
 
     Source: redpanda#23656.
     """
@@ -274,8 +274,8 @@ def test_without_flushes_a_power_loss_shows_no_aborted_record(
 ) -> None:
     """Without flushes a power loss shows no aborted record.
 
-    The coordinator's log comes back with a decision to commit, and the partition without the abort
-    marker before it.
+    The power loss leaves a decision to commit in the coordinator's log, but not the abort
+    marker of the transaction before in the partition.
 
     Source: redpanda#23656.
     """
@@ -304,7 +304,7 @@ def test_without_flushes_a_power_loss_shows_no_aborted_record(
 def test_without_flushes_no_epoch_is_given_to_two_producers() -> None:
     """Without flushes no epoch is given to two producers.
 
-    The record of a session went with the power, and its producer, on another machine, goes on.
+    The power loss takes the record of a session, but its producer, on another machine, continues.
 
     Source: redpanda#23656.
     """
@@ -341,10 +341,10 @@ def test_without_flushes_no_epoch_is_given_to_two_producers() -> None:
 def test_the_next_transaction_never_meets_the_end_of_the_last(
     durability: str, journal: str
 ) -> None:
-    """The next transaction never meets the end of the last.
+    """The next transaction never fails because of the end of the last one.
 
-    Not with CONCURRENT_TRANSACTIONS, also while the markers wait for the disk; it waits with them,
-    and is then let in.
+    Its request is not refused with CONCURRENT_TRANSACTIONS while the markers wait for the disk, but
+    waits with them and is then accepted.
 
     Source: KAFKA-5477, KAFKA-18575, KAFKA-18654, KAFKA-18662.
     """
@@ -395,9 +395,9 @@ def test_offsets_and_sessions_wait_for_the_markers_too(b: DiskBroker) -> None:
 def test_a_session_that_takes_over_an_open_transaction_is_answered_when_that_has_ended(
     b: DiskBroker,
 ) -> None:
-    """A session that takes over an open transaction is answered when that has ended.
+    """A session that takes over an open transaction gets its answer when the transaction has ended.
 
-    At once, with no CONCURRENT_TRANSACTIONS in between.
+    It is answered at once, without a CONCURRENT_TRANSACTIONS in between.
 
     Source: Kafka: TransactionCoordinator, franz-go: kfake.
     """
@@ -417,7 +417,7 @@ def test_a_session_that_takes_over_an_open_transaction_is_answered_when_that_has
 def test_a_session_that_comes_amid_a_commit_is_let_in_when_that_has_ended(
     b: DiskBroker,
 ) -> None:
-    """A session that comes amid a commit is let in when that has ended.
+    """A session that begins during a commit gets its answer when the commit has ended.
 
     The commit is decided and is not undone.
 

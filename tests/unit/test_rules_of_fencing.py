@@ -1,8 +1,8 @@
 """Rules that other brokers broke: epochs, sessions and timeouts of producers.
 
-These are of the first version of the transaction protocol: an epoch lasts for a whole session, and
-EndTxn gives out none. The broker is at level 1 of transaction.version, as one of Apache Kafka 3.9;
-what is otherwise at level 2, and in the second version, is in `test_broker_version_2`.
+These rules are about the first version of the transaction protocol: an epoch lasts for a whole
+session, and EndTxn gives out none. The broker is at level 1 of transaction.version, as one of
+Apache Kafka 3.9; the rules of level 2, and of the second version, are in `test_broker_version_2`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sim.disk import Crash
 
 from barnabas.protocol.errors import Code
 
-LAST_EPOCH = 32766  # of a client: 32767 is left to the coordinator, for fencing
+LAST_EPOCH = 32766  # of a client; the coordinator alone uses 32767, for fencing
 MINUTE_MS = 60_000
 LEVEL_1 = "transaction.version=1"
 
@@ -47,8 +47,8 @@ def at_last_epoch(b: DiskBroker) -> Producer:
 def test_the_last_epoch_serves_any_number_of_transactions(b: DiskBroker) -> None:
     """The last epoch serves any number of transactions.
 
-    In version 1 EndTxn gives out no epoch, so that none runs out there; the next session has
-    another producer id, and fences only the last.
+    In version 1 EndTxn gives out no epoch, so it exhausts none. The next session has a new producer
+    id, and fences only the last one.
 
     Source: KAFKA-18660.
     """
@@ -70,8 +70,8 @@ def test_a_session_that_meets_an_open_transaction_never_gets_a_negative_epoch(
 ) -> None:
     """A session that meets an open transaction never gets a negative epoch.
 
-    In version 1 two epochs go by, one for the abort's marker and one for the session, and no third
-    when the request is repeated.
+    In version 1 the epoch rises by two, one for the marker of the abort and one for the session; a
+    retry of the request does not raise it again.
 
     Source: KAFKA-19367.
     """
@@ -125,10 +125,10 @@ def test_a_timeout_at_the_last_epoch_ends_the_transaction(b: DiskBroker, way: st
 
 
 def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
-    """A kill amid the abort at the last epoch is recovered from.
+    """A kill during the abort at the last epoch is recovered from.
 
-    Whatever step of the abort the kill comes before, its marker with epoch 32767 is accepted in the
-    end.
+    The kill comes before each step of the abort in turn; its marker with epoch 32767 is accepted in
+    the end.
 
     Source: KAFKA-20090.
     """
@@ -161,9 +161,9 @@ def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
 def test_a_session_whose_answer_was_lost_in_a_kill_is_given_again(
     b: DiskBroker, epoch: int
 ) -> None:
-    """A session whose answer was lost in a kill is given again.
+    """A session whose answer was lost in a kill is given out again on a retry.
 
-    The record has who asked for it, so that the same request is known again.
+    The record has the producer that requested it, so that a retry is recognised.
 
     Source: KAFKA-20357.
     """
@@ -194,8 +194,8 @@ def test_a_session_whose_answer_was_lost_in_a_kill_is_given_again(
 def test_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
     """A fencing that cannot be written raises no epoch.
 
-    The disk is full, the broker tries several times, is killed and started again, and so on; then
-    there is room, and one epoch has gone by.
+    The disk is full, and the broker tries several times, is killed, and restarts, repeatedly. Once
+    there is space, the epoch has risen by one.
 
     Source: KAFKA-9666.
     """
@@ -227,7 +227,7 @@ def test_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
 def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() -> None:
     """A producer whose transactional id expired is not taken back silently.
 
-    INVALID_PRODUCER_ID_MAPPING for all that it asks, until somebody begins a session; that one has
+    All of its requests get INVALID_PRODUCER_ID_MAPPING until a new session begins, which has
     another producer id.
 
     Source: KAFKA-18019.
@@ -267,7 +267,7 @@ def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() 
 def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
     b: DiskBroker, version: int, code: int
 ) -> None:
-    """A producer out of time gets an error that its version knows.
+    """A producer that timed out gets an error that its version knows.
 
     PRODUCER_FENCED from version 2 on; before, and always for Produce, INVALID_PRODUCER_EPOCH.
 
@@ -293,9 +293,9 @@ def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
 def test_a_new_epoch_lets_a_producer_out_of_time_go_on(
     b: DiskBroker, version: int, code: int
 ) -> None:
-    """A new epoch lets a producer out of time go on.
+    """A producer that timed out continues with a new epoch.
 
-    A client of KIP-588 asks for its next epoch and goes on; once another session has begun it is
+    A client of KIP-588 requests its next epoch and continues; once another session has begun it is
     fenced for good.
 
     Source: KIP-588, KAFKA-10687, corda#2418.
@@ -336,5 +336,5 @@ def test_a_timeout_longer_than_the_broker_allows_is_refused() -> None:
     assert b.init(None, timeout_ms=5001)[0] == 0, "without a transactional id it says nothing"
 
 
-# --- crashes amid a transaction -----------------------------------------------------------------
+# --- crashes during a transaction -----------------------------------------------------------------
 # --- the normal path ----------------------------------------------------------------------------

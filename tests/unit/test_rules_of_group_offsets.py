@@ -62,9 +62,9 @@ def test_an_abandoned_transaction_blocks_the_group_only_until_its_abort():
 
 
 def test_the_offset_is_in_sight_as_soon_as_the_marker_is_replayed():
-    """The offset is in sight as soon as the marker is replayed.
+    """The offset is visible as soon as the marker is replayed.
 
-    So the host may answer EndTxn as soon as it has replayed the markers.
+    So the host may answer EndTxn after the replay of the markers.
 
     Source: KAFKA-17507.
     """
@@ -77,7 +77,7 @@ def test_the_offset_is_in_sight_as_soon_as_the_marker_is_replayed():
 def test_zombies_are_fenced_by_generation_member_and_instance():
     """Zombies are fenced by generation member and instance.
 
-    KIP-447; the transaction of a client from before it, without member, goes through.
+    KIP-447; an older client, which names no member, may commit in its transaction.
 
     Source: KIP-447, KAFKA-9365.
     """
@@ -125,8 +125,8 @@ def test_a_refused_commit_leaves_nothing_pending():
 def test_a_transaction_may_commit_while_the_group_rebalances():
     """A transaction may commit while the group rebalances.
 
-    A plain commit gets REBALANCE_IN_PROGRESS there; the transaction's generation is the present
-    one, so it is no zombie.
+    A plain commit gets REBALANCE_IN_PROGRESS there. The transaction has the current generation, so
+    its client is no zombie.
 
     Source: KIP-447, KAFKA-9365.
     """
@@ -140,7 +140,7 @@ def test_a_transaction_may_commit_while_the_group_rebalances():
 
 
 def test_what_a_commit_changes_is_what_its_records_say():
-    """What a commit changes is what its records say.
+    """A commit changes only the state that its records contain.
 
     The event itself changes no offset: only its records do, when they are replayed.
 
@@ -171,7 +171,7 @@ def test_what_a_commit_changes_is_what_its_records_say():
 
 @pytest.mark.parametrize("way", ["retention", "a retention time of its own"])
 def test_retention_spares_offsets_that_are_pending(way):
-    """Retention spares offsets that are pending.
+    """Retention keeps pending offsets.
 
     Source: redpanda#31483.
     """
@@ -228,7 +228,7 @@ def test_the_later_record_wins_when_the_transaction_ends(restarts):
 
 
 def test_of_two_transactions_the_one_that_staged_later_wins_whichever_ends_first():
-    """Of two transactions the one that staged later wins whichever ends first.
+    """Of two transactions the one that wrote its offset later wins, whichever ends first.
 
     Source: redpanda#31483.
     """
@@ -242,7 +242,7 @@ def test_of_two_transactions_the_one_that_staged_later_wins_whichever_ends_first
 
 @pytest.mark.parametrize("metadata", ["", "five\0", "ä€😀", "x" * 4096])
 def test_metadata_come_back_exactly(metadata):
-    """Metadata come back exactly.
+    """Metadata are returned unchanged.
 
     Source: Kafka: OffsetCommit, SyncGroup.
     """
@@ -255,7 +255,7 @@ def test_metadata_come_back_exactly(metadata):
 
 
 def test_assignments_come_back_exactly_whatever_their_size():
-    """Assignments come back exactly whatever their size.
+    """Assignments of any size are returned unchanged.
 
     Source: Kafka: OffsetCommit, SyncGroup.
     """
@@ -274,7 +274,7 @@ def test_assignments_come_back_exactly_whatever_their_size():
 def test_rebalances_that_overlap_lose_no_member():
     """Rebalances that overlap lose no member.
 
-    Members that keep joining while others do are all in the end in one generation, and no id is
+    Members that join while others join all end in one generation, and no member id becomes
     unknown.
 
     Source: Kafka: GroupMetadataManager.

@@ -1,4 +1,4 @@
-"""Anomalies of Jepsen's Kafka tests, shown to our checkers one by one.
+"""Anomalies of Jepsen's Kafka tests, given to our checkers one by one.
 
 | Jepsen's name | the finding of tests/checkers.py for it |
 |---|---|
@@ -33,7 +33,7 @@ def found(history: History) -> list[str]:
 
 
 def acknowledged(*values: bytes) -> History:
-    """One session's records on x, at 0, 1, 2 …, all there."""
+    """Records of one session on x, at offsets 0, 1, 2 …; none is lost."""
     history = History()
     for offset, value in enumerate(values):
         history.write(value, X, session="s").ok(offset, 10 + offset)
@@ -56,13 +56,13 @@ def aborted(history: History) -> None:
     history.final[X] = final([(0, b"a")], [])
 
 
-# --- what has to be reported --------------------------------------------------------------------
+# --- anomalies ----------------------------------------------------------------------------------
 
 
 def test_a_record_of_an_aborted_transaction_is_read() -> None:
     """A record of an aborted transaction is read.
 
-    By a reader on the way and by the last one; a reader of everything may see it.
+    By a reader during the run and by the last one; a reader of uncommitted records may see it.
 
     Source: Jepsen: G1a.
     """
@@ -109,9 +109,9 @@ def test_a_promised_record_is_lost(missing: int, in_transaction: bool) -> None:
 
 
 def test_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
-    """A record is lost that a reader of committed records saw.
+    """A record that a reader of committed records saw is lost.
 
-    Where the producer does not know what became of it.
+    The producer does not know the outcome of its write.
 
     Source: Jepsen: lost-write.
     """
@@ -126,7 +126,7 @@ def test_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
 def test_a_record_is_unseen() -> None:
     """A record is unseen.
 
-    Since the last stable offset never passes it.
+    The last stable offset never passes the record.
 
     Source: Jepsen: unseen.
     """
@@ -137,7 +137,7 @@ def test_a_record_is_unseen() -> None:
 
 @pytest.mark.parametrize("committed_only", [False, True])
 def test_a_record_is_there_twice(committed_only: bool) -> None:
-    """A record is there twice.
+    """A record is in the log twice.
 
     Source: Jepsen: duplicate.
     """
@@ -150,7 +150,8 @@ def test_a_record_is_there_twice(committed_only: bool) -> None:
 def test_an_offset_holds_two_records() -> None:
     """An offset holds two records.
 
-    Between readers, between a reader and the end, between the promise and the end.
+    Two readers differ, a reader and the final log differ, or an acknowledgement and the final log
+    differ.
 
     Source: Jepsen: inconsistent-offsets.
     """
@@ -170,7 +171,7 @@ def test_an_offset_holds_two_records() -> None:
 @pytest.mark.parametrize("missing", [0, 1, 2])
 @pytest.mark.parametrize("in_transaction", [False, True])
 def test_a_reader_passes_by_a_record(missing: int, in_transaction: bool) -> None:
-    """A reader passes by a record.
+    """A reader skips a record.
 
     Source: Jepsen: poll-skip, int-poll-skip.
     """
@@ -189,7 +190,7 @@ def test_a_reader_passes_by_a_record(missing: int, in_transaction: bool) -> None
 
 
 def test_offsets_go_back_in_what_a_reader_is_given() -> None:
-    """Offsets go back in what a reader is given.
+    """A reader gets decreasing offsets.
 
     Source: Jepsen: nonmonotonic-poll.
     """
@@ -202,7 +203,7 @@ def test_offsets_go_back_in_what_a_reader_is_given() -> None:
 def test_a_producers_records_stand_in_another_order_than_it_sent_them(
     in_transaction: bool,
 ) -> None:
-    """A producer's records stand in another order than it sent them.
+    """A producer's records are in another order than it sent them.
 
     Source: Jepsen: nonmonotonic-send, int-nonmonotonic-send.
     """
@@ -217,10 +218,10 @@ def test_a_producers_records_stand_in_another_order_than_it_sent_them(
 
 
 def test_a_record_is_read_before_its_commit_was_asked_for() -> None:
-    """A record is read before its commit was asked for.
+    """A record is read before its commit was requested.
 
-    Precommitted-read; by its own transaction too, which is a reader of committed records like any
-    other.
+    This is precommitted-read, also if its own transaction reads it, which may read only committed
+    records like any other.
 
     Source: Jepsen: precommitted-read.
     """
@@ -243,8 +244,8 @@ def test_two_transactions_that_have_read_each_other(
 ) -> None:
     """Two transactions that have read each other.
 
-    Each reads before it asks for its own commit, so one of them reads before the other's was asked
-    for, whenever that may be.
+    Each reads before it requests its own commit, so one of them reads before the commit of the
+    other was requested.
 
     Source: Jepsen: G1c.
     """
@@ -258,7 +259,7 @@ def test_two_transactions_that_have_read_each_other(
     assert found(history) == ["precommitted-read"]
 
 
-# --- what is no error ---------------------------------------------------------------------------
+# --- correct histories--------------------------------------------------------------------------
 
 
 def test_transactions_that_write_between_each_others_records_are_no_error() -> None:
@@ -286,7 +287,7 @@ def test_transactions_that_write_between_each_others_records_are_no_error() -> N
 def test_gaps_between_a_transactions_own_records_are_no_error() -> None:
     """Gaps between a transaction's own records are no error.
 
-    Plain records, markers and an aborted transaction's records stand between them.
+    Plain records, markers and an aborted transaction's records are between them.
 
     Source: Jepsen: int-send-skip.
     """

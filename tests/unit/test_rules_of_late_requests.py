@@ -1,8 +1,9 @@
-"""Rules that other brokers broke: requests that come late, or in another order than they were sent.
+"""Rules that other brokers broke: requests that arrive late, or in another order than they were
+sent.
 
-This broker speaks the first version of the transaction protocol, before the second part of KIP-890:
+This broker uses the first version of the transaction protocol, before the second part of KIP-890:
 an epoch lasts for a whole session, and EndTxn gives out none. Where a rule is about the second
-version, its test shows what the first does in that situation, as Apache Kafka 3.9 does.
+version, its test shows the result of the first in that situation, as in Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ STEP_BY_STEP = pytest.mark.parametrize(
 
 
 def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
-    """T1 is written and ended over a new connection, while the first EndTxn still hangs in the old
-    one; T2 has begun. Gives the old one.
+    """Write T1 and end it over a new connection, while the first EndTxn is still in transit on the
+    old one; begin T2. Gives the old connection.
     """
     p.send("t", 0, b"t1")
     old = p.reconnect()
@@ -39,8 +40,8 @@ def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
 def test_a_delayed_commit_does_not_end_the_next_transaction(b: DiskBroker) -> None:
     """A delayed commit does not end the next transaction.
 
-    version 1 cannot tell by the epoch; that the producer has given up the connection decides. It is
-    closed, since no client waits for an answer.
+    In version 1 the epoch does not show the delay, but the producer has given up the connection.
+    The broker closes that connection, since no client waits for an answer on it.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -75,8 +76,8 @@ def test_a_delayed_commit_of_an_earlier_session_is_fenced_by_its_epoch(b: DiskBr
 def test_a_connection_that_never_added_anything_may_end_a_transaction(b: DiskBroker) -> None:
     """A connection that never added anything may end a transaction.
 
-    Its owner may have lost the old one between its last write and EndTxn, or be another process
-    that ends what workers began.
+    Its client may have lost the former connection between the last write and EndTxn, or may be
+    another process that ends the transaction of workers.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -88,10 +89,10 @@ def test_a_connection_that_never_added_anything_may_end_a_transaction(b: DiskBro
 
 
 def test_who_ends_over_an_older_connection_connects_again_and_is_heard(b: DiskBroker) -> None:
-    """Who ends over an older connection connects again and is heard.
+    """An EndTxn over an older connection is accepted after a reconnection.
 
-    A coordinator that was connected before the workers whose transaction it ends: it is
-    distinguished from a late request by coming again.
+    The client is a coordinator that connected before the workers whose transaction it ends. Its
+    retry distinguishes it from a late request.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -106,8 +107,8 @@ def test_who_ends_over_an_older_connection_connects_again_and_is_heard(b: DiskBr
 def test_a_new_session_may_come_over_any_connection(b: DiskBroker) -> None:
     """A new session may come over any connection.
 
-    Two processes of one id take turns over connections that they keep: each turn begins with
-    InitProducerId and has its own epoch.
+    Two processes with one transactional id take turns, each over its own lasting connection: each
+    turn begins with InitProducerId and has its own epoch.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -127,8 +128,8 @@ def test_offsets_may_come_over_the_connection_of_the_groups_coordinator(
 ) -> None:
     """Offsets may come over the connection of the group's coordinator.
 
-    Some clients have one connection for each coordinator, whichever they opened first; none of the
-    two is given up.
+    Some clients have one connection for each coordinator, opened in any order. Neither of the two
+    is given up.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -185,7 +186,7 @@ def test_producers_that_share_connections_do_not_give_up_each_others(b: DiskBrok
 def test_a_restart_knows_no_connection_and_so_refuses_none(b: DiskBroker, restart: str) -> None:
     """A restart knows no connection and so refuses none.
 
-    The connections of before are gone with all that was in them.
+    The former connections are closed, and their unread requests are lost.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -215,7 +216,7 @@ def test_a_delayed_abort_does_not_take_the_next_transactions_records(b: DiskBrok
 def test_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(
     b: DiskBroker, late: bool, commit: bool
 ) -> None:
-    """A delayed end between two writes does not tear the next transaction.
+    """A delayed end between two writes does not split the next transaction.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -237,7 +238,7 @@ def test_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
     In version 1 its epoch is the same. If its sequences were used before the last marker, or are
     not the next ones, it is refused. If they are the next ones, it takes the place of the client's
     own batch, which has other records and is refused: the client aborts. Once the client has
-    written over its new connection, nothing is heard over the old one.
+    written over its new connection, requests over the old one are refused.
 
     Source: KIP-890.
     """
@@ -285,11 +286,11 @@ def test_a_delayed_batch_that_comes_first_makes_its_client_abort(b: DiskBroker) 
 def test_sequences_that_are_given_to_other_records_are_no_repetition(
     b: DiskBroker, restarts: bool, commits_first: bool
 ) -> None:
-    """A batch with the sequences of one that its client gave up is not taken for a repetition.
+    """A batch with the sequences of an abandoned batch is not taken for a retry of it.
 
-    librdkafka aborts after a broken connection, and gives the sequences of what it gave up to the
-    records of its next transaction. Apache Kafka acknowledges these with the offsets of the former,
-    and they are missing from what is committed.
+    librdkafka aborts after a broken connection, and uses the sequences of the abandoned records
+    again in its next transaction. Apache Kafka acknowledges the new records with the offsets of the
+    former, and they are missing from the committed data.
 
     Source: Kafka: ProducerStateEntry, librdkafka: rdkafka_txnmgr.
     """
@@ -314,7 +315,7 @@ def test_sequences_that_are_given_to_other_records_are_no_repetition(
 
 
 def test_within_a_transaction_a_repetition_has_the_same_records(b: DiskBroker) -> None:
-    """Of batches of one transaction only one with the same records is a repetition.
+    """Within a transaction only a batch with the same records is a retry.
 
     Source: Kafka: ProducerStateEntry, librdkafka: rdkafka_txnmgr.
     """
@@ -359,8 +360,8 @@ def test_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: DiskBroke
 def test_a_partition_that_was_never_added_cannot_be_written(b: DiskBroker) -> None:
     """A partition that was never added cannot be written.
 
-    Neither without a transaction nor within one, and no last stable offset waits for what was
-    refused.
+    This holds without a transaction and within one. A refused batch does not hold back the last
+    stable offset.
 
     Source: KIP-890, KAFKA-14402, KAFKA-19690.
     """
@@ -380,8 +381,8 @@ def test_a_partition_that_was_never_added_cannot_be_written(b: DiskBroker) -> No
 def test_a_batch_is_checked_at_the_moment_of_its_append(b: DiskBroker) -> None:
     """A batch is checked at the moment of its append.
 
-    At every stage of an end it is either in the transaction that ends, or refused; never behind the
-    marker.
+    At every stage of an end the batch is either in the transaction that ends, or refused. It is
+    never after the marker.
 
     Source: KAFKA-14884.
     """
@@ -410,10 +411,10 @@ def test_a_batch_is_checked_at_the_moment_of_its_append(b: DiskBroker) -> None:
 
 
 def test_between_check_and_append_nothing_else_is_done(b: DiskBroker) -> None:
-    """Between check and append nothing else is done.
+    """No other work is done between the check and the append.
 
-    A transaction that runs out of time in the tick before the batch is refused, and one in the tick
-    after it takes the batch with it.
+    If the transaction times out in the tick before the batch, the batch is refused; if in the tick
+    after it, the batch is aborted with the transaction.
 
     Source: KAFKA-14884.
     """
@@ -431,9 +432,9 @@ def test_between_check_and_append_nothing_else_is_done(b: DiskBroker) -> None:
 
 @STEP_BY_STEP
 def test_an_end_that_meets_another_under_way_waits_for_it(b: DiskBroker) -> None:
-    """An end that meets another under way waits for it.
+    """An EndTxn that arrives during another one waits for it.
 
-    It gets no success before all is well.
+    It gets no success before the transaction has ended.
 
     Source: ydb#52731.
     """
@@ -487,8 +488,8 @@ def test_a_repeated_end_that_waits_for_the_same_flush_ends_nothing_twice(
 def test_ending_a_transaction_that_never_began_changes_nothing(b: DiskBroker) -> None:
     """Ending a transaction that never began changes nothing.
 
-    In version 1 EndTxn of an Empty one is INVALID_TXN_STATE either way, and no epoch is given out:
-    clients know whether they added partitions.
+    In version 1 the answer to EndTxn in state Empty is INVALID_TXN_STATE, for a commit and an
+    abort, and no epoch is given out: clients know whether they added partitions.
 
     Source: apache/kafka#17698.
     """
@@ -505,8 +506,8 @@ def test_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in_the
 ) -> None:
     """A partition whose append failed stays in its transaction and not in the next.
 
-    In version 1 partitions are registered by AddPartitionsToTxn alone, and leave with EndTxn,
-    whatever became of their batches.
+    In version 1 only AddPartitionsToTxn registers partitions, and only EndTxn removes them, whether
+    their batches were written or not.
 
     Source: franz-go: EndTransaction.
     """
@@ -537,8 +538,8 @@ def test_an_end_is_repeated_when_its_answer_was_lost(
 ) -> None:
     """An end is repeated when its answer was lost.
 
-    In version 1 (same epoch before and after) the same result is NONE again and the opposite one
-    INVALID_TXN_STATE.
+    In version 1 (with the same epoch before and after) a retry gets NONE again, and the opposite
+    request gets INVALID_TXN_STATE.
 
     Source: KIP-890, flink-connector-kafka#271.
     """

@@ -32,7 +32,7 @@ def test_a_fetch_that_waited_is_read_again_with_its_isolation_and_the_aborted_li
 ) -> None:
     """A fetch that waited is read again with its isolation and the aborted list.
 
-    What it was parked with (nothing, nothing aborted) is not what it is answered with.
+    When it was parked, there were no records and no aborted transactions; its answer has both.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -60,8 +60,8 @@ def test_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
 ) -> None:
     """A fetch that waits for more bytes lists what was aborted meanwhile.
 
-    One aborted transaction was there when it was parked; the second, of the data that complete it,
-    has to be listed too.
+    One aborted transaction existed when the fetch was parked. The second one, whose data reach the
+    minimum size, has to be listed too.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -81,7 +81,7 @@ def test_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
 
 
 def test_a_fetch_whose_time_is_up_shows_no_open_data(b: DiskBroker) -> None:
-    """A fetch whose time is up shows no open data.
+    """A fetch whose wait time is over returns no open data.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -103,7 +103,7 @@ def test_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_the
 ) -> None:
     """A fetch that waits while markers wait for the disk is answered with the commit.
 
-    Neither before the decision is on the disk, nor later than EndTxn's answer.
+    It is answered neither before the decision is on the disk, nor later than EndTxn.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -124,7 +124,9 @@ def test_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_the
 
 
 def aborted_run(b: DiskBroker, transactions: int, batches: int) -> list[bytes]:
-    """Many aborted batches, a committed record before and after; the committed ones."""
+    """Write many aborted batches, with a committed record before and after. Gives the committed
+    ones.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"first")
     assert p.end(True) == 0
@@ -143,8 +145,8 @@ def test_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(
 ) -> None:
     """A reader gets through a long run of aborted data with any buffer.
 
-    No answer is larger than it asked for, except for one whole batch; each brings the reader
-    forward.
+    No answer is larger than the request allows, except for one whole batch; each answer moves the
+    reader forward.
 
     Source: librdkafka#2993.
     """
@@ -166,8 +168,8 @@ def test_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(
 def test_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart: str) -> None:
     """Data and aborted list agree wherever a fetch begins and ends.
 
-    Transactions that begin in one segment and end in another, read from every offset with every
-    size, old segments and the active one.
+    Transactions begin in one segment and end in another, and are read from every offset with every
+    size, in old segments and the active one.
 
     Source: redpanda#7819.
     """
@@ -210,7 +212,7 @@ def test_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
 ) -> None:
     """The first fetch after a start goes no further than the last one before.
 
-    Open transactions and pending offsets are known before anyone is answered.
+    Open transactions and pending offsets are loaded before the first answer.
 
     Source: redpanda#7143.
     """
@@ -237,10 +239,10 @@ def test_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
 
 
 def test_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers() -> None:
-    """A start after a power loss ends what no client can before it answers.
+    """Before its first answer, a start after a power loss ends transactions that no client can end.
 
-    The data of a transaction reached the disk and its record did not; it is aborted, so that the
-    last stable offset moves on.
+    The data of a transaction are on the disk, but its record is not. It is aborted, so that the
+    last stable offset advances.
 
     Source: redpanda#7143.
     """
@@ -255,7 +257,7 @@ def test_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers() -> 
     assert b.end_offset("t", committed=True) == b.end_offset("t") == 2
 
 
-# --- what a transaction sees of itself ----------------------------------------------------------
+# --- reads of a transaction's own data ---------------------------------------------------------
 
 
 def test_a_transaction_does_not_read_its_own_records_before_their_commit(
@@ -263,7 +265,7 @@ def test_a_transaction_does_not_read_its_own_records_before_their_commit(
 ) -> None:
     """A transaction does not read its own records before their commit.
 
-    Not over its own connection either, nor with a fetch that waits.
+    Neither over its own connection, nor with a fetch that waits.
 
     Source: Jepsen: precommitted-read.
     """
@@ -288,8 +290,8 @@ def test_a_transaction_does_not_read_its_own_records_before_their_commit(
 def test_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
     """An acknowledged offset is unique and final.
 
-    Several producers, repeated requests, refused ones and restarts; each acknowledged record is
-    where it was promised, and nowhere else.
+    There are several producers, retries, refused requests and restarts. Each acknowledged record is
+    at its acknowledged offset, and nowhere else.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """
@@ -321,10 +323,10 @@ def test_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
 
 
 def test_what_is_not_there_has_no_offset_0(b: DiskBroker) -> None:
-    """What is not there has no offset 0.
+    """A missing offset is -1, not 0.
 
-    A group that committed nothing, a topic that is not there, a refused batch: -1, which no client
-    takes for a position.
+    A group without commits, an unknown topic and a refused batch have -1, which no client takes for
+    a position.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """
@@ -344,7 +346,7 @@ def test_a_reader_that_waits_at_the_end_gets_every_record_that_is_acknowledged(
 ) -> None:
     """A reader that waits at the end gets every record that is acknowledged.
 
-    None is stuck, none is passed by: each waiting fetch is answered with the very next one.
+    No fetch hangs, and no record is skipped: each waiting fetch is answered with the next record.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """

@@ -19,7 +19,7 @@ class _Filled:
     """A log of several segments with aborted, committed and open transactions, found after a kill
     that came long after the last flush.
 
-    saved: the files; expected: what a start gives that finds them whole.
+    saved: the files; expected: the result of a start with intact files.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class _Filled:
         self.saved.pop(CLEAN, None)
 
     def _look(self) -> tuple[Any, ...]:
-        """All that must be the same after any damage: committed records, how many aborted
-        transactions, the ends, a repeated batch's offset.
+        """The values that any damage must leave the same: committed records, the number of aborted
+        transactions, the end offsets, and the answer to a retried batch.
         """
         b = self.b
         fetched = b.fetch("t", committed=True)
@@ -69,8 +69,8 @@ class _Filled:
         )
 
     def found_with(self, path: str, data: bytes | None) -> tuple[Any, ...]:
-        """What is found when this one file is another (None: not there) and the stop was no clean
-        one.
+        """The values after a start with other data in this one file (None: without the file), after
+        an unclean stop.
         """
         files = {**self.saved, path: data}
         self.b.load({name: content for name, content in files.items() if content is not None})
@@ -94,9 +94,9 @@ def filled() -> _Filled:
 def test_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(
     filled: _Filled, suffix: str
 ) -> None:
-    """What is stored beside the log is rebuilt when it is missing.
+    """The files beside the log are rebuilt when one is missing.
 
-    Each file by itself.
+    Each file is removed by itself.
 
     Source: Kafka: LogLoader.
     """
@@ -110,9 +110,10 @@ def test_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(
 def test_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
     filled: _Filled, suffix: str
 ) -> None:
-    """What is stored beside the log is rebuilt when it was cut at any byte.
+    """The files beside the log are rebuilt when one was cut at any byte.
 
-    The last file of its kind at every byte, since a start needs that; the others at every eleventh.
+    The last file of its kind is cut at every byte, since a start needs it; the others at every
+    eleventh.
 
     Source: Kafka: LogLoader.
     """
@@ -131,9 +132,9 @@ def test_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
 def test_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
     filled: _Filled, suffix: str
 ) -> None:
-    """What is stored beside the log is rebuilt when a byte of it is wrong.
+    """The files beside the log are rebuilt when a byte of one is wrong.
 
-    Some bytes of each file, one at a time.
+    Some bytes of each file are changed, one at a time.
 
     Source: Kafka: LogLoader.
     """
@@ -148,8 +149,8 @@ def test_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
 
 
 def prepared() -> tuple[DiskBroker, Producer, int]:
-    """A broker with one committed transaction, and all that is made at first use; an idempotent
-    producer's id.
+    """A broker with one committed transaction, so that files of the first use exist. Gives also its
+    transactional producer, and the id of an idempotent one.
     """
     b = DiskBroker()
     b.topic("t", 2)
@@ -164,8 +165,8 @@ def prepared() -> tuple[DiskBroker, Producer, int]:
 
 
 def run(b: DiskBroker, p: Producer, pid: int, done: list[str]) -> None:
-    """One transaction over two partitions and a group's offset, an aborted one, and a durable
-    record; `done` has what was acknowledged.
+    """Run a transaction over two partitions and a group's offset, an aborted one, and write a
+    durable record. `done` gets the acknowledged steps.
     """
     assert b.produce("plain", (b"1",), pid=pid, epoch=0, sequence=1) == (0, 1)
     done.append("plain")
@@ -184,7 +185,7 @@ def run(b: DiskBroker, p: Producer, pid: int, done: list[str]) -> None:
 def test_killed_between_any_two_steps_a_transaction_is_whole_and_what_was_acknowledged_is_there(
     way: str,
 ) -> None:
-    """Killed between any two steps a transaction is whole and what was acknowledged is there.
+    """After a kill between any two steps a transaction is whole and acknowledged data are kept.
 
     The process, or the machine, goes down before each change to the disk in turn: appends, fsyncs,
     renames. acks=all is durable against a kill always, and against a loss of power where the topic

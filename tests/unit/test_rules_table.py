@@ -1,4 +1,4 @@
-"""The table of rules in tests/README.md and the tests that it names hold each other."""
+"""The table of rules in tests/README.md and the tests that it names agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sink reads in a query's checkpoint, and the file that it keeps there."""
+"""The files of a query's checkpoint that the sink reads, and the one that it writes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_the_plan_of_a_batch(directory: Path) -> None:
 
 
 def test_what_should_be_there_and_is_not_is_an_error(directory: Path) -> None:
-    """Spark writes to another file system than the one where the sink looks."""
+    """The cause is a checkpoint of Spark on another file system than the one that the sink
+    reads.
+    """
     checkpoint = Checkpoint(str(directory), ID)
     says = r"has no file offsets/5, .*checkpointLocation as a URI.*compareCheckpoint=false"
     with pytest.raises(CheckpointError, match=says):

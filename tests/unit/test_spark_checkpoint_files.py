@@ -1,5 +1,5 @@
-"""Which manager of checkpoint files a local session gets, and what is kept on the disk for it. What
-the manager does is in tests/spark/test_checkpoint_files.py.
+"""The manager of checkpoint files that a local session gets, and its files on the disk. The manager
+itself is tested in tests/spark/test_checkpoint_files.py.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from barnabas.spark_connector.checkpoint_files import (
 
 
 class FakeJvm:
-    """What py4j shows of a JVM with these classes, and perhaps with Janino.
+    """The py4j view of a JVM with these classes, and optionally with Janino.
 
-    It loads a class that is whole in a directory that was added.
+    It loads a class whose file is complete in one of its added directories.
     """
 
     def __init__(self, *classes: str, has_janino: bool = True) -> None:
@@ -36,7 +36,7 @@ class FakeJvm:
         self.directories: list[Path] = []
 
     def __getattr__(self, _: str) -> FakeJvm:
-        return self  # packages, and calls that give something to call
+        return self  # any package or method is this object again
 
     def __call__(self, *_: object) -> FakeJvm:
         return self

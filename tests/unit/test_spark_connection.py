@@ -1,6 +1,4 @@
-"""Connections: what a port that is no broker, or one that asks for something else, is answered
-with.
-"""
+"""Connections: the errors for a port without a broker, or one that expects another protocol."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ from barnabas.spark_connector.transactional_producer import FIND_COORDINATOR
 
 @contextmanager
 def answering(*answers: bytes | Callable[[bytes], bytes]) -> Iterator[int]:
-    """A port that answers what comes with these bytes, one after the other, and then hangs up."""
+    """A port that sends these answers, one for each request, and then closes the connection."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -121,7 +119,7 @@ def test_answers_of_flexible_versions_with_tagged_fields_in_their_header() -> No
     ).encode(3)
     tags = bytes([2, 0, 1, 255, 0x81, 1, 130, 1]) + bytes(
         130
-    )  # tag 0 with a byte, tag 129 with 130 of them
+    )  # tag 0 with one byte, tag 129 with 130 bytes
     with answering(versions, lambda request: answered(request, tags + coordinator)) as port:
         connections = Connections(options_of(port))
         answer = connections.any().request(
@@ -154,8 +152,8 @@ def test_connections_that_were_closed_while_idle_are_let_go_of() -> None:
 
 
 def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
-    """More than select() can name; one that it cannot look at would pass for closed, and be opened
-    again for every batch.
+    """The process has more files than select() can handle. A connection that it cannot check would
+    count as closed, and would be opened again for every batch.
     """
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most < 1200:
@@ -211,7 +209,7 @@ def test_a_name_that_was_resolved_before_is_tried_again(monkeypatch: pytest.Monk
 
 
 def test_tagged_fields_of_a_later_broker_are_skipped() -> None:
-    """Newer brokers may put fields of their own behind each struct of a flexible version."""
+    """Newer brokers may add tagged fields at the end of each struct of a flexible version."""
     answer = FindCoordinatorResponse(node_id=5, host="h", port=9).encode(3)
     assert answer.endswith(b"\0"), "no tagged fields"
     later = answer[:-1] + bytes([1, 77, 3]) + b"new"  # one: tag 77, three bytes

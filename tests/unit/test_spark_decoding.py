@@ -1,4 +1,4 @@
-"""Batches to columns: what comes out equals what a reader sees that opens one record after the
+"""Batches to columns: the result equals that of a reader that decodes one record after the
 other.
 """
 
@@ -44,7 +44,7 @@ FAR = 2**62
 
 
 class Row(NamedTuple):
-    """What a reader sees of a record."""
+    """The fields of a record that a reader gets."""
 
     offset: int
     timestamp: int
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 def naive(
     buffer: bytes, aborted: list[AbortedTransaction] | None, start: int, end: int
 ) -> list[Row]:
-    """Record by record, with the aborted transactions' extents written out from their markers."""
+    """Decode record by record; the markers give the offset ranges of aborted transactions."""
     extents = []
     for each in aborted or []:
         producer_id, first = each.producer_id, each.first_offset
@@ -96,7 +96,9 @@ def naive(
 
 @lru_cache(maxsize=1)
 def ways() -> list[CompiledLoops | None]:
-    """By arrays, by loops as plain Python and, where numba is there, by compiled ones."""
+    """The ways to decode: arrays, loops in plain Python and, where numba is installed, compiled
+    loops.
+    """
     found = [None, CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)]
     with suppress(UnavailableError):
         found.append(load())
@@ -111,7 +113,7 @@ def decoded(
     *,
     check_crc: bool = True,
 ) -> list[Row]:
-    """By way of the columns; all ways have to agree, in the error too."""
+    """Decode into columns; all ways have to agree, in the error too."""
     selection = select_record_batches(
         buffer, aborted, start_offset=start, end_offset=end, check_crc=check_crc
     )
@@ -152,7 +154,7 @@ def rows_of(
     return rows
 
 
-# Bytes that look like the beginnings of records: lengths, zero bytes, and what is between.
+# Bytes that look like the start of a record: lengths, zero bytes, and values between them.
 tricky = st.lists(
     st.sampled_from(
         [b"\0", b"\x0c", b"\x0c\0", b"\x0e\0\0\0\1\1\0", b"\x80\1", b"\x8c\1\0", b"\xff", b"x"]
@@ -199,7 +201,7 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
             batch,
             base_offset=offset,
             codec=draw(st.sampled_from(Codec)),
-            # of batches outside of transactions too: they cannot be aborted
+            # also for batches outside of transactions, which cannot be aborted
             producer_id=producer,
             transactional=transactional,
             log_append_time=draw(st.booleans()),
@@ -275,8 +277,8 @@ def test_offsets_within_a_batch_may_have_gaps_after_compaction() -> None:
 
 
 def test_false_records_in_a_value_are_told_from_real_ones() -> None:
-    """A value that holds encoded records, each linked to the next: only the way from the batch's
-    first record distinguishes them.
+    """A value holds encoded records one after the other. Only a walk from the first record of the
+    batch distinguishes them.
     """
     inner = b"".join(
         encode_record(NewRecord(b"inner", b"%d" % number, 5), number, 0) for number in range(50)
@@ -292,7 +294,7 @@ def test_false_records_in_a_value_are_told_from_real_ones() -> None:
 
 def test_attributes_that_are_not_zero_are_read_all_the_same() -> None:
     body = bytearray(encode_record(NewRecord(b"k", b"v" * 80, 7, (("h", b"1"),)), 0, 7))
-    assert body[2] == 0  # after the two bytes of its length
+    assert body[2] == 0  # the attributes follow the two bytes of the length
     body[2] = 1
     batch = bytes(
         assemble_batch(
@@ -314,8 +316,8 @@ def test_attributes_that_are_not_zero_are_read_all_the_same() -> None:
 
 @pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 12))
 def test_damaged_records_are_refused_or_read_as_written(place: int) -> None:
-    """Whatever one byte is changed to: an error, or the rows that the record-by-record reader gets
-    from the same bytes.
+    """A change of any byte gives an error, or the rows that the record-by-record reader gets from
+    the same bytes.
     """
     good = encode_batch([NewRecord(b"key", b"value", 5, (("h", b"1"),)), NewRecord(b"k2", None, 6)])
     for byte in range(256):

@@ -1,4 +1,4 @@
-"""Which batches are taken for written: every cell of the rules, and their words."""
+"""The rules by which a batch counts as written: every cell of the table, and the error texts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from barnabas.spark_connector.deduplication import (
     parse_note,
 )
 
-# The checkpoint of the table: batch 7 is to be written, Spark keeps the plans of 3 to 7, and
-# batches 5 and 2 were published with it.
+# The checkpoint for the table: batch 7 is the next to write, Spark keeps the plans of 3 to 7, and
+# batches 5 and 2 were published from it.
 N = 7
 PLANS = {number: f"own {number}" for number in range(3, N + 1)}
 TRAIL = Trail("g", "run", PlannedBatch(5, "own 5"), PlannedBatch(2, "own 2"))
@@ -38,7 +38,7 @@ LEFT_OUT = Decision(False, True, T)
 
 
 def note(number: int, plan: str, *, target: str = "t", state: str = "") -> CommittedBatch:
-    """The group's offset where the batch is committed, or announced."""
+    """The committed offset of the group, for a committed or announced batch."""
     return CommittedBatch(
         number + (state != ANNOUNCED), CommitNote("earlier", target, plan, state=state)
     )
@@ -64,8 +64,8 @@ def decide(
     )
 
 
-# What the group's note, the begun note and the trail can be, and what a batch with rows comes to:
-# a decision, or the words of the doubt.
+# The group's note, the begun note and the trail, with the result for a batch with rows: a decision,
+# or the text of the error if it is uncertain.
 NEW = Trail()
 OF_EARLIER_RELEASE = Trail("g", begun=PlannedBatch(1, ""), is_complete=False)
 AHEAD = Trail("g", "run", PlannedBatch(8, "own 8"))
@@ -77,7 +77,7 @@ FORGOTTEN = "an earlier attempt to publish this batch was interrupted"
 GONE = "the brokers have no batch now"
 IN_PART = "that batch 8 of this query was begun already"
 CELLS = [
-    # the group's note is of this number
+    # the group's note has the number of this batch
     ("this, same plan", note(7, "own 7"), None, TRAIL, SKIP),
     ("this, same plan, begun", note(7, "own 7"), note(7, "own 7"), BEGUN_THIS, SKIP),
     ("this, other plan", note(7, "x"), None, TRAIL, OTHER_PLAN),
@@ -99,10 +99,10 @@ CELLS = [
         WRITTEN,
     ),
     ("this, announced by another", note(7, "x", state=ANNOUNCED), None, TRAIL, OTHER_PLAN),
-    # of a higher one
+    # a higher number
     ("higher", note(8, "own 8"), None, TRAIL, HIGHER),
     ("higher, announced", note(8, "own 8", state=ANNOUNCED), None, TRAIL, HIGHER),
-    # of a lower one
+    # a lower number
     ("lower, in the trail", note(5, "own 5"), None, TRAIL, WRITTEN),
     ("lower, before that", note(2, "own 2"), None, TRAIL, WRITTEN),
     ("lower, in the trail, another plan", note(2, "x"), None, TRAIL, FOREIGN),
@@ -115,11 +115,11 @@ CELLS = [
     ("lower, announced by another", note(4, "x", state=ANNOUNCED), None, TRAIL, FOREIGN),
     ("lower, begun since by another", note(5, "own 5"), note(6, "x"), TRAIL, WRITTEN),
     ("lower, begun since", note(5, "own 5"), note(7, "own 7"), BEGUN_THIS, WRITTEN),
-    # of a checkpoint that an earlier release kept
+    # with the checkpoint of an earlier release
     ("lower, deleted, no trail", note(2, "own 2"), None, OF_EARLIER_RELEASE, WRITTEN),
     ("lower, another, no trail", note(4, "x"), None, OF_EARLIER_RELEASE, FOREIGN),
     ("none, no trail", None, None, OF_EARLIER_RELEASE, GONE),
-    # the group has nothing
+    # the group has no note
     ("none", None, None, NEW, FIRST_ANNOUNCED),
     ("none, published before", None, None, TRAIL, GONE),
     ("none, begun lower", None, note(5, "own 5"), TRAIL, FIRST_ANNOUNCED),
@@ -234,7 +234,7 @@ def test_the_last_of_several_topics_counts() -> None:
 
 
 def test_numbers_alone_without_a_checkpoint() -> None:
-    """With compareCheckpoint=false no plan is known."""
+    """With compareCheckpoint=false plans are unknown, so only the numbers decide."""
     lineage = Lineage(Trail(is_complete=False), lambda number: "")
 
     def by_number(last: CommittedBatch | None, begun: CommittedBatch | None = None) -> Decision:
@@ -308,7 +308,7 @@ def test_writes_with_a_column_are_known_by_all_their_topics() -> None:
 
 
 def test_a_constant_name_in_a_query_is_told() -> None:
-    """writeId without batchId: each batch has number 0."""
+    """A writeId without a batchId gives each batch the number 0, which is reported."""
     first, second = "batch 0 of query q", "batch 1 of query q"
     assert write({"t": has(1, origin=first)}, 0, "t", origin=first) == SKIP
     assert write({"t": has(1, origin=first)}, 0, "t") == SKIP, (

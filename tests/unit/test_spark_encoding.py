@@ -1,4 +1,6 @@
-"""Rows to batches: where rows go, when batches come, and what users are shown."""
+"""Rows to batches: the partitions of rows, the time when batches are complete, and users'
+errors.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def rows(**columns: Any) -> pa.RecordBatch:
 
 
 def encoded(batch: pa.RecordBatch, **settings: Any) -> list[EncodedRecordBatch]:
-    """In each way; all of them have to agree."""
+    """Encode in each way; all results have to agree."""
     found = []
     for loops in ways():
         encoding_ = encoder(loops_for=lambda _, loops=loops: loops, **settings)
@@ -113,7 +115,7 @@ def test_rows_need_a_topic() -> None:
         check_schema([("value", "binary")], None)
 
 
-# --- where rows go
+# --- the partitions of rows
 
 
 def test_keys_go_where_java_clients_put_them() -> None:
@@ -222,7 +224,7 @@ def test_a_null_topic() -> None:
         encoded(rows(value=[b"a", b"b"], topic=["a", None]), topic=None)
 
 
-# --- what records hold
+# --- the content of records
 
 
 @pytest.mark.parametrize(
@@ -298,7 +300,7 @@ def test_headers_that_begin_late() -> None:
     assert [record.headers for record in records_of(batch.data)] == [(), (("a", b"b"),), ()]
 
 
-# --- when batches come
+# --- complete batches
 
 
 def test_no_rows() -> None:
@@ -348,7 +350,7 @@ def test_what_is_held_stays_bounded_with_many_partitions() -> None:
     first_records = [batch.record_count for batch in record_batches]
     assert (
         sum(first_records) / len(first_records) > 3
-    )  # the fullest partitions, not whatever is there
+    )  # the fullest partitions are written, not all of them
     record_batches += encoding_.finish()
     assert sum(batch.record_count for batch in record_batches) == 60_000
 

@@ -1,5 +1,5 @@
-"""What the loops that encode records refuse. That they give the same bytes as arrays is in
-test_spark_encoding.py and tests/property/test_spark_encoding.py.
+"""The errors of the loops that encode records. test_spark_encoding.py and
+tests/property/test_spark_encoding.py compare their bytes with those of arrays.
 """
 
 from __future__ import annotations

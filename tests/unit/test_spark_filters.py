@@ -1,5 +1,5 @@
-"""What filters leave to be read: against a filter over all rows, and ranges by timestamp against a
-server with canned logs.
+"""The rows that filters leave to be read, compared with a filter over all rows; and ranges by
+timestamp on a server with canned logs.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def conditions(draw: st.DrawFn) -> Condition:
 
 @st.composite
 def logs(draw: st.DrawFn) -> dict[TopicPartition, list[Row]]:
-    """Offsets with gaps, timestamps in no order."""
+    """Logs with gaps in the offsets and timestamps in random order."""
     found: dict[TopicPartition, list[Row]] = {}
     for topic, partition in draw(
         st.sets(st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 3)), max_size=4)
@@ -97,7 +97,7 @@ def logs(draw: st.DrawFn) -> dict[TopicPartition, list[Row]]:
 
 
 def read(rows: list[Row], name: TopicPartition, narrowing: Narrowing) -> list[Row]:
-    """What a reader brings of one partition."""
+    """The rows that a reader returns for one partition."""
     if not narrowing.keeps(name):
         return []
     _, _, start, end = narrowing.cut(OffsetRange(*name, 0, 30))

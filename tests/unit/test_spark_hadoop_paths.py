@@ -1,4 +1,4 @@
-"""Where a checkpoint's location leads, by Hadoop's rules."""
+"""The path of a checkpoint's location, by Hadoop's rules."""
 
 from __future__ import annotations
 

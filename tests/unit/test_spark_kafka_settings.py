@@ -1,4 +1,4 @@
-"""The settings of Java clients: values that one would refuse, names that none has."""
+"""The settings of Java clients: values that such a client refuses, and unknown names."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ BEARER = {
     NAMES + "id": "me",
     NAMES + "secret": "secret",
 }
-# Where a value of the kind would not do; each is another one than the default.
+# Valid values other than the default, for settings that refuse the general value of their type.
 VALUES = {
     "security.protocol": "SSL",
     "bootstrap.servers": "another:1",
@@ -106,7 +106,7 @@ VALUES = {
     "sasl.oauthbearer.header.urlencode": "true",
     "sasl.jaas.config": 'a.PlainLoginModule required username="you" password="x";',
 }
-# What is given with it, and without it, so that it can be given at all.
+# Other options that a setting needs to be valid, in the runs with it and without it.
 BESIDE = {
     "ssl.key.location": {"kafka.ssl.certificate.location": "/c"},
     "ssl.keystore.certificate.chain": {"kafka.ssl.keystore.key": "k"},
@@ -133,7 +133,7 @@ def parsed(client: str, options: dict[str, str]) -> SourceOptions | SinkOptions:
 def test_no_setting_is_ignored_without_a_word(
     caplog: pytest.LogCaptureFixture, name: str, client: str
 ) -> None:
-    """With another value than its default a setting changes what is done, or it is refused, or a
+    """With a value other than its default a setting changes the behaviour, or is refused, or a
     warning says that it has no effect.
     """
     value = VALUES.get(name, {BOOLEAN: "false", TEXT: "other"}.get(KINDS[name], "7"))

@@ -1,4 +1,6 @@
-"""Stores of the Java client: PEM, PKCS#12 whatever its name and type say; not Java's own."""
+"""Stores of the Java client: PEM, and PKCS#12 of any name and type; Java's own formats are
+refused.
+"""
 
 from __future__ import annotations
 

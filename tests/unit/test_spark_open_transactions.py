@@ -1,4 +1,4 @@
-"""The wait for the end of an open transaction: what is logged meanwhile, and when it is over."""
+"""The wait for the end of an open transaction: its log messages, and its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 class Clock:
-    """Seconds; does not advance by itself."""
+    """A clock in seconds that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""docs/SPARK_OPTIONS.md: each option of Spark's own connector is what the page says of it."""
+"""docs/SPARK_OPTIONS.md describes each option of Spark's own connector as the code handles it."""
 
 from __future__ import annotations
 

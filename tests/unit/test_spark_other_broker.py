@@ -1,5 +1,5 @@
-"""The reader against three brokers of another make: librdkafka's mock cluster, whose partitions are
-led by different nodes.
+"""The reader with three foreign brokers: librdkafka's mock cluster, whose partitions have leaders
+on different nodes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ Row = tuple[bytes, list[tuple[str, bytes | None]] | None]
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """The cluster lives as long as the client that was configured to have one."""
+    """The addresses of a mock cluster, which exists as long as the client that was configured
+    with it.
+    """
     host = confluent_kafka.Producer(
         {"bootstrap.servers": "none", "test.mock.num.brokers": 3, "log_level": 0}
     )
@@ -99,7 +101,7 @@ def test_a_stream_goes_on_where_it_stood(servers: str) -> None:
     ):
         if topic:
             write(servers, topic, numbers)
-        planner = StreamPlanner(options)  # a query that starts again
+        planner = StreamPlanner(options)  # as in a query that restarts
         try:
             start = planner.initial() if position is None else position
             position = planner.latest(start)

@@ -1,5 +1,5 @@
-"""The hash that decides a key's partition: as Apache Kafka and other clients have it, however the
-keys lie.
+"""The hash that selects the partition of a key: the same as in Apache Kafka and other clients, for
+any layout of the keys in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Java's regular expressions in Python: which topics they take."""
+"""Java's regular expressions in Python, by the topics that they match."""
 
 from __future__ import annotations
 

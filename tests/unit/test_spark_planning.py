@@ -1,4 +1,4 @@
-"""Plans of a batch read: topics by name and pattern, where ranges begin and end."""
+"""Plans of a batch read: topics by name and pattern, and the ends of ranges."""
 
 from __future__ import annotations
 
@@ -166,8 +166,8 @@ def test_plans(broker: FakeBroker) -> None:
 def test_offsets_that_begin_behind_their_end(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who reads on from where the last read ended must not get the answer that there is nothing,
-    where the topic was recreated.
+    """A read that continues at the end of the last one must not return an empty result if the topic
+    was recreated.
     """
 
     def from_offset(offset: int, **given: str) -> list[OffsetRange]:

@@ -1,5 +1,5 @@
-"""Publishing against a cluster of several nodes that fails on demand: what is tried again, what is
-final, what is aborted.
+"""Publishing to a cluster of several nodes that fails on demand: retries, final errors, and
+aborts.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_versions_of_old_and_new_brokers(speaks: dict[int, Any]) -> None:
 
 
 def test_version_2_is_spoken_where_it_is_finalised() -> None:
-    """Nothing is added but by writing: two requests less, and one for each leader."""
+    """Writes add their partitions themselves, which saves two requests, and one for each leader."""
     with FakeCluster({TOPIC: 4}, transaction_version=2) as cluster:
         done = publish(cluster, 7, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
         assert done.attempts == 1
@@ -351,8 +351,8 @@ def test_time_is_up_and_what_was_begun_is_aborted(cluster: FakeCluster) -> None:
 def test_an_attempt_may_take_longer_than_failures_are_borne(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large batch, or a driver that was suspended: the first failure comes late, and is not the
-    last word.
+    """With a large batch, or after a suspension of the driver, the first failure comes late. It is
+    retried all the same.
     """
     passed_s = 0.0
     monkeypatch.setattr(
@@ -410,8 +410,8 @@ def test_what_the_batches_raise(cluster: FakeCluster) -> None:
 def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(
     cluster: FakeCluster,
 ) -> None:
-    """A driver that was thought dead may commit the batch and delete its files while this one
-    publishes it, or before it begins.
+    """A driver that was believed dead may commit the batch and delete its files while this driver
+    publishes it, or before that.
     """
 
     def gone() -> Iterator[EncodedRecordBatch]:
@@ -422,7 +422,7 @@ def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(
         nonlocal turns
         turns += 1
         yield encoded(0, b"half")
-        if turns == 2:  # the first turn looks whether there is anything
+        if turns == 2:  # the first iteration only checks for data
             publish(cluster, 5, encoded(0, b"by the other"))
             raise SpoolError("The spool file is not there.")
 
@@ -502,8 +502,8 @@ def _in_doubt(state: GroupState) -> Decision:
 
 
 class Stream:
-    """A stream's batches with begun notes; `steps` has what was there at each decision, and where
-    the trail would be written.
+    """Publishes batches of a stream with begun notes; `steps` lists the state at each decision, and
+    the writes of the trail.
     """
 
     def __init__(self, cluster: FakeCluster) -> None:

@@ -1,4 +1,4 @@
-"""How far a query is behind, from progress reports as PySpark gives them."""
+"""The lag of a query, computed from PySpark's progress reports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Ranges read from a server with canned logs: isolation, ends that are no records, loss, errors
-that pass and errors that do not.
+"""Ranges read from a server with canned logs: isolation, ends that are not records, data loss,
+transient and lasting errors.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def marker(base: int, producer: int, *, commit: bool) -> bytes:
 
 
 def emptied(base: int, last: int) -> bytes:
-    """What compaction leaves of a producer's last batch: its header, without records."""
+    """A producer's last batch after compaction: its header, without records."""
     return bytes(
         assemble_batch(
             b"",
@@ -173,8 +173,8 @@ def test_aborted_and_control_batches_are_left_out(broker: FakeBroker, decoder: s
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 150, 250, 400])
 def test_every_range_at_every_fetch_size(broker: FakeBroker, max_bytes: int, decoder: str) -> None:
-    """Fetches that begin within a transaction, end within a batch, or bring only markers: every
-    range finishes with what is its own.
+    """Fetches begin within a transaction, end within a batch, or return only markers. Every range
+    gives exactly its own records.
     """
     places = {0: "a", 1: "b", 2: "c", 5: "d", 8: "e", 9: "f"}
     for start in range(14):
@@ -272,8 +272,8 @@ def test_offsets_are_asked_for_again(broker: FakeBroker) -> None:
 def test_a_topic_that_is_deleted_under_a_range(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream repeats the batch of its checkpoint at each start: where it may lose records, it has
-    to get past this.
+    """A stream repeats the batch of its checkpoint at each start. With failOnDataLoss=false the
+    error must not block it for ever.
     """
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
 
@@ -295,7 +295,7 @@ def test_a_topic_that_is_deleted_under_a_range(
 
 
 def test_an_end_of_the_log_that_lags_behind_is_no_loss(broker: FakeBroker) -> None:
-    """A new leader's high watermark may be lower for a moment than what the former leader answered.
+    """A new leader's high watermark may be lower for a moment than that of the former leader.
     Source: KIP-207.
     """
     log = broker.logs["t", 0]
@@ -316,7 +316,7 @@ def test_an_end_of_the_log_that_lags_behind_is_no_loss(broker: FakeBroker) -> No
 
 
 def test_a_broker_that_never_brings_what_it_says_it_has(broker: FakeBroker) -> None:
-    """Nothing at all, and nothing but batches before the position: neither goes on for ever."""
+    """The reader retries empty answers, and those with only earlier batches, for a limited time."""
     broker.logs["t", 0] = FakeLog([batch(0, "a")], end_offset=5)
     with pytest.raises(
         ClientError,
@@ -363,7 +363,9 @@ def test_a_batch_that_says_it_is_larger_than_any_is_never_whole(broker: FakeBrok
 def test_a_broker_that_starts_and_does_not_know_its_topics_yet(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Patience with unknown topics begins when one is unknown, not when the broker went away."""
+    """The timeout for an unknown topic begins with the first such answer, not with the lost
+    connection.
+    """
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
     now = [0.0]
     monkeypatch.setattr(
@@ -374,7 +376,7 @@ def test_a_broker_that_starts_and_does_not_know_its_topics_yet(
 
     def starting(request: Any) -> int | None:
         if isinstance(request, MetadataRequest):
-            now[0] += 14  # after five of them a minute has passed already
+            now[0] += 14  # five hang-ups take more than a minute
             return next(states, None)
         return None
 
@@ -427,7 +429,7 @@ def test_times_that_no_column_has_room_for_are_the_latest_there_are(
 def test_a_broker_that_has_a_quota_is_waited_for(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers without the partition, says how long it wants no more, and keeps the connection.
+    """The broker answers without the partition, but with a throttle time, and keeps the connection.
     Source: KIP-219.
     """
     whole, slept = broker._fetch, []
@@ -462,12 +464,12 @@ FORMER, LATER = uuid.UUID(int=1), uuid.UUID(int=2)
 FORMER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 OLD_LOG = [batch(base, f"old {base}") for base in range(6)]
 NEW_LOG = [batch(base, f"new {base}") for base in range(6)]
-# By name, as before Kafka 3.1, and by id.
+# Fetches by name, as before Kafka 3.1, and by id.
 FETCH_VERSIONS = [(4, 11), (4, 13)]
 
 
 def recreated_after(fetches: int, fetch_versions: tuple[int, int]) -> FakeBroker:
-    """A broker whose topic is deleted, made again and filled after so many fetches of it."""
+    """A broker whose topic is deleted, made again and filled after this number of fetches."""
     broker = FakeBroker(
         {("t", 0): FakeLog(OLD_LOG)}, topic_ids={"t": FORMER}, fetch_versions=fetch_versions
     )
@@ -502,7 +504,9 @@ def read_former(broker: FakeBroker, *, strict: bool = True) -> list[str]:
 def test_a_topic_that_is_made_again_while_a_range_is_read_is_a_loss(
     fetches: int, fetch_versions: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each fetch of the range: never rows of both topics and no error."""
+    """The topic is made again before each fetch of the range in turn. Rows of both topics never
+    come without an error.
+    """
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     says = r"topic 't' was deleted and recreated.*in the range \[0, 6\)"
     with (

@@ -1,4 +1,4 @@
-"""Which record batches of a fetch are chosen: aborted ones, checksums, cut off and unknown ones."""
+"""The selection of record batches of a fetch: aborted, corrupt, truncated and unknown ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAR = 2**62
 
 
 class Row(NamedTuple):
-    """What a reader sees of a record."""
+    """The fields of a record that a reader gets."""
 
     offset: int
     timestamp: int
@@ -41,7 +41,9 @@ class Row(NamedTuple):
 
 @lru_cache(maxsize=1)
 def ways() -> list[CompiledLoops | None]:
-    """By arrays, by loops as plain Python and, where numba is there, by compiled ones."""
+    """The ways to decode: arrays, loops in plain Python and, where numba is installed, compiled
+    loops.
+    """
     found = [None, CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)]
     with suppress(UnavailableError):
         found.append(load())
@@ -56,7 +58,7 @@ def decoded(
     *,
     check_crc: bool = True,
 ) -> list[Row]:
-    """By way of the columns; all ways have to agree, in the error too."""
+    """Decode into columns; all ways have to agree, in the error too."""
     selection = select_record_batches(
         buffer, aborted, start_offset=start, end_offset=end, check_crc=check_crc
     )
@@ -97,7 +99,7 @@ def rows_of(
     return rows
 
 
-# Bytes that look like the beginnings of records: lengths, zero bytes, and what is between.
+# Bytes that look like the start of a record: lengths, zero bytes, and values between them.
 tricky = st.lists(
     st.sampled_from(
         [b"\0", b"\x0c", b"\x0c\0", b"\x0e\0\0\0\1\1\0", b"\x80\1", b"\x8c\1\0", b"\xff", b"x"]
@@ -112,8 +114,8 @@ headers = st.lists(
 
 
 def test_an_abort_that_ended_before_the_range_hides_nothing_in_it() -> None:
-    """The fetch brought it along, since a fetch may begin before its offset; so its marker has to
-    be looked at too.
+    """An answer may begin before the requested offset and include the aborted batch, so its marker
+    has to be read too.
     """
     marker = encode_marker(
         commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1

@@ -1,5 +1,5 @@
-"""The loops as plain Python on records written by hand. Against the arrays, and on damaged bytes:
-tests/property/test_spark_record_loops.py.
+"""The loops in plain Python on hand-written records. tests/property/test_spark_record_loops.py
+compares them with the arrays, also on damaged bytes.
 """
 
 from __future__ import annotations

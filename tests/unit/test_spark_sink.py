@@ -1,5 +1,5 @@
-"""Where the sink looks for a checkpoint, and what a committed batch leaves in the spool directory:
-nothing, whatever killed drivers and zombies had put there.
+"""The place of the checkpoint for the sink, and the spool directory after a committed batch: it is
+empty, even of the files of killed drivers and zombies.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def files_in(directory: Path) -> list[str]:
 def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(
     tmp_path: Path, scheme: str
 ) -> None:
-    """The driver that wrote them was killed; the next one has larger inlineBytes, or a plan that is
-    not deterministic.
+    """The first driver was killed after it wrote them. The next one has larger inlineBytes, or a
+    plan that is not deterministic.
     """
     spooled(tmp_path / "barnabas-spool", 3)
     writer = writer_of(checkpointLocation=f"{scheme}{tmp_path}")
@@ -59,7 +59,7 @@ def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(
 
 
 def test_files_of_earlier_batches_go_with_the_next_one_that_has_any(tmp_path: Path) -> None:
-    """A zombie's tasks wrote for batch 3, long since committed, and it was killed."""
+    """The tasks of a zombie driver, since killed, wrote files for batch 3, committed long ago."""
     spool = tmp_path / "spool"
     for number in (3, 10, 11):
         spooled(spool, number, "late")
@@ -85,8 +85,8 @@ def test_a_batch_write_without_a_name_leaves_no_directory(tmp_path: Path) -> Non
 def test_a_batch_without_rows_leaves_the_files_that_another_driver_has_for_it(
     tmp_path: Path,
 ) -> None:
-    """Nothing says that it is committed: a plan that is not deterministic may have rows when the
-    other driver runs it.
+    """The batch may not be committed yet: with a plan that is not deterministic the other driver
+    may have rows for it.
     """
     for number in (2, 3):
         spooled(tmp_path / "barnabas-spool", number)
@@ -138,7 +138,7 @@ def test_the_checkpoint_is_where_spark_has_it(
 def test_a_relative_checkpoint_is_below_the_drivers_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task is in another one."""
+    """Tasks run in another working directory."""
     monkeypatch.chdir(tmp_path)
     writer = writer_of(checkpointLocation="checkpoints/mine")
     monkeypatch.chdir("/")
@@ -146,7 +146,7 @@ def test_a_relative_checkpoint_is_below_the_drivers_directory(
 
 
 def test_a_checkpoint_that_is_not_sparks_ends_the_batch_in_words(tmp_path: Path) -> None:
-    """So it is where Spark has the same path on another file system: the local one has nothing."""
+    """Spark may have the path on another file system, in which case the local one is empty."""
     message = TaskMessage("query", b"", None, 1, frozenset("t"), "", "run", CheckpointPlace("/ck"))
     message.place = CheckpointPlace(str(tmp_path / "ck"))
     says = r"batch 3 of query query was not published: the checkpoint at .*/ck has no file metadata"
@@ -158,7 +158,7 @@ def test_a_checkpoint_that_is_not_sparks_ends_the_batch_in_words(tmp_path: Path)
 def test_a_place_that_no_task_wrote_to_is_not_asked(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """It may be one that this driver cannot reach, and need not."""
+    """The driver may be unable to reach it, which then does not matter."""
     for place in ("relative", "hdfs://nowhere:1/x", "unknown:/x", str(tmp_path / "missing")):
         writer_of(spoolDirectory=place).clean_up([NOTHING], 3)
     assert not caplog.records

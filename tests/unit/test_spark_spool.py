@@ -1,4 +1,4 @@
-"""Encoded batches in messages and files: what comes out is what went in, or a clear error."""
+"""Encoded batches in messages and files: a read returns the written batches, or a clear error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BATCHES = [
 
 
 def list_spool(directory_uri: str) -> list[str]:
-    """The URIs of the whole files in a batch's directory, by name; none where it isn't there."""
+    """The URIs of the complete files in a batch's directory, by name; none if it does not exist."""
     file_system, path = open_file_system(directory_uri)
     infos = file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True))
     return [

@@ -1,5 +1,5 @@
-"""Where spool files go if no option says so: to a private directory, and to none that the driver
-does not have.
+"""The place of spool files without an option: a private directory, which has to exist on the
+driver.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_a_checkpoint_on_the_drivers_own_disk_is_seen(tmp_path: Path, scheme: st
     check_checkpoint("hdfs://nowhere/checkpoint", "metadata")
     with pytest.raises(SpoolError, match=r"on the driver's own disk\. Set the option spoolDirect"):
         check_checkpoint(f"{scheme}{tmp_path}/missing")
-    (tmp_path / "check point" / "barnabas-spool").mkdir()  # as an earlier release left it here
+    (tmp_path / "check point" / "barnabas-spool").mkdir()  # the directory of an earlier release
     with pytest.raises(SpoolError, match=r"on the driver's own disk"):
         check_checkpoint(f"{scheme}{tmp_path}/{name}", "metadata")
     (tmp_path / "check point" / "metadata").write_text("{}")

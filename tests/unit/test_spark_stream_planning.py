@@ -1,4 +1,4 @@
-"""What each micro-batch of a stream covers, planned against a server with canned logs."""
+"""The ranges of each micro-batch of a stream, planned with a server of canned logs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 class Clock:
-    """Seconds; does not advance by itself."""
+    """A clock in seconds that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -91,7 +91,7 @@ def asked(broker: FakeBroker, kind: type) -> int:
     return sum(isinstance(request, kind) for request in broker.requests)
 
 
-# --- where a query begins
+# --- the start of a query
 
 
 def test_a_query_begins_at_the_end_and_its_first_batch_ends_there(
@@ -110,7 +110,7 @@ def test_a_query_begins_at_the_end_and_its_first_batch_ends_there(
 def test_a_first_batch_is_planned_again_after_a_restart_without_its_start(
     broker: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """Only the end of the first batch is in the checkpoint. Nothing is missed, though the log has
+    """The checkpoint has only the end of the first batch. No record is missed, though the log has
     grown in between.
     """
     first = planner()
@@ -204,7 +204,7 @@ def test_a_batch_waits_for_enough_offsets_but_not_for_ever(
 def test_the_second_batch_of_a_query_that_begins_at_the_end_waits_for_enough_offsets(
     broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """Its first batch, which is empty, counts as the one before it."""
+    """The delay counts from its first batch, which is empty."""
     stream = planner(startingOffsets="latest", maxTriggerDelay="15m")
     start = stream.latest(stream.initial(), min_offsets=10)
     assert start == {T0: 100, T1: 10}
@@ -231,7 +231,7 @@ def test_available_now_reads_what_was_there_and_all_of_it(
 def test_available_now_from_the_end(
     broker: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """What comes between Spark's first two questions is neither read nor taken for lost."""
+    """Records that arrive between Spark's first two calls are neither read nor reported as lost."""
     stream = planner()
     stream.freeze()
     broker.logs["t", 0].end_offset = 500
@@ -250,7 +250,7 @@ def test_available_now_beside_a_broker_that_does_not_know_a_topic_yet(
     assert stream.latest({T0: 90, T1: 10, U0: 5}) == {T0: 100, T1: 10, U0: 7}
 
 
-# --- what an idle trigger costs
+# --- the cost of an idle trigger
 
 
 def test_an_idle_trigger_is_one_request(
@@ -291,7 +291,7 @@ def test_a_broker_that_stays_away_is_told(
         stream.latest(start)
 
 
-# --- partitions that come and go
+# --- new and deleted partitions
 
 
 def test_new_partitions_and_topics_begin_at_their_beginning(
@@ -358,7 +358,7 @@ def test_topics_that_are_not_asked_for_any_more(
     planner: Callable[..., StreamPlanner],
     subscription: dict[str, str],
 ) -> None:
-    """They are not lost, but a query that leaves them out by mistake would skip their records."""
+    """Their records are not lost, but a query that omits the topics by mistake would skip them."""
     broker.logs["u", 0] = FakeLog(end_offset=9)
     start = {T0: 100, T1: 10, U0: 7}
     option = next(iter(subscription), "subscribe")
@@ -377,7 +377,7 @@ def test_topics_that_are_not_asked_for_any_more(
 def test_a_batch_is_planned_again_after_its_topic_was_deleted(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """The offsets of the batch are in the checkpoint for ever: a query that may lose records has to
+    """The checkpoint keeps the offsets of the batch, so a query with failOnDataLoss=false has to
     get past it.
     """
     start, end = {T0: 10, T1: 2, U0: 3}, {T0: 20, T1: 10, U0: 7}
@@ -444,7 +444,9 @@ def test_logs_that_end_before_the_query_stands(
 def test_a_query_beyond_an_open_transaction_stands_still(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """The last stable offset can be lower than it was after a broker lost power: no loss."""
+    """After a broker's power loss the last stable offset can be lower than before, without a
+    loss.
+    """
     broker.logs["t", 0].stable_offset = 60
     stream = planner()
     assert stream.latest({T0: 80, T1: 5}) == {T0: 80, T1: 10}
@@ -651,7 +653,7 @@ def test_ids_stand_beside_offsets_where_spark_s_own_source_sees_nothing() -> Non
     text = offsets_as_json(offsets, {"t": FIRST_ID, "other": SECOND_ID})
     assert text == {"t": {"0": 23, "1": 7}, "u": {"0": 1}, f"t#{FIRST_ID}": {}}
     assert offsets_of_json(text) == offsets and topic_ids_of_json(text) == {"t": FIRST_ID}
-    # What Spark's source makes of it: Map[String, Map[Int, Long]], flattened.
+    # The result of Spark's source: a flattened Map[String, Map[Int, Long]].
     assert {
         (topic, int(part)): offset
         for topic, parts in text.items()
@@ -697,7 +699,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
 def test_a_topic_that_is_made_again_under_a_query_whose_checkpoint_has_no_ids(
     recreated_topics: FakeBroker, planner: Callable[..., StreamPlanner], clock: Clock
 ) -> None:
-    """The checkpoint is of Spark's own source."""
+    """The checkpoint is one of Spark's own source."""
     recreated_topics.topic_ids["t"] = FIRST
     plans = planner()
     assert plans.latest({T0: 40, T1: 10}) == {T0: 100, T1: 10}
@@ -710,7 +712,7 @@ def test_a_topic_that_is_made_again_under_a_query_whose_checkpoint_has_no_ids(
 def test_a_topic_that_is_made_again_between_two_triggers(
     broker: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """No request fails, the log is longer than it was, and topics are not looked for at every
+    """No request fails, the log is longer than before, and topics are not listed at every
     trigger.
     """
     broker.topic_ids["t"] = FIRST

@@ -1,4 +1,4 @@
-"""What a task's process does once for all its tasks."""
+"""The work that a task's process does once for all its tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from barnabas.spark_connector.task_process import (
 
 @pytest.fixture(autouse=True)
 def collections_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a process whose first task begins."""
+    """Give each test the state of a process before its first task."""
     monkeypatch.setattr(task_process, "_process", task_process._Process())
     yield
     for client in task_process._process.clients.values():
@@ -58,7 +58,7 @@ def test_modules_are_exempt_and_what_comes_later_is_not() -> None:
 
 
 def test_it_is_done_by_the_first_tasks_alone() -> None:
-    """What the first ones imported is exempt with the later of them."""
+    """Modules that the first tasks import are exempted by one of the next calls."""
     counts = []
     kept: list[list[list[object]]] = []
     for _ in range(FREEZES + 2):
@@ -103,7 +103,7 @@ def test_nothing_is_kept_of_a_task_that_failed() -> None:
 
 
 def test_a_request_that_is_under_way_ends_with_its_task() -> None:
-    """As the fetch ahead of a read that Spark ends early."""
+    """Spark may end a read early, while a prefetch is under way."""
     with FakeCluster({"t": 2}, nodes=1) as cluster:
         for _ in range(2):
             with task_client(options_of(cluster)) as client:

@@ -1,4 +1,4 @@
-"""The pool of tasks' transactional ids: who may have one, and when it is used again."""
+"""The pool of tasks' transactional ids: their owners, and the time of their reuse."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_of_many_that_take_at_once_one_has_each(tmp_path: Path) -> None:
 
 
 def test_without_a_directory_each_attempt_has_an_id_of_its_own(tmp_path: Path) -> None:
-    """It is another user's, or a file."""
+    """The path belongs to another user, or is a file."""
     (tmp_path / "ids").write_text("")
     ids = TransactionalIds("driver", "run", str(tmp_path / "ids"))
     ids.put_back(ids.new(), 0)

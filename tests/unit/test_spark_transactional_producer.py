@@ -1,5 +1,5 @@
-"""One transactional id against a cluster that keeps to the protocol strictly: epochs, partitions,
-offsets of the group. What follows failures: test_spark_publishing.py.
+"""One transactional id with a cluster that checks the protocol strictly: epochs, partitions,
+offsets of the group. Failures are tested in test_spark_publishing.py.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_an_aborted_transaction_leaves_nothing(cluster: FakeCluster) -> None:
     assert cluster.asked(EndTxnRequest) == 0, "there is nothing to end"
     producer.begin()
     producer.send(encoded(0, b"a"))
-    producer.send(encoded(0, b"b"))  # the next request: the first goes out
+    producer.send(encoded(0, b"b"))  # a second batch for the partition: the first request is sent
     assert producer.is_open and cluster.asked(AddPartitionsToTxnRequest) == 1
     producer.abort()
     assert not producer.is_open and cluster.aborted == 1 and not cluster.committed

@@ -1,4 +1,4 @@
-"""Errors that PySpark is to tell without its traceback."""
+"""Errors that PySpark shows without their traceback."""
 
 from __future__ import annotations
 

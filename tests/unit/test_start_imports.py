@@ -1,7 +1,7 @@
-"""What a start of the daemon loads up to its first answer to Metadata: no more than that needs.
+"""The modules that a start of the daemon loads up to its first answer to Metadata.
 
-A start is to take 0.12 s of CPU with bytecode, 0.35 s without, and 30 MB, which no test can measure
-on a machine that does other things as well. What it loads is nearly all of it, and is counted
+The target for a start is 0.12 s of CPU with bytecode, 0.35 s without, and 30 MB, which no test can
+measure on a busy machine. Loading modules is nearly all of that, so the modules are counted
 instead.
 """
 
@@ -25,12 +25,12 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 METADATA_VERSION = 4
-MOST_BYTES_OF_OURS = 915_000  # of source, in an empty directory
+MOST_BYTES_OF_OURS = 915_000  # source code loaded at a start in an empty directory
 NOT_AT_START = (
-    # the standard library: each took a hundredth of the start or more, or comes with one that did
+    # of the standard library: each took 1 % of a start or more, or is imported by one that did
     "email", "http", "importlib.metadata", "importlib.resources", "multiprocessing", "unittest",
     "urllib", "xml", "zipfile",
-    # what some settings, commands or extras need
+    # needed by some settings, commands or extras
     "click", "cryptography", "kafka", "numba", "numpy", "pandas", "pyarrow", "pyspark",
     "anyio",
     "barnabas.admin", "barnabas.cli", "barnabas.control", "barnabas.local_broker",
@@ -38,7 +38,7 @@ NOT_AT_START = (
     "barnabas.broker.console", "barnabas.broker.control", "barnabas.broker.graduation",
     "barnabas.broker.metrics", "barnabas.broker.replication", "barnabas.broker.security.acls",
     "barnabas.broker.security.gate", "barnabas.broker.share", "barnabas.broker.quotas.rates",
-    # what the first topic, group or transaction needs
+    # needed by the first topic, group or transaction
     "barnabas.broker.group_runtime", "barnabas.broker.logs.start", "barnabas.broker.transactions",
     "barnabas.coordinator.groups", "barnabas.coordinator.transactions.transaction_coordinator",
     "barnabas.coordinator.transactions.transaction_state",
@@ -67,7 +67,7 @@ def answer_of(port: int, request: Message, version: int) -> Any:
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The modules that are loaded when the daemon has answered a Metadata request, and ended."""
+    """The modules that the daemon has loaded at its end, after an answer to Metadata."""
     directory = tmp_path_factory.mktemp("start")
     ready = directory / "ready"
     with subprocess.Popen(
@@ -101,7 +101,7 @@ def test_a_start_loads_nothing_that_comes_later(loaded: set[str]) -> None:
 
 
 def test_a_start_loads_little_code_of_ours(loaded: set[str]) -> None:
-    """Bytes are counted, not modules: a module that is split into two costs a start no more."""
+    """Bytes are counted, not modules, since splitting a module does not slow down a start."""
     files = {name: ROOT / f"{name.replace('.', '/')}.py" for name in loaded}
     sizes = {
         name: path.stat().st_size
@@ -127,7 +127,7 @@ NOT_FOR_A_LOCAL_BROKER = {
 
 
 def test_a_local_broker_loads_little_in_its_own_process() -> None:
-    """A fresh one is to cost 1.2 times the CPU of a start at most."""
+    """The target for a new local broker is at most 1.2 times the CPU of a start."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", LOCAL_BROKER],
         capture_output=True, text=True, check=True, timeout=120,

@@ -1,4 +1,4 @@
-"""One job of the cleaner over segments made by hand: what is read, what is written, what stays."""
+"""One job of the cleaner over hand-made segments: its reads, its writes, and the kept records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DAY_MS = 86_400_000
 
 
 def at(offset: int, data: bytes | bytearray) -> bytes:
-    """The batch with its base offset in place, which no checksum covers."""
+    """The batch with this base offset, a field that no checksum covers."""
     return offset.to_bytes(8) + data[8:]
 
 
@@ -61,7 +61,7 @@ def marker(offset: int, pid: int, *, epoch: int = 0, commit: bool = True) -> byt
 
 
 def with_horizon(data: bytes, horizon_ms: int) -> bytes:
-    """As an earlier cleaning left a batch of tombstones, or a marker without data."""
+    """A batch of tombstones, or a marker without data, after an earlier cleaning."""
     header = read_header(data)
     places = cleaner._places(data[HEADER_SIZE:], header.record_count)
     body = _with_times_from(data[HEADER_SIZE:], places, header.base_timestamp - horizon_ms)
@@ -74,7 +74,7 @@ def with_horizon(data: bytes, horizon_ms: int) -> bytes:
 def job_over(
     path: Path, segments: Mapping[int, Iterable[bytes]], groups: list[list[int]], **changed: Any
 ) -> CleanJob:
-    """A job over segments, which are written; all of the log is dirty."""
+    """Write the segments, and make a job over them; all of the log is dirty."""
     sizes = {base: path.joinpath(f"{base:020d}.log").write_bytes(b"".join(batches))
              for base, batches in segments.items()}  # fmt: skip
     last = path.joinpath(f"{max(segments):020d}.log").read_bytes()
@@ -104,7 +104,7 @@ def written(path: Path, base_offset: int = 0) -> bytes:
 
 
 def left(path: Path, base_offset: int = 0) -> dict[int, list[bytes | None] | None]:
-    """By base offset, the values of each batch that was written; None where its header alone is."""
+    """The values of each written batch, by base offset; None if only its header was written."""
     raw = written(path, base_offset)
     return {
         header.base_offset: [each.value for each in records_of(raw[start:])]
@@ -244,7 +244,9 @@ def test_a_segment_of_which_all_stays_is_not_written(tmp_path: Path, batches: li
     [(0, 1), (1, 1), (2 * KEY_BYTES - 1, 1), (2 * KEY_BYTES, 2), (2 * KEY_BYTES + 100, 2)],
 )
 def test_a_round_ends_where_the_map_is_full(tmp_path: Path, map_bytes: int, count: int) -> None:
-    """What is beyond is left as it is: records without a key, and small segments."""
+    """Segments beyond the round stay as they are, even with records without a key, or small
+    ones.
+    """
     segments = {offset: [record(offset, b"%d" % offset)] for offset in range(4)}
     segments[4] = [record(4, None)]
     groups = [[offset] for offset in range(count)] + [list(range(count, 5))]
@@ -289,7 +291,7 @@ def test_the_longest_keys_of_a_batch_and_the_hashes_of_longer_ones_are_looked_up
     assert list(left(tmp_path)) == list(range(5, 10))
 
 
-# --- what cannot be read ------------------------------------------------------------------------
+# --- unreadable batches -------------------------------------------------------------------------
 
 
 def body_of(*deltas: int) -> bytes:
@@ -318,7 +320,7 @@ def body_of(*deltas: int) -> bytes:
 def test_a_batch_that_cannot_be_read_stays_as_it_is(
     tmp_path: Path, body: bytes, is_readable: bool
 ) -> None:
-    """It is not known whether it is wanted. One that can be read has no keys here, and goes."""
+    """Its records may be needed. The readable ones here have no keys, so they are removed."""
     odd = at(1, broken([b"", b""], body=body))
     result = cleaned(tmp_path, OLD, odd, record(3, b"k"))
     assert result.unreadable == (() if is_readable else (1,))
@@ -368,7 +370,7 @@ def test_a_segment_may_reach_to_its_highest_offset(tmp_path: Path) -> None:
         cleaned(tmp_path, OLD, at(HIGHEST_RELATIVE_OFFSET + 1, last))
 
 
-# --- what stays of a batch ----------------------------------------------------------------------
+# --- the rest of a batch ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_last", [False, True])
@@ -391,7 +393,7 @@ def test_a_batch_that_loses_records_gets_its_highest_time_again_and_no_delete_ho
 
 
 def test_a_tombstone_whose_horizon_is_over_goes_alone(tmp_path: Path) -> None:
-    """The batch keeps its horizon, and what else is in it."""
+    """The batch keeps its horizon and its other records."""
     data = at(0, batch([None, b"2", None, b"4"], keys=[b"a", b"b", b"c", b"d"]))
     cleaned(tmp_path, with_horizon(data, NOW_MS))
     assert left(tmp_path) == {0: [b"2", b"4"]}
@@ -407,7 +409,7 @@ def test_a_tombstone_whose_horizon_is_over_goes_alone(tmp_path: Path) -> None:
 def test_a_marker_without_data_goes_unless_it_is_the_last_of_all(
     tmp_path: Path, is_last: bool, is_empty: bool
 ) -> None:
-    """Its horizon is over; or another cleaner emptied it."""
+    """Its horizon has passed, or another cleaner has emptied it."""
     over = with_horizon(marker(1, 7), NOW_MS)
     if is_empty:
         over = _emptied(read_header(marker(1, 7)))
@@ -416,7 +418,7 @@ def test_a_marker_without_data_goes_unless_it_is_the_last_of_all(
 
 
 def test_a_producer_without_data_is_remembered_by_a_marker_of_its_epoch(tmp_path: Path) -> None:
-    """By no data, and by no marker of another epoch."""
+    """Its data are removed, and markers of other epochs are not needed for it."""
     cleaned(
         tmp_path,
         record(0, None, pid=7, epoch=3, seq=0),

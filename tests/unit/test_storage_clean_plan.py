@@ -1,4 +1,4 @@
-"""Which compacted log is dirty enough, by Apache Kafka's settings, and what a job consists of."""
+"""The choice of a dirty compacted log by Apache Kafka's settings, and the parts of a job."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_lag_of_a_millisecond_is_one(tmp_path: Path, later_ms: int) -> None:
 def test_the_oldest_first_batch_that_has_a_time_is_older_than_the_lag(
     tmp_path: Path, first_times: list[int], is_overdue: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with Apache Kafka, which leaves out times that are not above 0."""
+    """Times that are not above 0 are ignored, as by Apache Kafka."""
     log = compacted(tmp_path, max_compaction_lag_ms=9_000)
     times = dict(zip(log.segments.base_offsets, first_times, strict=False))
     monkeypatch.setattr(
@@ -167,7 +167,9 @@ def test_without_a_longest_lag_no_segment_is_read_for_its_time(
 def groups_of(
     segments: list[tuple[int, int]], end_offset: int, **config: int
 ) -> list[list[tuple[int, int]]]:
-    """Which of the segments, given as base offset and size, are cleaned into one."""
+    """The groups of segments, given as base offset and size, that are cleaned into one segment
+    each.
+    """
     log: Any = SimpleNamespace(config=LogConfig(**config))  # type: ignore[arg-type]
     sources: Any = [
         SimpleNamespace(base_offset=base, batches=SimpleNamespace(size=size))
@@ -184,7 +186,7 @@ def groups_of(
     [
         ({"segment_bytes": 300}, True),
         ({"segment_bytes": 299}, False),
-        # An entry of 12 bytes comes after so many bytes at the earliest, a batch has 61 at least.
+        # 12-byte entries are at least index_interval_bytes apart; a batch has at least 61 bytes.
         ({"index_interval_bytes": 100, "segment_index_bytes": 36}, True),
         ({"index_interval_bytes": 100, "segment_index_bytes": 35}, False),
         ({"index_interval_bytes": 1, "segment_index_bytes": 60}, True),

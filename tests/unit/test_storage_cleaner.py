@@ -1,4 +1,4 @@
-"""Compaction of one log: what Apache Kafka 3.9's cleaner leaves (the oracle's retention family,
+"""Compaction of one log: the result of Apache Kafka 3.9's cleaner (the oracle's retention family,
 KIP-98, KIP-534).
 """
 
@@ -118,7 +118,7 @@ def test_the_latest_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
     assert (log.log_start_offset, cleaned_to) == (0, 5)
     assert offsets_in(log.read(0, max_bytes=1000, min_one_batch=True))[:1] == [
         2
-    ]  # from an offset that is gone: the next
+    ]  # a removed offset reads from the next one
     put(log, b"k3", b"f")
     fill(log)
     compact(manager, log, cleaned_to)
@@ -283,7 +283,7 @@ def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
     cleaned_to = compact(manager, log)
     assert [segment.base_offset for segment in log.segments] == [
         *range(14)
-    ]  # each fitted no other one
+    ]  # no two of them fit into one segment
     assert (cleaned_to, offsets(log)) == (13, [11, 12])
     fill(log)
     put(log, b"i", b"v" * 200)
@@ -296,7 +296,7 @@ def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
         13,
         15,
         16,
-    ]  # now that they are empty they do
+    ]  # the emptied ones fit into one
     assert offsets(log) == [11, 12, 15]
     assert log.segments[1].batches.file is kept
     assert log.segments.size_bytes == sum(
@@ -346,7 +346,7 @@ def test_a_tombstone_gets_a_delete_horizon_and_goes_only_after_it(tmp_path: Path
     assert (
         next(header for header, _ in batches_of(log) if header.base_offset == 2).base_timestamp
         == NOW_MS + 1000
-    )  # set once
+    )  # the horizon is set once
     fill(log)
     compact(manager, log, cleaned_to, NOW_MS + 1000)
     assert offsets(log) == [1]
@@ -431,7 +431,7 @@ def test_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
 
 
 def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
-    """A marker goes after its data and its horizon.
+    """A marker is removed after its data and its horizon.
 
     Source: KIP-534, KAFKA-8522.
     """
@@ -447,7 +447,7 @@ def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
     cleaned_to = compact(manager, log, None, NOW_MS)
     assert (offsets(log), markers(log)) == ([4], [1, 3, 5])
     horizons = {header.base_offset: header.delete_horizon_ms for header, _ in batches_of(log)}
-    assert (horizons[1], horizons[3]) == (None, None)  # data were read in this round
+    assert (horizons[1], horizons[3]) == (None, None)  # their data were still there in this round
     fill(log)
     cleaned_to = compact(manager, log, cleaned_to, NOW_MS + 1)
     horizons = {header.base_offset: header.delete_horizon_ms for header, _ in batches_of(log)}
@@ -491,7 +491,8 @@ def test_nothing_beyond_the_last_stable_offset_is_cleaned(tmp_path: Path) -> Non
 def test_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: Path) -> None:
     """The aborted index is right after cleaning for every fetch.
 
-    The marker is in a segment that stays: data of the transaction are in cleaned ones and beyond.
+    The marker is in a segment that is not cleaned; data of the transaction are in cleaned segments
+    and in later ones.
 
     Source: brod#329.
     """
@@ -591,7 +592,7 @@ def test_a_segment_of_nothing_but_an_empty_batch_has_no_time(tmp_path: Path) -> 
 
 
 def test_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
-    """After its expiration the empty batch goes.
+    """After the expiration of its producer the empty batch is removed.
 
     Source: KAFKA-5490.
     """
@@ -608,7 +609,7 @@ def test_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
 
 
 def test_a_marker_that_is_all_a_producer_is_known_by_stays_whole(tmp_path: Path) -> None:
-    """It fences the epochs below its own."""
+    """The marker fences the epochs below its own."""
     manager, log = compacted_log(tmp_path)
     append_marker(
         log, producer_id=1, producer_epoch=7, coordinator_epoch=3, commit=False, now_ms=NOW_MS
@@ -636,9 +637,7 @@ def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transact
     producer = Producer(log, 1)
     producer.put(k=b"a")
     put(log, b"stays", b"x" * 150)
-    put(
-        log, b"stays too", b"x" * 200
-    )  # a roll: the snapshot of this place has the transaction open
+    put(log, b"stays too", b"x" * 200)  # causes a roll, whose snapshot has the transaction open
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     producer.end(False)
     producer.put(transactional=False, k=b"b")
@@ -661,9 +660,9 @@ def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transact
 
 
 def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path) -> None:
-    """A position passes the gap at the end of what was cleaned.
+    """A position passes the gap at the end of the cleaned part.
 
-    Nothing follows but an empty segment: without the last batch a reader would wait at a gap for
+    Only an empty segment follows, so without the last batch a reader would wait at the gap for
     ever.
 
     Source: redpanda#8698, SPARK-25005, quix-streams#1017, kafka-node#1336.
@@ -728,7 +727,7 @@ def test_an_empty_control_batch_of_another_cleaner_is_no_marker(tmp_path: Path) 
     assert empty_batches(log) == []
 
 
-# --- what is cleaned, and when ------------------------------------------------------------------
+# --- the choice of a log ----------------------------------------------------------------------
 
 
 def test_a_log_is_due_when_enough_of_it_is_dirty(tmp_path: Path) -> None:
@@ -743,7 +742,7 @@ def test_a_log_is_due_when_enough_of_it_is_dirty(tmp_path: Path) -> None:
         dirt.dirty_bytes,
         dirt.clean_bytes,
     )
-    assert (dirt.ratio, is_due(log, dirt)) == (0.5, False)  # more than the setting, not as much
+    assert (dirt.ratio, is_due(log, dirt)) == (0.5, False)  # the ratio has to exceed the setting
     put(log, b"k", b"v")
     dirt = assess(log, 2, NOW_MS)
     assert dirt is not None and is_due(log, dirt)
@@ -809,10 +808,10 @@ def test_deletion_and_compaction_go_together(tmp_path: Path) -> None:
     assert (log.log_start_offset, cleaned_to) == (
         4,
         3,
-    )  # the emptied one did not hold up the others
+    )  # the emptied segment did not block the deletion of the others
 
 
-# --- what happens meanwhile, and what fails -----------------------------------------------------
+# --- changes during a job, and failures ---------------------------------------------------------
 
 
 def test_segments_may_be_rolled_while_others_are_cleaned(tmp_path: Path) -> None:
@@ -831,8 +830,8 @@ def test_segments_may_be_rolled_while_others_are_cleaned(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("start", [3, 4, 7])
 def test_segments_that_were_let_go_meanwhile_do_not_come_back(tmp_path: Path, start: int) -> None:
-    """Groups of three segments: one that is gone is not missed, one that lost some is left as it
-    is, with all after it.
+    """There are groups of three segments. A deleted group is skipped; a group that lost segments,
+    and all groups after it, stay as they are.
     """
     manager, log = compacted_log(tmp_path, segment_bytes=230)
     for number in range(30):
@@ -891,7 +890,7 @@ def test_a_damaged_batch_stops_the_cleaning_and_leaves_the_log_as_it_is(
 
 @pytest.mark.parametrize(("at", "change"), [(16, 3), (8, 0x40), (8, 0x80)])
 def test_what_is_no_batch_is_called_so(tmp_path: Path, at: int, change: int) -> None:
-    """Its magic byte, or its length."""
+    """The magic byte or the length is wrong."""
     _, log = compacted_log(tmp_path, segment_bytes=500)
     for number in range(20):
         put(log, b"k%d" % number, b"v")
@@ -1006,7 +1005,7 @@ def test_a_cleaned_log_opens_again_without_being_read_again(
 
 
 def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:
-    """As in __consumer_offsets: offsets of a group in a transaction, and plain ones."""
+    """The log is like __consumer_offsets: it has offsets of transactions, and plain ones."""
     manager, log = compacted_log(tmp_path)
     for turn in range(3):
         append_records(log, [(b"group", b"%d" % turn)], NOW_MS, (5, 0))
@@ -1038,8 +1037,8 @@ def test_settings_that_make_small_indexes_bound_what_is_merged(tmp_path: Path) -
 
 
 def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
-    """Its batches, markers, aborted indexes and snapshots; of each key the last committed value
-    stays, and what is open stays open.
+    """The directory has Kafka's batches, markers, aborted indexes and snapshots. The last committed
+    value of each key stays, and open transactions stay open.
     """
     shutil.copytree(
         Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir", tmp_path / "data"

@@ -1,4 +1,4 @@
-"""The seam to the machine: files, names and errors as POSIX and Linux have them."""
+"""The interface to the operating system: files, names and errors of POSIX and Linux."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_error_of_the_device_may_have_taken_pages() -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_takes_pages_where_an_fsync_finds_it_full_alone(code: int) -> None:
-    """Pages that were written before are there when a new file, or more of one, is refused."""
+    """Earlier pages are kept when the system refuses a new file or a longer one."""
     assert not may_have_lost_pages(OSError(code, ""))
     assert may_have_lost_pages(FailedFsync(code, ""))
 
@@ -131,7 +131,7 @@ def test_what_finds_no_space_is_not_left_half_written(
 
 
 def test_of_an_append_that_finds_no_space_nothing_is_left() -> None:
-    """Its part would be taken for the beginning of a change that a kill has cut off."""
+    """A written part would look like the beginning of a change that a kill has cut off."""
     for seed in range(8):
         disk = SimDisk(random.Random(seed), lambda: 0)
         disk.mkdir("/data")
@@ -215,7 +215,7 @@ def modes_of(directory: Path) -> dict[str, int]:
 
 
 def test_files_and_directories_are_their_owners_alone(tmp_path: Path) -> None:
-    """Some hold what passwords can be tried against, and all of them records."""
+    """Some hold verifiers of passwords, and all of them hold records."""
     disk, before = OsDisk(), os.umask(0)
     try:
         disk.open(f"{tmp_path}/file", create=True)
@@ -321,7 +321,7 @@ def test_nothing_stays_open_but_files_and_locks(tmp_path: Path) -> None:
 def test_a_lock_of_java_is_one_too_and_another_error_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_taken: bool
 ) -> None:
-    """fcntl(2) says either code where another process has the lock."""
+    """fcntl(2) may give either code if another process has the lock."""
 
     def refuse(fd: int, operation: int) -> None:
         raise OSError(code, "refused")
@@ -335,7 +335,7 @@ def test_a_lock_of_java_is_one_too_and_another_error_is_none(
 
 
 def test_a_lock_is_released_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By then the descriptor may be another file's."""
+    """At a second release the descriptor may belong to another file."""
     lock = OsDisk().lock(f"{tmp_path}/.lock")
     closed: list[int] = []
     close = os.close

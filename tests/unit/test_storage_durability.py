@@ -1,4 +1,4 @@
-"""What of a log is on the disk, step by step, by the table at the head of the module."""
+"""The durable part of a log, step by step, by the table at the head of the module."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_names_are_durable_when_the_flush_has_ended_that_began_after_them(log: L
     first, second = log.durability.begin_flush(), log.durability.begin_flush()
     assert first is not None and second is not None
     assert first.files == second.files, "the first may never end"
-    append(log, 2)  # another segment
+    append(log, 2)  # begins another segment
     log.finish_flush(first)
     assert log.durability.names_changed
     last = log.durability.begin_flush()
@@ -117,7 +117,7 @@ def test_the_files_of_a_log_are_flushed_again_where_a_flush_has_not_ended(tmp_pa
 
 
 def opened(log: Log, recovery_point: int, *, names_are_durable: bool = True) -> Durability:
-    """As a start has it that believes the log up to `recovery_point`."""
+    """The state after a start that trusts the log up to `recovery_point`."""
     return Durability(
         log.disk,
         log.directory,
@@ -208,7 +208,7 @@ def test_a_marker_that_nothing_brings_back_is_stable_with_the_high_watermark(log
 
 
 def test_while_a_name_is_not_durable_nothing_goes_to_a_journal(log: Log) -> None:
-    """A start would not find the log that the journal's entry is of."""
+    """After a power loss a start would not find the log of the journal's entry."""
     append(log)
     path = f"{log.directory}/name"
     log.disk.write_atomic(path, b"", sync=False)
@@ -223,7 +223,7 @@ def test_while_a_name_is_not_durable_nothing_goes_to_a_journal(log: Log) -> None
 
 
 def files_of(log: Log) -> list[str]:
-    """What a flush in place that begins now would bring to the disk, but for directories."""
+    """The names of the files, without directories, that a flush in place would fsync now."""
     token = log.durability.begin_flush()
     files = () if token is None else token.files
     return [Path(file.path).name for file in files if hasattr(file, "path")]

@@ -1,4 +1,4 @@
-"""Leader epochs at a start, of a log whose batches have the epochs 0 (Kafka's) and later ones."""
+"""Leader epochs at a start, for a log whose batches have epoch 0 (Kafka's) and later ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def epochs_of(
     noted: list[tuple[int, int]] | None = None,
     end_offset: int = END,
 ) -> list[tuple[int, int]]:
-    """The epochs; noted: the rows of which the manifest has the checksum."""
+    """The loaded epochs. noted: the rows whose checksum the manifest has."""
     files = PartitionFiles(LogDirectory(OsDisk(), str(directory.parent)), "txn", 0)
     files.open_segments(LogConfig(), 0, NOW_MS)
     if noted is not None:
@@ -69,7 +69,7 @@ def test_the_file_is_believed_where_it_fits(directory: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "0\n2\n0 0\n3 49\n",  # an older one is back: the last epoch is missing
+        "0\n2\n0 0\n3 49\n",  # an older version of the file, without the last epoch
         "0\n3\n0 0\n3 49\n",  # cut off
         "no file",
     ],
@@ -82,7 +82,9 @@ def test_one_that_does_not_fit_is_rebuilt_from_the_batches(directory: Path, text
 
 @pytest.mark.parametrize("torn", [b"", bytes(6), b"0\n1\n0 "])
 def test_the_torn_file_of_an_empty_log_is_rewritten(tmp_path: Path, torn: bytes) -> None:
-    """Nothing else would write it before the first batch, and Apache Kafka refuses such a file."""
+    """Otherwise it would be written with the first batch only, and Apache Kafka refuses such a
+    file.
+    """
     manager, _ = new_log(tmp_path)
     kill(manager)
     path = tmp_path / "t-0" / "leader-epoch-checkpoint"
@@ -126,7 +128,7 @@ def test_where_epochs_begin_is_found_among_batches_of_any_number(
 
 
 def test_epochs_that_began_beyond_the_end_go(directory: Path) -> None:
-    """One that began at the end, of which no batch came, stays."""
+    """An epoch that began at the end, without a batch, stays."""
     write_rows(directory, [*EPOCHS, (8, END), (9, END + 1)])
     kept = [*EPOCHS, (8, END)]
     assert epochs_of(directory) == kept
@@ -154,13 +156,13 @@ def test_the_rows_that_the_manifest_notes_are_believed_and_later_ones_checked(
     rows: list[tuple[int, int]],
     epochs: list[tuple[int, int]],
 ) -> None:
-    """After a clean stop, too."""
+    """This holds after a clean stop, too."""
     write_rows(directory, rows)
     assert epochs_of(directory, noted=noted, all_flushed=True) == epochs
 
 
 def test_a_manifest_that_notes_no_epochs_has_no_say(directory: Path) -> None:
-    """As one of an earlier version."""
+    """Manifests of earlier versions have none."""
     rows = [(0, 0), (2, 4)]
     write_rows(directory, rows)
     files = PartitionFiles(LogDirectory(OsDisk(), str(directory.parent)), "txn", 0)
@@ -171,13 +173,13 @@ def test_a_manifest_that_notes_no_epochs_has_no_say(directory: Path) -> None:
 
 @pytest.mark.parametrize("beyond", [0, 1, 7])
 def test_the_log_may_end_beyond_its_last_batch(directory: Path, beyond: int) -> None:
-    """Compaction takes what is at the end of a closed segment."""
+    """Compaction may remove the batches at the end of a closed segment."""
     (directory / LEADER_EPOCH_NAME).unlink()
     assert epochs_of(directory, end_offset=END + beyond) == EPOCHS
 
 
 def test_a_batch_without_an_epoch_is_of_the_first(tmp_path: Path) -> None:
-    """Its header has -1; that of the epoch 0 after it begins no other."""
+    """Its header has -1; the following batch of epoch 0 does not begin another epoch."""
     manager, log = new_log(tmp_path)
     log.leader_epoch = -1
     log.append(batch(), now_ms=NOW_MS)
@@ -194,7 +196,7 @@ def test_a_batch_without_an_epoch_is_of_the_first(tmp_path: Path) -> None:
 def test_only_the_segment_that_holds_an_offset_is_searched(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log of many segments: none before it is opened, and none after it."""
+    """In a log of many segments, none before it and none after it is opened."""
     searched = []
     find = Segment.find
 
@@ -208,7 +210,7 @@ def test_only_the_segment_that_holds_an_offset_is_searched(
 
 
 def test_a_log_that_begins_later_than_its_file_of_epochs_does(directory: Path) -> None:
-    """Its first segments are gone: the row is of no batch that is there."""
+    """Its first segments are deleted, so the first row has no batch."""
     for path in directory.glob(f"{0:020d}.*"):
         path.unlink()
     write_rows(directory, EPOCHS)
@@ -216,7 +218,7 @@ def test_a_log_that_begins_later_than_its_file_of_epochs_does(directory: Path) -
 
 
 def test_an_empty_segment_is_not_searched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its indexes need not be there."""
+    """An empty segment may have no index files."""
     manager, log = new_log(tmp_path)
     kill(manager)
     index = Path(log.segments.active.batches.path(".index"))

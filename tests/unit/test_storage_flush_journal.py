@@ -1,5 +1,5 @@
-"""Ends of logs that are durable in a flush journal: what a power loss takes from the logs is there
-again.
+"""Ends of logs that are durable in a flush journal: data that a power loss takes from the logs are
+restored.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def test_what_a_power_loss_took_is_written_again(
     assert log.log_end_offset == 7 and path.read_bytes() == whole
     assert values_of(log) == {number: b"%d" % number for number in range(7)}
     assert "written again from the flush journal" in caplog.text
-    append(log, 1)  # the producer's state is that of the end
+    append(log, 1)  # this checks the sequence, so the producer's state is complete
     assert journals(tmp_path), "it stays until all logs were flushed"
 
 
@@ -324,7 +324,7 @@ def test_a_position_where_a_later_run_ends_is_held_by_an_earlier_one() -> None:
     assert redo.tail("t", 0, TOPIC_ID, 0, 8) == b" run"
 
 
-# --- what a file lacks --------------------------------------------------------------------------
+# --- data that a file lacks----------------------------------------------------------------------
 
 LOG = f"{100:020d}.log"
 PIECES = [offset.to_bytes(8) + b"batch %d" % offset for offset in (100, 101, 102)]
@@ -338,7 +338,7 @@ def partition_with(path: Path, files: dict[str, bytes], topic_id: uuid.UUID = TO
 
 
 def lacking(path: Path, *entries: tuple[int, bytes], point: int | None = None) -> bool:
-    """Whether the segment at 100 lacks one of them."""
+    """Whether the segment at 100 lacks one of the entries."""
     redo = Redo()
     for position, data in entries:
         redo.add(JournalEntry("t", 0, TOPIC_ID, 100, position, data))
@@ -384,7 +384,7 @@ def test_a_batch_of_the_first_offset_is_missed_without_a_recovery_point(tmp_path
 
 
 def test_what_was_written_over_is_not_missed(tmp_path: Path) -> None:
-    """As after a start that cut the file: of three runs the later ones are right."""
+    """The file was cut by a start: of three overlapping entries the later ones are valid."""
     first, second, third = PIECES
     over = (len(first), offset_bytes(101) + b"again")
     latest = (len(first) + 10, offset_bytes(101) + b"latest")
@@ -400,7 +400,9 @@ def test_what_was_written_over_is_not_missed(tmp_path: Path) -> None:
 def test_what_was_written_over_by_the_last_run_is_not_missed_for_a_run_behind_it(
     tmp_path: Path,
 ) -> None:
-    """The file was cut twice, the second time further back: the first cut says nothing more."""
+    """The file was cut twice, the second time at an earlier position, which supersedes the
+    first cut.
+    """
     first, second, _ = PIECES
     after_first_cut = (len(first + second), offset_bytes(102) + b"again")
     after_second_cut = (len(first), offset_bytes(101) + b"the latest of all, and a long one")
@@ -442,7 +444,7 @@ def test_a_damaged_first_segment_is_missed(tmp_path: Path) -> None:
     assert lacking(tmp_path, *FOLLOWING)
 
 
-# --- journals that follow each other ------------------------------------------------------------
+# --- consecutive journals -----------------------------------------------------------------------
 
 
 def test_a_new_journal_is_durable_with_its_name(tmp_path: Path) -> None:
@@ -519,7 +521,7 @@ def found_in(path: Path) -> list[JournalDecision]:
 
 
 def test_a_damaged_frame_with_a_later_one_behind_it_is_damage(tmp_path: Path) -> None:
-    """Whichever of its bytes is changed, and where a sector of it is gone, too."""
+    """Any byte of the frame may be changed, or a sector of it lost."""
     frames = decisions(3)
     journal = journal_with(tmp_path, frames[:1])
     ends = [journal.size_bytes]
@@ -544,8 +546,8 @@ def test_a_damaged_frame_with_a_later_one_behind_it_is_damage(tmp_path: Path) ->
 
 
 def test_a_frame_that_nobody_knew_to_be_durable_is_not_missed(tmp_path: Path) -> None:
-    """Two frames under one fsync that never ended: a sector of the first is gone, the second is
-    whole.
+    """One fsync of two frames did not finish: the first frame lost a sector, and the second is
+    complete.
     """
     journal = journal_with(tmp_path, decisions(1))
     start = journal.size_bytes
@@ -558,8 +560,8 @@ def test_a_frame_that_nobody_knew_to_be_durable_is_not_missed(tmp_path: Path) ->
 
 
 def test_the_first_later_frame_that_knows_better_is_told_of(tmp_path: Path) -> None:
-    """Frames behind the damaged one that are damaged, too, or were written before it was durable,
-    say nothing.
+    """Later frames that are also damaged, or were written before the damaged one was durable, are
+    no evidence.
     """
     journal = FlushJournal(OsDisk(), str(tmp_path))
     starts = []
@@ -647,7 +649,7 @@ def test_a_start_ends_with_a_word_where_the_journal_is_damaged(tmp_path: Path) -
 
 
 def test_a_journal_that_was_begun_again_has_nothing_durable_yet(tmp_path: Path) -> None:
-    """As above, with the first two frames of the second journal."""
+    """A lost sector in the first of two frames of a second journal is no damage either."""
     journal = journal_with(tmp_path, decisions(2))
     journal.begin_next()
     for decision in decisions(2):
@@ -659,7 +661,7 @@ def test_a_journal_that_was_begun_again_has_nothing_durable_yet(tmp_path: Path) 
 
 
 def test_what_a_start_has_read_of_a_journal_outlives_a_loss_of_power() -> None:
-    """After a kill it may be in the page cache alone, and the start acts on it."""
+    """After a kill the content may be in the page cache alone, and the start acts on it."""
     for seed in range(8):
         disk = SimDisk(random.Random(seed), lambda: NOW_MS)
         disk.mkdir("/data")
@@ -673,7 +675,9 @@ def test_what_a_start_has_read_of_a_journal_outlives_a_loss_of_power() -> None:
 
 
 def test_a_frame_that_found_no_space_leaves_nothing_before_the_next_journal() -> None:
-    """All of a journal is on the disk when the next one is begun: a rest would be damage."""
+    """A journal is complete on the disk when the next one begins, so a partial frame would be
+    damage.
+    """
     for seed in range(8):
         disk = SimDisk(random.Random(seed), lambda: NOW_MS)
         disk.mkdir("/data")

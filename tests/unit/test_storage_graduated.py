@@ -1,4 +1,6 @@
-"""Whose a data directory is, by the three names of a hand-over: the module's table, row by row."""
+"""The owner of a data directory, by the three file names of a hand-over: the module's table, row by
+row.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def test_whose_a_directory_is(
 
 
 def test_java_and_we_keep_each_other_out(tmp_path: Path) -> None:
-    """Java's FileChannel.tryLock takes fcntl's lock, which another process sees."""
+    """Java's FileChannel.tryLock uses the lock of fcntl(2), which works between processes."""
     lock = OsDisk().lock(str(tmp_path / ".lock"))
     code = (
         "import fcntl, sys\n"
@@ -71,7 +73,7 @@ def test_java_and_we_keep_each_other_out(tmp_path: Path) -> None:
 
 
 def test_the_mark_of_a_hand_over_that_was_cut_short_goes_last(tmp_path: Path) -> None:
-    """So the next start goes on where this one was killed."""
+    """With the mark the next start continues after a kill of this one."""
     for name in (MARK_NAME, GIVEN_NAME):
         (tmp_path / name).write_bytes(mark_of(BOOTSTRAP))
     disk = RecordingDisk()

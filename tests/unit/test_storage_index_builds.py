@@ -1,5 +1,5 @@
-"""A directory without manifests, as Apache Kafka leaves it: its indexes are built in slices, with
-others served in between, and the answers are those of a broker that builds them at once.
+"""A directory without manifests, as Apache Kafka leaves it: its indexes are built in slices, other
+clients are served in between, and the answers equal those of a broker that builds them at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ DAY_MS = 86_400_000
 
 
 def fill(log: Log) -> None:
-    """One record in each batch, and an aborted transaction of each tenth; a millisecond apart."""
+    """Append batches of one record, a millisecond apart; each tenth one is an aborted
+    transaction.
+    """
     for number in range(BATCHES):
         records = [NewRecord(None, b"v" * 100, NOW_MS + number)]
         identity = {} if number % 10 else {"producer_id": number, "producer_epoch": 0}
@@ -67,7 +69,7 @@ def as_kafka_left_it(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Small builds are put off as large ones are. Holds: the batches that each slice looked at."""
+    """Build small indexes in slices, too. Gives the number of batches that each slice read."""
     looked_at: list[int] = []
     in_slices = batch_file.in_slices
 
@@ -96,7 +98,7 @@ def opened(as_kafka_left_it: Path, path: Path, **settings: str) -> CoreHost:
 
 
 def finish(host: CoreHost) -> int:
-    """Tick until the reader is answered, with another client served between any two ticks."""
+    """Tick until the reader has its answer, and serve another client between any two ticks."""
     ticks = 0
     while not host.answers[READER]:
         assert host.broker.next_deadline_ms() == 0, "nothing is to be done, and it waits"
@@ -146,7 +148,7 @@ def test_others_are_served_while_indexes_are_built(
     assert host.answers[READER] == [] and len(slices) == 0
     assert finish(host) >= 4
     assert host.answers[READER] == [expected]
-    assert host.call(READER, ask(), version) == expected  # what is built is built once
+    assert host.call(READER, ask(), version) == expected  # an index is built only once
 
 
 def test_retention_by_time_builds_in_slices_and_deletes_what_is_due(
@@ -173,7 +175,7 @@ def test_retention_by_time_builds_in_slices_and_deletes_what_is_due(
 def test_a_fetch_waits_for_its_index_no_longer_than_its_connection(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int], max_wait_ms: int, min_bytes: int
 ) -> None:
-    """Also one that would wait on for data when its index is built."""
+    """Such a fetch might also wait for data after its index is built."""
     host = opened(as_kafka_left_it, tmp_path)
     request = fetch({"t": {0: 0}}, isolation=1, max_wait_ms=max_wait_ms, min_bytes=min_bytes)
     host.ask(READER, request, 11)

@@ -1,5 +1,5 @@
-"""A log directory that Apache Kafka 3.9 wrote: our readers read it, and what we write again of it
-is the same to the byte.
+"""A log directory that Apache Kafka 3.9 wrote: our readers read it, and the files that we write
+again are identical.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def test_text_files_are_read_and_written_as_they_were() -> None:
 
 
 def test_a_stop_leaves_kafkas_files_as_they_were(tmp_path: Path) -> None:
-    """What we did not change is not written otherwise than Kafka wrote it."""
+    """Files without a change have the same bytes as Kafka's."""
     shutil.copytree(KAFKA, tmp_path, dirs_exist_ok=True)
     open_manager(tmp_path, LogConfig(segment_bytes=2048)).close(NOW_MS)
     for original in KAFKA.rglob("*-*/*"):

@@ -1,4 +1,4 @@
-"""Leader epochs of a log: where each began and ended, and what its file has."""
+"""Leader epochs of a log: the begin and the end of each, and the content of its file."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_offset_lies_in_the_epoch_that_began_last_before_it(tmp_path, offset,
     ],
 )
 def test_an_epoch_ends_where_the_next_one_began(tmp_path, epoch, end):
-    """KIP-320: of an epoch that the log does not have, the largest below it is answered."""
+    """KIP-320: for an epoch that the log lacks, the answer has the largest one below it."""
     assert epochs(tmp_path, (2, 5), (4, 10), (6, 20)).end_offset_for(epoch, 30) == end
 
 
@@ -131,7 +131,7 @@ def test_the_highest_epoch_is_read_as_it_was_written(tmp_path):
 
 
 def test_without_space_an_epoch_is_stored_by_cutting_its_file(tmp_path):
-    """Which needs no space. More epochs than the file has bytes for are refused."""
+    """A truncation needs no space. An epoch above the number of bytes in the file is refused."""
     highest = HighestEpoch(OsDisk(), str(tmp_path))
     assert not highest.raise_without_space(0)
     assert not (tmp_path / "barnabas-leader-epoch").exists()

@@ -1,5 +1,5 @@
-"""Idempotence, transactions, reading and deleting on one log: what Apache Kafka 3.9 answered to the
-same (the oracle's scenarios).
+"""Idempotence, transactions, reads and deletions on one log, with the answers of Apache Kafka 3.9
+(the oracle's scenarios).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def test_a_producer_that_is_not_known_may_begin_anywhere(tmp_path: Path) -> None
 
 
 def test_a_batch_larger_than_a_segment_is_refused_and_one_as_large_is_not(tmp_path: Path) -> None:
-    """Kafka: UnifiedLog.append, RecordBatchTooLargeException."""
+    """Source: Kafka: UnifiedLog.append, RecordBatchTooLargeException."""
     data = batch()
     log = new_log(tmp_path / "as-large", segment_bytes=len(data))[1]
     log.append(data, now_ms=NOW_MS)
@@ -186,7 +186,7 @@ def test_epochs(tmp_path: Path) -> None:
 
 
 def test_sequences_wrap(tmp_path: Path) -> None:
-    """Behind the highest sequence comes 0.
+    """The highest sequence is followed by 0.
 
     Source: KAFKA-5283.
     """
@@ -212,7 +212,7 @@ def test_a_plain_batch_inside_the_producers_transaction_is_refused(tmp_path: Pat
 def test_producers_expire_by_the_brokers_clock_and_not_within_a_transaction(tmp_path: Path) -> None:
     """Producers expire by the broker's clock and not within a transaction.
 
-    The records' times are of long ago; what counts is when something was written, markers too.
+    The times of the records are long ago. The time of the last write counts, also that of a marker.
 
     Source: KAFKA-9144.
     """
@@ -250,8 +250,8 @@ def test_markers_are_fenced_by_producer_and_coordinator_epoch(tmp_path: Path) ->
 def test_a_marker_with_a_newer_epoch_fences_the_producer(tmp_path: Path) -> None:
     """A marker with a newer epoch fences the producer.
 
-    What the fenced session still had under way is refused, and the last stable offset does not wait
-    for it.
+    Requests of the fenced session that arrive later are refused, and do not hold back the last
+    stable offset.
 
     Source: KIP-890, KAFKA-14402, KAFKA-19690.
     """
@@ -275,7 +275,7 @@ def test_an_abort_without_data_is_not_listed(tmp_path: Path) -> None:
 
 
 def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) -> None:
-    """Interleaved transactions list what touches the fetch.
+    """Of interleaved transactions, those that overlap the fetch are listed.
 
     Source: platformatic/kafka#391, Kafka: TransactionIndex.
     """
@@ -305,8 +305,8 @@ def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) ->
 
 
 def test_the_aborted_list_reaches_as_far_as_the_index_can_tell(tmp_path: Path) -> None:
-    """The oracle's many_transactions_one_after_another: a segment without index entries is bounded
-    by the end of the log.
+    """The oracle's many_transactions_one_after_another: for a segment without index entries the
+    list reaches to the end of the log.
     """
     _, log = new_log(tmp_path)
     for number in range(12):
@@ -378,7 +378,7 @@ def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
 def test_a_producer_that_expired_goes_on_after_a_transaction_without_a_batch(
     tmp_path: Path, is_reopened: bool
 ) -> None:
-    """The marker has its epoch and no sequence."""
+    """The marker has the producer's epoch but no sequence."""
     manager, log = new_log(tmp_path)
     send(log, pid=1, epoch=3, seq=0)
     log.producer_state.producers.clear()  # it has expired
@@ -476,7 +476,7 @@ def test_committed_readers_stop_at_the_last_stable_offset(tmp_path: Path) -> Non
 def test_offsets_by_time(tmp_path: Path) -> None:
     """Offsets by time are the first that are of that time or later.
 
-    The oracle's offsets_by_time: the first record that is not older, in the order of the log.
+    The oracle's offsets_by_time: the answer is the first record in the log that is not older.
 
     Source: KIP-79, KIP-98, KIP-734.
     """
@@ -568,7 +568,7 @@ def test_an_aborted_transaction_goes_with_its_segment(tmp_path: Path) -> None:
 
 
 def test_a_producer_whose_batches_are_gone_is_still_known(tmp_path: Path) -> None:
-    """A producer whose batches are gone is still known.
+    """A producer whose batches are deleted is still known.
 
     Source: KAFKA-7298.
     """
@@ -615,8 +615,8 @@ def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
 
 
 def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) -> None:
-    """The first entry's last stable offset is below the bound of the fetch, so the index is read
-    on.
+    """The last stable offset of the first entry is below the bound of the fetch, so the next entry
+    of the index is read, too.
     """
     _, log = new_log(tmp_path, index_interval_bytes=0)
     send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
@@ -630,7 +630,7 @@ def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) 
 
 
 def test_the_end_of_a_flush_never_hides_what_readers_may_read(tmp_path: Path) -> None:
-    """More was appended while it was under way."""
+    """Another batch is appended during the flush."""
     _, log = new_log(tmp_path)
     send(log)
     token = log.durability.begin_flush()
@@ -653,7 +653,7 @@ def test_at_the_end_of_what_may_be_read_there_is_nothing(tmp_path: Path) -> None
 
 
 def test_what_a_change_of_flush_messages_does_to_readers(tmp_path: Path) -> None:
-    """From one to more they read at once what the disk does not have; 2 is more than one."""
+    """After a change from 1 to a higher value, here 2, they read records before the flush."""
     log = new_log(tmp_path, flush_messages=1)[1]
     send(log, [b"a", b"b"])
     assert (log.high_watermark, log.last_stable_offset) == (0, 0)
@@ -770,7 +770,7 @@ def test_records_are_stamped_by_the_wall_clock_and_not_by_the_steady_one(tmp_pat
 def test_a_marker_has_the_time_of_the_clock_however_far_its_decision_is(
     tmp_path: Path, behind_ms: int
 ) -> None:
-    """The base timestamp orders decisions; the record's time is what retention goes by."""
+    """The base timestamp orders decisions; retention uses the time of the record."""
     log = new_log(tmp_path)[1]
     send(log, pid=2, epoch=0, seq=0, transactional=True)
     decided_ms = NOW_MS + behind_ms
@@ -816,8 +816,8 @@ def test_the_leader_epoch_of_batches_is_the_latest_that_began(tmp_path: Path) ->
 
 
 def test_an_epoch_is_written_once_and_before_its_first_batch(tmp_path: Path) -> None:
-    """One in which nothing was written, and that another took the place of, is not kept: then the
-    file does not begin as the manifest knows it, and the manifest is rewritten.
+    """An epoch without a batch is dropped when the next one begins. The rows that the manifest
+    knows change by that, so the manifest is rewritten.
     """
     log = new_log(tmp_path)[1]
     disk = RecordingDisk()
@@ -840,7 +840,7 @@ def test_an_epoch_is_written_once_and_before_its_first_batch(tmp_path: Path) -> 
     assert log.epochs.entries[-1] == (6, 5)
 
 
-# --- files, and what is due ---------------------------------------------------------------------
+# --- files, and due work ------------------------------------------------------------------------
 
 
 def test_the_files_of_a_log_are_made_once_and_wait_for_the_first_flush(tmp_path: Path) -> None:
@@ -899,7 +899,7 @@ def test_a_batch_that_takes_long_to_check_is_left_as_it_is(tmp_path: Path) -> No
 
 
 def test_what_a_full_disk_refused_comes_again_before_what_follows_it(tmp_path: Path) -> None:
-    """A header alone has a producer, too; what is shorter than a header has none."""
+    """The header of a refused batch is enough to know its producer; fewer bytes are ignored."""
     log = new_log(tmp_path)[1]
     first, second = (batch(pid=1, epoch=0, seq=seq) for seq in (0, 1))
     add_refused(log.producer_state, first[:HEADER_SIZE])
@@ -931,7 +931,7 @@ def test_no_time_is_found_below_a_bound_where_there_is_none_at_all(tmp_path: Pat
 
 
 def test_the_share_of_the_jitter_ends_a_segment_early_and_never_late(tmp_path: Path) -> None:
-    """Each segment has its own share, always the same."""
+    """Each segment has its own share of the jitter, which does not change."""
     logs = [
         new_log(tmp_path / str(jitter), segment_ms=10_000, segment_jitter_ms=jitter)[1]
         for jitter in (0, 1, 9_000, 90_000)
@@ -959,7 +959,7 @@ def test_a_change_of_the_index_interval_holds_for_the_active_segment(tmp_path: P
 
 
 def test_after_a_roll_the_files_of_the_closed_segment_are_complete(tmp_path: Path) -> None:
-    """And the manifest has the new one, so that a start after a kill reads neither."""
+    """The manifest has the new segment, so that a start after a kill reads neither segment."""
     manager, log = new_log(tmp_path, index_interval_bytes=0)
     for _ in range(3):
         send(log)
@@ -990,7 +990,7 @@ def test_of_deleted_segments_nothing_is_flushed_and_old_snapshots_go(tmp_path: P
 
 
 def test_snapshots_of_deleted_segments_go_with_them(tmp_path: Path) -> None:
-    """Also where the topic is written to no more: no roll looks after them."""
+    """They are deleted even if the topic gets no more writes, so that no roll removes them."""
     log = new_log(tmp_path, segment_bytes=150)[1]
     for number in range(20):
         send(log, pid=1, epoch=0, seq=number)
@@ -1075,7 +1075,7 @@ def test_a_deleted_log_is_due_for_no_checkpoint(tmp_path: Path) -> None:
 
 
 class FailingDisk(OsDisk):
-    """Whole files named `fails` cannot be written."""
+    """An atomic write of the file named `fails` raises an error."""
 
     fails, code = "", errno.EIO
 
@@ -1097,7 +1097,9 @@ def log_on_failing_disk(path: Path) -> tuple[Log, FailingDisk]:
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_only_what_may_succeed_later_is_put_off(tmp_path: Path, code: int) -> None:
-    """A manifest, a roll for retention, the file of leader epochs: a disk that fails ends all."""
+    """Without space a manifest, a roll for retention and the file of leader epochs are retried
+    later; any other error of the disk is raised.
+    """
 
     def act(fails: str, action: Callable[[Log], object]) -> None:
         log, disk = log_on_failing_disk(tmp_path / fails)

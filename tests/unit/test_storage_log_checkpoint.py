@@ -1,4 +1,4 @@
-"""What a checkpoint of a log consists of, beside the files that Apache Kafka wrote."""
+"""The parts of a checkpoint of a log, next to files that Apache Kafka wrote."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_manifest_notes_the_files_as_kafka_left_them(tmp_path: Path) -> None
     assert {base: note.size for base, note in manifest.segments.items()} == {
         base: Path(log.directory, f"{base:020d}.log").stat().st_size for base in TXN_BASES
     }
-    # of segments that were not looked at, no index is vouched for
+    # no checksum for indexes of segments that were not read
     assert manifest.segments[3].max_timestamp == -1
     assert {name[:20] for name in manifest.files if name[:20].isdigit()} == {f"{31:020d}"}
     assert (manifest.segments[31].max_timestamp, manifest.segments[31].end_offset) == (
@@ -77,8 +77,8 @@ def test_a_clean_stop_of_a_log_that_did_not_change_writes_nothing(tmp_path: Path
 def test_after_a_start_a_manifest_has_the_segments_that_there_are_and_no_others(
     tmp_path: Path,
 ) -> None:
-    """What is noted of closed segments is taken from the manifest before, one by one: those that
-    retention deleted, and the size that the active one had, are not.
+    """The rows of closed segments are copied from the manifest before, but not those of segments
+    that retention deleted, nor the former size of the active segment.
     """
     size = len(batch())
     config = LogConfig(segment_bytes=2 * size, retention_bytes=4 * size)
@@ -151,7 +151,7 @@ def written_by(disk: RecordingDisk) -> list[str]:
 
 
 def test_the_manifest_comes_last_and_nothing_is_fsynced(tmp_path: Path) -> None:
-    """A kill before it leaves a checkpoint that is not used."""
+    """After a kill before that write, the rest of the checkpoint is not used."""
     disk = RecordingDisk()
     log = open_manager(tmp_path, disk=disk).create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
     log.append(batch(), now_ms=NOW_MS)
@@ -187,7 +187,7 @@ def test_a_snapshot_that_found_no_room_is_due_with_the_next_checkpoint(
 
 
 def test_the_manifest_has_the_checksum_of_the_leader_epochs(tmp_path: Path) -> None:
-    """Their own form has none."""
+    """Kafka's format of that file has no checksum."""
     log = kafka_log(tmp_path)
     log.begin_leader_epoch(3)
     log.append(batch(), now_ms=NOW_MS)
@@ -198,7 +198,7 @@ def test_the_manifest_has_the_checksum_of_the_leader_epochs(tmp_path: Path) -> N
 
 
 def test_the_part_of_a_closed_segment_is_made_once(tmp_path: Path) -> None:
-    """A log may have thousands of them, and a manifest is written with each roll."""
+    """A log may have thousands of closed segments, and each roll writes a manifest."""
     config = LogConfig(segment_bytes=2 * len(batch()))
     log = open_manager(tmp_path).create("t", 0, TOPIC_ID, config, NOW_MS)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""What logs share: paths as Apache Kafka names them, and files that are deleted later."""
+"""The shared state of logs: paths by Apache Kafka's names, and files that are deleted later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log directory: its files, logs that come and go, retention, and periodic work."""
+"""The log directory: its files, creation and deletion of logs, retention, and periodic work."""
 
 from __future__ import annotations
 
@@ -195,7 +195,9 @@ def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_ba
 def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(
     seed: int, by_retention: bool
 ) -> None:
-    """They may come back until their directory is flushed: the checkpoint has the start."""
+    """The segments may come back until their directory is flushed, so the checkpoint has the
+    start.
+    """
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.mkdir("/data")
     disk.fsync_dir("/")
@@ -244,7 +246,7 @@ def test_the_oldest_go_by_size(tmp_path: Path) -> None:
 
 
 def test_the_oldest_go_by_the_time_of_their_records(tmp_path: Path) -> None:
-    """The active segment goes too: a new one takes its place, and offsets go on."""
+    """The active segment is deleted, too: a new one replaces it, and offsets continue."""
     _, log = new_log(tmp_path, retention_ms=60_000)
     for _ in range(3):
         log.append(batch(), now_ms=NOW_MS)
@@ -258,7 +260,9 @@ def test_the_oldest_go_by_the_time_of_their_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [{"retention_ms": 60_000}, {"retention_bytes": 0}])
 def test_of_a_long_log_a_few_segments_go_at_a_time(tmp_path: Path, kept: dict[str, int]) -> None:
-    """Else a log of thousands holds the loop up; between two calls others have their turn."""
+    """Otherwise a log of thousands of segments blocks the loop; other work is done between two
+    calls.
+    """
     manager, log = new_log(tmp_path, segment_bytes=100, **kept)
     for _ in range(100):
         log.append(batch(), now_ms=NOW_MS)
@@ -274,7 +278,7 @@ def test_of_a_long_log_a_few_segments_go_at_a_time(tmp_path: Path, kept: dict[st
 
 
 def test_emptied_segments_do_not_end_a_part_of_retention(tmp_path: Path) -> None:
-    """They go with the next that holds something, however many there are."""
+    """They are deleted with the next segment that has records, whatever their number."""
     _, log = new_log(tmp_path, segment_bytes=100, retention_ms=60_000)
     for _ in range(10):
         log.append(batch(), now_ms=NOW_MS)
@@ -379,8 +383,8 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
 def test_a_log_that_is_made_again_has_nothing_of_one_that_was_deleted_off_line(
     tmp_path: Path,
 ) -> None:
-    """The checkpoints kept the old one's start and recovery point: a restart hid the records of the
-    new one below them, and took it for a copy of the disk.
+    """Otherwise the checkpoints keep the start and recovery point of the old log: a restart hides
+    records of the new log below them, and takes the directory for a copy.
     """
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b", b"c"):
@@ -407,7 +411,7 @@ def test_a_log_that_is_made_again_has_nothing_of_one_that_was_deleted_off_line(
 def test_a_log_that_goes_off_line_after_a_deletion_of_records_keeps_its_start(
     tmp_path: Path,
 ) -> None:
-    """Which is to be stored with the next tick, where the log is none of the manager's any more."""
+    """The next tick has to store the start, though the manager no longer has the log."""
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b", b"c"):
         log.append(batch([value]), now_ms=NOW_MS)
@@ -423,7 +427,7 @@ def test_a_log_that_goes_off_line_after_a_deletion_of_records_keeps_its_start(
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_a_log_has_that_goes_off_line_is_on_the_disk_after_a_clean_stop(seed: int) -> None:
-    """The stop does not close it any more, and says that all of the directory is durable."""
+    """The stop does not close such a log, but declares the whole directory durable."""
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.mkdir("/data")
     disk.fsync_dir("/")
@@ -450,7 +454,7 @@ class FullDisk(OsDisk):
 
 
 class FilledDisk(OsDisk):
-    """A disk without space for as long as a directory is there that is being deleted."""
+    """A disk without space as long as a directory with the suffix of a deletion exists."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__()
@@ -466,7 +470,7 @@ class FilledDisk(OsDisk):
 
 
 def deleted_directories(manager: LogManager, tmp_path: Path, count: int) -> list[Path]:
-    """The directories of so many partitions that were deleted just before a kill."""
+    """The directories of `count` partitions that were deleted just before a kill."""
     for partition in range(count):
         log = manager.create("gone", partition, TOPIC_ID, LogConfig(), NOW_MS)
         log.append(batch([b"v"]), now_ms=NOW_MS)
@@ -507,7 +511,9 @@ def test_a_start_with_space_removes_them_later(tmp_path: Path) -> None:
 def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
     tmp_path: Path, is_made_again: bool
 ) -> None:
-    """Nor where the next of its name has no files yet: a start would take that for a copy."""
+    """This matters if the next log of its name has no files yet: a start would take it for a
+    copy.
+    """
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b"):
         log.append(batch([value]), now_ms=NOW_MS)
@@ -529,7 +535,9 @@ def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
 
 
 def test_the_trash_has_nothing_of_a_log_that_is_gone(tmp_path: Path) -> None:
-    """Its directory goes as a whole; a log of the same name may have a file of that name."""
+    """Its directory is deleted as a whole, and a new log of the name may have a file of that
+    name.
+    """
     manager, log = new_log(tmp_path, segment_bytes=100)
     for number in range(6):
         log.append(batch([b"%d" % number]), now_ms=NOW_MS)
@@ -538,12 +546,12 @@ def test_the_trash_has_nothing_of_a_log_that_is_gone(tmp_path: Path) -> None:
     assert len(manager.log_dir.trash)
     delete_log(manager, "t", 0, NOW_MS)
     assert len(manager.log_dir.trash) == 0
-    manager.on_tick(NOW_MS)  # which stores the starts of logs that are there
+    manager.on_tick(NOW_MS)  # stores the starts of existing logs
 
 
 def test_a_recovery_point_that_found_no_space_is_written_the_next_time(tmp_path: Path) -> None:
-    """Else what is cleaned below it has gaps that the next start after a power loss takes for
-    lost records: it lets the log end there, and sets aside what follows.
+    """Otherwise a cleaned log has gaps above the stored recovery point. The next start after a
+    power loss takes them for lost records, ends the log there, and sets the rest aside.
     """
     disk = FullDisk()
     manager = open_manager(tmp_path, disk=disk)
@@ -565,7 +573,7 @@ def test_a_recovery_point_that_found_no_space_is_written_the_next_time(tmp_path:
 
 
 def ticked(manager: LogManager, now_ms: int) -> int:
-    """Tick as long as something is due; gives how many times."""
+    """Tick as long as work is due. Gives the number of ticks."""
     count = 0
     while manager.next_deadline_ms() <= now_ms:
         manager.on_tick(now_ms)
@@ -628,7 +636,9 @@ def test_a_tick_takes_a_few_logs_and_fewer_with_many_producers(tmp_path: Path) -
 def test_logs_together_do_not_hold_more_than_the_bound_that_no_checkpoint_knows(
     tmp_path: Path,
 ) -> None:
-    """Those that hold the most come first, long before their snapshots are due."""
+    """Logs with the most unread bytes get a checkpoint first, long before their snapshots are
+    due.
+    """
     bound = 20 * UNREAD_BATCH_BYTES
     manager, logs = many_logs(tmp_path, 4, most_unread_bytes=bound)
     for log, count in zip(logs, (2, 14, 1, 9), strict=True):
@@ -663,7 +673,7 @@ def test_what_was_read_at_a_start_is_known_after_the_next_interval(tmp_path: Pat
 
 
 def test_what_a_start_had_to_read_is_not_read_by_each_start_that_follows(tmp_path: Path) -> None:
-    """A broker that is killed again before the interval is over: its runs would add up."""
+    """If the broker is killed again within the interval, the reading of its runs would add up."""
     manager, logs = many_logs(tmp_path, 2)
     for _ in range(MUCH_READ_BYTES // UNREAD_BATCH_BYTES):
         logs[1].append(batch(), now_ms=NOW_MS)
@@ -704,7 +714,7 @@ def test_a_log_that_is_deleted_is_not_checkpointed(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     delete_log(manager, "t", 0, NOW_MS)
-    log.append(batch(), now_ms=NOW_MS)  # by one that still holds it
+    log.append(batch(), now_ms=NOW_MS)  # by a caller that still has a reference
     ticked(manager, NOW_MS + 10**6)
     assert manager.logs == {}
 
@@ -734,14 +744,14 @@ def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
     again.load(lambda topic: LogConfig(), NOW_MS, progress=lambda *reported: said.append(reported))
     assert [reported[0] for reported in said] == sorted(reported[0] for reported in said)
     assert said[-1][:2] == (3, 3) and said[-1][2] >= 4 * 700_000
-    assert len([reported for reported in said if reported[0] == 0]) > 1  # within one log too
+    assert len([reported for reported in said if reported[0] == 0]) > 1  # also within one log
 
 
 def test_retention_looks_at_a_few_logs_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each time a segment goes it costs as much as a look at many logs; a log that was deleted
-    meanwhile is left alone.
+    """The deletion of a segment costs as much as a check of many logs. A log that was deleted
+    meanwhile is skipped.
     """
     monkeypatch.setattr(log_upkeep, "_LOGS_AT_ONCE", 60)
     manager = open_manager(tmp_path)
@@ -851,7 +861,7 @@ def test_a_stop_keeps_the_journals_that_a_log_off_line_may_need(
 
 
 def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:
-    """Making the files may have failed after the directory was there."""
+    """The creation of its files may have failed after that of the directory."""
     manager = open_manager(tmp_path)
     for index in range(2):
         manager.create("u", index, TOPIC_ID, LogConfig(), NOW_MS)
@@ -865,7 +875,9 @@ def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:
 
 
 def test_the_checkpoints_lose_a_log_when_its_directory_is_gone_for_good(tmp_path: Path) -> None:
-    """Else a power loss could bring back the directory alone, without what is known of it."""
+    """Otherwise a power loss could bring back the directory without its entries in the
+    checkpoints.
+    """
     disk = RecordingDisk()
     manager = open_manager(tmp_path, disk=disk)
     manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS).append(batch([b"v"]), now_ms=NOW_MS)
@@ -933,7 +945,7 @@ def test_a_stop_closes_the_files_of_all_logs(tmp_path: Path) -> None:
     def open_files() -> set[str]:
         found = set()
         for descriptor in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
                 found.add(str(descriptor.readlink()))
         return {path for path in found if path.startswith(str(tmp_path))}
 

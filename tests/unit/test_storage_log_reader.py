@@ -80,7 +80,7 @@ def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
 
 
 def test_transactions_that_were_aborted_behind_a_slice_are_not_told_of(tmp_path: Path) -> None:
-    """As far as the offset index shows where the slice ends."""
+    """This holds if the offset index shows the end of the slice."""
     _, log = new_log(tmp_path, index_interval_bytes=1)
     for number in range(6):
         log.append(batch(pid=1, epoch=0, seq=number, transactional=True), now_ms=NOW_MS)
@@ -104,7 +104,7 @@ def test_at_its_limit_and_beyond_the_end_a_reader_gets_nothing(
 def test_the_batches_at_the_end_are_found_without_an_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most fetches are of what has just come: the first of a segment, too."""
+    """Most fetches read the newest batches, also the first one of a segment."""
     log = new_log(tmp_path)[1]
     for _ in range(3):
         log.append(batch(), now_ms=NOW_MS)

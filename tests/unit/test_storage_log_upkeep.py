@@ -1,4 +1,4 @@
-"""What is done for logs from time to time, a little at a call."""
+"""The periodic work on logs, a small part at each call."""
 
 from __future__ import annotations
 
@@ -140,11 +140,11 @@ def test_files_and_directories_go_when_they_are_due(log: Log, tmp_path: Path) ->
     assert not (tmp_path / "f").exists()
 
 
-# --- a little at a call -------------------------------------------------------------------------
+# --- the work of a call -------------------------------------------------------------------------
 
 
 class FakeLog:
-    """What the upkeep asks of a log, and what it has done with it."""
+    """The attributes of a log that the upkeep reads, and counters of its calls."""
 
     def __init__(
         self, number: int, *, producers: int = 0, segments: int = 0, unread_bytes: int = 0
@@ -240,7 +240,7 @@ def test_what_comes_due_while_a_round_is_under_way_begins_none_again(tmp_path: P
 def changed_logs(
     path: Path, logs: list[FakeLog], changed_ms: int = NOW_MS, **config: int
 ) -> LogUpkeep:
-    """All of them were changed at that time."""
+    """An upkeep of these logs, which were all changed at that time."""
     upkeep = upkeep_over(path, logs, **config)
     changed: Any = upkeep._log_dir.changed_logs
     for log in logs:
@@ -263,7 +263,7 @@ def test_some_checkpoints_are_written_at_a_call(
 
 
 def test_the_logs_that_hold_the_most_get_checkpoints_first(tmp_path: Path) -> None:
-    """As many as bring what a start would have to read to its bound."""
+    """Enough logs get one to reduce the data that a start has to read to its bound."""
     logs = fakes(4, unread_bytes=10)
     logs[1].unread_bytes, logs[3].unread_bytes = 50, 40
     upkeep = changed_logs(tmp_path, logs, most_unread_bytes=60)
@@ -278,7 +278,7 @@ def test_the_logs_that_hold_the_most_get_checkpoints_first(tmp_path: Path) -> No
 
 
 def test_logs_of_which_a_start_read_much_are_due_at_once(tmp_path: Path) -> None:
-    """Those after them in the order of change are due in their time, and not before."""
+    """Logs that changed after them are due at their own time, not earlier."""
     logs = fakes(20, unread_bytes=MUCH_READ_BYTES - 1)
     much = logs[3::2]
     for log in much:
@@ -319,7 +319,7 @@ def test_what_holds_too_much_after_a_call_is_due_at_once(tmp_path: Path) -> None
 
 
 def test_the_next_look_is_when_a_log_is_due_within_a_second(tmp_path: Path) -> None:
-    """A second at most, since what logs hold may come to too much."""
+    """The delay is a second at most, since the unread bytes of all logs may reach their bound."""
     for changed_ms, interval_ms, next_ms in (
         (NOW_MS, 10_000, NOW_MS + 1_000),
         (NOW_MS - 9_500, 10_000, NOW_MS + 500),
@@ -433,7 +433,7 @@ def test_the_producers_of_a_log_that_is_gone_are_left_alone(tmp_path: Path) -> N
 
 
 def test_a_log_that_changes_is_looked_at_at_once(tmp_path: Path) -> None:
-    """It may hold too much by then; a look at nothing puts none off."""
+    """The log may have too many unread bytes by then. An empty check does not delay the next."""
     log = FakeLog(0, unread_bytes=6)
     upkeep = changed_logs(tmp_path, [log], most_unread_bytes=5)
     log.changed.clear()
@@ -447,7 +447,7 @@ def test_a_log_that_changes_is_looked_at_at_once(tmp_path: Path) -> None:
 def test_the_next_deadline_is_that_of_the_first_task_that_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here that of retention: checkpoints wait for room for longer."""
+    """Here retention is the first: a checkpoint without space has a longer delay."""
     upkeep = changed_logs(
         tmp_path, fakes(1), NOW_MS - MINUTE_MS, producer_snapshot_interval_ms=MINUTE_MS
     )

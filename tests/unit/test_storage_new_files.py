@@ -16,7 +16,7 @@ from barnabas.storage.log_config import LogConfig
 
 
 def test_their_names_are_those_of_no_other_directory() -> None:
-    unique = "0123456789ab5def8123456789abcdef"  # as a deletion's: of version 5
+    unique = "0123456789ab5def8123456789abcdef"  # the id of a deletion: a UUID of version 5
     name = f"/data/t{new_suffix(7, unique)}"
     assert name == "/data/t-7.0123456789ab8def8123456789abcdef-delete"
     assert is_of_new_files(name) and is_of_new_files(f"{name}/partition.metadata")
@@ -47,8 +47,8 @@ def test_they_are_what_a_log_makes_itself(tmp_path: Path) -> None:
 
 
 def test_files_whose_name_finds_no_space_are_given_up_once(tmp_path: Path) -> None:
-    """Several requests may wait for them, and their directory is gone when the second one goes
-    on: the log makes others.
+    """Several requests may wait for the files. When the second one continues, their directory is
+    deleted, and the log makes new files.
     """
 
     class Refusing(OsDisk):

@@ -1,4 +1,4 @@
-"""Offset checkpoints, in the form of the ones that Apache Kafka 3.9 wrote."""
+"""Offset checkpoints, in the format of Apache Kafka 3.9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offset index of a segment: what is looked up, and where a file stops being one."""
+"""The offset index of a segment: look-ups, and the point from which a damaged file is invalid."""
 
 from __future__ import annotations
 

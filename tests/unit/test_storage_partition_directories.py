@@ -1,4 +1,4 @@
-"""Which directories are partitions', by Kafka's names and by what lies in them."""
+"""The directories that are partitions, by Kafka's names and by their content."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def test_with_a_lost_journal_a_high_number_with_an_id_is_not_set_aside(
 
 
 def test_with_a_torn_journal_a_high_number_with_an_id_is_not_set_aside(tmp_path: Path) -> None:
-    """The torn change may be the topic's. That of a topic's own directory is found all the same."""
+    """The torn change may have created the topic. Directories of known topics are found all the
+    same.
+    """
     log_dir = made(tmp_path, "u-0", "t-15000")
     topics = Topics(u=2)
     topics.is_torn = True
@@ -123,7 +125,9 @@ def test_of_two_unknown_names_with_one_id_the_shorter_is_right(
 
 
 def test_with_a_lost_journal_a_foreign_directory_sets_no_topic_aside(tmp_path: Path) -> None:
-    """A directory of u lies in the place of t-1: u keeps its own, and t has the id of most."""
+    """A directory of u has the name t-1: u keeps its own directories, and t has the id of most
+    of them.
+    """
     log_dir = made(tmp_path, "t-0", "t-2")
     made(tmp_path, "t-1", "u-0", topic_id=2)
     found = PartitionDirectories(log_dir).find(Topics())
@@ -144,7 +148,9 @@ def test_of_a_known_and_an_unknown_name_with_one_id_the_known_is_right(tmp_path:
 
 
 def test_a_topic_that_is_known_keeps_its_directory_whatever_id_lies_in_it(tmp_path: Path) -> None:
-    """One that was deleted and made again may have left it; who opens the log looks at the id."""
+    """The directory may be left from a former topic of the name; the id is checked when the log
+    is opened.
+    """
     log_dir = made(tmp_path, "t-0", topic_id=2)
     assert PartitionDirectories(log_dir).find(Topics(t=1, u=2)) == [("t", 0)]
 
@@ -167,7 +173,7 @@ def test_ten_thousand_partitions_at_most_are_missing_below_one_that_nobody_knows
     is_there: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Where another broker has the others, gaps are right."""
+    """If another broker has the other partitions, gaps in the numbers are normal."""
     numbers = [number] if lower is None else [lower, number]
     log_dir = made(tmp_path, *(f"t-{each}" for each in numbers))
     found = PartitionDirectories(log_dir).find(None)
@@ -191,7 +197,7 @@ def test_a_topic_has_the_numbers_below_its_count_of_partitions(
 def test_of_a_copy_it_is_told_what_it_is_a_copy_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its number may be far too high as well."""
+    """The number in its name may also be far too high, which is not reported then."""
     PartitionDirectories(made(tmp_path, "t-0", "t-0-20241122")).find(Topics(t=1))
     assert "its partition.metadata names the topic t;" in caplog.text
     assert "no partition with a lower number" not in caplog.text
@@ -199,7 +205,7 @@ def test_of_a_copy_it_is_told_what_it_is_a_copy_of(
 
 @pytest.mark.parametrize(("length", "is_there"), [(249, True), (250, False)])
 def test_a_topic_has_249_letters_at_most(tmp_path: Path, length: int, is_there: bool) -> None:
-    """As Apache Kafka has it."""
+    """Apache Kafka has the same limit."""
     name = "t" * length
     found = PartitionDirectories(made(tmp_path, f"{name}-0")).find(None)
     assert found == ([(name, 0)] if is_there else [])

@@ -1,4 +1,4 @@
-"""What a partition's directory holds, as Apache Kafka names it."""
+"""The files in a partition's directory, by Apache Kafka's names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_a_change_left_over_goes_and_indexes_without_a_log(tmp_path: Path) 
 
 
 def test_a_swap_that_was_cut_short_is_completed_first(tmp_path: Path) -> None:
-    """What the cleaner made replaces the segment of its name, as with Apache Kafka."""
+    """The cleaned segment replaces the segment of the same name, as in Apache Kafka."""
     directory = Path(kafka_directory(tmp_path).partition_path("txn", 0))
     cleaned = (directory / f"{28:020d}.log").read_bytes()
     for suffix in ("index", "timeindex", "txnindex"):
@@ -126,7 +126,7 @@ def test_names_that_are_no_segments_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_whole_log_that_is_gone_begins_again_where_the_manifest_ends(stopped: Path) -> None:
-    """Retention may have taken all but the last one, which was empty."""
+    """Retention may have deleted all segments but the last one, which was empty."""
     for base in TXN_BASES[:-1]:
         (stopped / f"{base:020d}.log").unlink()
     (stopped / "00000000000000000031.log").unlink()

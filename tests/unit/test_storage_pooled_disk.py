@@ -1,5 +1,5 @@
-"""Files that share a bounded number of descriptors: what is read, written, sent and made durable is
-the right file, whatever was closed, renamed, replaced or removed meanwhile.
+"""Files that share a bounded number of descriptors: reads, writes, sends and flushes use the right
+file, even if files were closed, renamed, replaced or removed meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from barnabas.storage.pooled_disk import (
 
 
 class SmallDisk(OsDisk):
-    """A disk with so many descriptors, of which `refused` openings are refused."""
+    """A disk with `most` descriptors, which refuses the next `refused` openings."""
 
     def __init__(self, most: int) -> None:
         self.most, self.refused, self.opened = most, 0, 0
@@ -56,7 +56,7 @@ class SmallDisk(OsDisk):
         super().fsync_file(path)
 
 
-LIMIT = 12  # six are files', and at least three, however many are connections'
+LIMIT = 12  # six are for files, of which three are never for connections
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_files_and_all_connections_that_there_may_be_leave_some_for_the_rest(lim
 def test_ports_that_are_not_for_clients_leave_a_sixteenth_of_what_these_may_not_take(
     limit: int,
 ) -> None:
-    """Three of them are HTTP servers, and one is the standby's."""
+    """Three of the ports are HTTP servers, and one is for the standby."""
     kept = kept_from_connections(limit)
     servers, standby = most_beside_clients(limit, 16, 64), most_beside_clients(limit, 8, 128)
     assert 4 <= servers <= 64 and servers <= standby <= 128
@@ -203,7 +203,7 @@ def test_what_an_append_left_that_failed_is_written_over_as_if_it_had_stayed_ope
 
 
 def closed(disk: PooledDisk, tmp_path: Path, path: str) -> Any:
-    """A file with its path in it, that is closed for others' sake."""
+    """A file that contains its path, and whose descriptor the pool has closed."""
     file: Any = disk.open(path, create=True)
     file.append(path.encode())
     close_all(disk, tmp_path)
@@ -318,7 +318,9 @@ def test_files_are_closed_until_there_is_a_descriptor(
 def test_the_error_is_the_callers_when_others_take_what_files_give_back(
     tmp_path: Path, disk: PooledDisk, below: SmallDisk
 ) -> None:
-    """Three are files' whatever happens; one of these is given for the one that is wanted."""
+    """Three descriptors are for files in any case. Each attempt closes one of these files for the
+    wanted one, but others take its descriptor.
+    """
     files = new_files(disk, tmp_path, 6)
     for left in (2, 1, 0, 0):
         below.refused = 10
@@ -358,7 +360,7 @@ def test_a_closed_file_is_made_durable_by_a_descriptor_of_the_moment(
 def test_a_flush_in_a_thread_finds_a_file_that_is_renamed_meanwhile(
     tmp_path: Path, disk: PooledDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name changes between the look at it and the opening, by itself or with its directory."""
+    """The name of the file or its directory changes between the look-up and the opening."""
     for number, is_directory in enumerate((False, True)):
         directory = f"{tmp_path}/t-{number}"
         disk.mkdir(directory)
@@ -388,7 +390,7 @@ def test_a_flush_in_a_thread_finds_a_file_that_is_renamed_meanwhile(
 def test_a_flush_in_a_thread_finds_a_file_in_the_midst_of_a_rename(
     tmp_path: Path, disk: PooledDisk
 ) -> None:
-    """The system has the new name already, and the file does not know it yet."""
+    """The file system already has the new name, but the file object has the old one."""
     disk.mkdir(f"{tmp_path}/t-0")
     file = closed(disk, tmp_path, f"{tmp_path}/t-0/a")
     errors: list[BaseException] = []
@@ -423,8 +425,8 @@ def test_a_flush_of_a_file_that_went_otherwise_is_an_error(
 
 
 def test_a_file_that_is_being_used_keeps_its_descriptor(tmp_path: Path, disk: PooledDisk) -> None:
-    """A thread flushes it while the loop closes it for others' sake, and its number is given to
-    another file.
+    """A thread flushes the file while the loop closes its descriptor for another file, which may
+    get the same number.
     """
     file: Any = disk.open(f"{tmp_path}/a", create=True)
     file.append(b"a")

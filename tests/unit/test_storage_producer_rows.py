@@ -1,6 +1,6 @@
-"""Snapshots of many producers: rows that stay packed say what all rows packed again say.
+"""Snapshots of many producers: rows that stay packed equal the rows of all producers packed again.
 
-Expected rows come from the entries themselves, one by one, as with few producers.
+The expected rows are packed from the entries one by one, as for few producers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def ended(state: ProducerStateManager, producer_id: int) -> None:
 
 
 def rows(snapshot: bytes) -> dict[int, tuple[int, ...]]:
-    """By producer id; each has one row."""
+    """The rows by producer id; each producer has one row."""
     given = [*PRODUCER.iter_unpack(snapshot[HEAD.size + COUNT.size :])]
     assert COUNT.unpack_from(snapshot, HEAD.size) == (len(given),)
     assert len({row[0] for row in given}) == len(given)
@@ -49,7 +49,7 @@ def rows(snapshot: bytes) -> dict[int, tuple[int, ...]]:
 
 
 def check(state: ProducerStateManager) -> ProducerStateManager:
-    """The snapshot is the state as of now; gives what is read from it."""
+    """Check that the snapshot equals the current state. Gives the decoded snapshot."""
     snapshot = state.encode_snapshot()
     packed_again = {
         producer_id: PRODUCER.unpack(entry.packed())
@@ -141,7 +141,7 @@ def test_whatever_comes_a_snapshot_says_what_all_rows_packed_again_say(seed: int
 def test_so_many_as_take_a_millisecond_are_packed_at_once_and_each_change_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So the snapshot, at a roll, has fewer left to pack."""
+    """The snapshot at a roll then has fewer rows left to pack."""
     monkeypatch.setattr(producer_rows, "MOST_CHANGED", 3)
     state = some(6)
     state.encode_snapshot()

@@ -1,4 +1,4 @@
-"""Snapshot files of a log that Apache Kafka wrote, and replay beside them."""
+"""Snapshot files of a log that Apache Kafka wrote, and the replay of batches after them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_replay_gives_the_same_from_an_older_snapshot_or_from_none(
 
 
 def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> None:
-    """Also where compaction took the end of the one before it."""
+    """It ends there even if compaction removed the end of the segment before."""
     log = new_log(tmp_path, segment_bytes=2 * len(batch()))[1]
     for number in range(4):
         log.append(batch(pid=1, epoch=0, seq=number), now_ms=NOW_MS)
@@ -119,7 +119,7 @@ def test_replay_looks_into_those_segments_alone_that_lie_between_snapshot_and_of
     searched: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A log may have thousands of them."""
+    """A log may have thousands of segments."""
     log.snapshots.offsets = list(kept)
     found = []
     find = Segment.find
@@ -143,7 +143,7 @@ def test_replay_of_a_part_tells_of_the_transactions_that_ended_there(log: Log) -
 
 
 def test_an_empty_segment_is_not_looked_into(tmp_path: Path) -> None:
-    """Its indexes need not be there."""
+    """An empty segment may have no index files."""
     log = new_log(tmp_path)[1]
     segment = Segment(
         log.disk,
@@ -159,7 +159,7 @@ def test_an_empty_segment_is_not_looked_into(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_not_fsynced(log: Log) -> None:
-    """What a power loss takes is replayed."""
+    """After a power loss the batches are replayed instead."""
     disk = RecordingDisk()
     ProducerSnapshots(disk, log.directory, []).write(ProducerStateManager(50), TXN_BASES)
     assert disk.take_steps() == [("write", f"{50:020d}.snapshot")]
@@ -199,7 +199,7 @@ def test_what_goes_above_below_and_with_deleted_segments(log: Log) -> None:
 
 @pytest.mark.parametrize("way", ["above", "below", "damaged", "older"])
 def test_a_snapshot_that_is_gone_is_not_the_sound_one(log: Log, way: str) -> None:
-    """Otherwise deleted segments would take the producers with them."""
+    """Otherwise the state of producers would be lost with deleted segments."""
     snapshots = log.snapshots
     for offset in (50, 60):
         snapshots.write(ProducerStateManager(offset), TXN_BASES)
@@ -212,12 +212,12 @@ def test_a_snapshot_that_is_gone_is_not_the_sound_one(log: Log, way: str) -> Non
         Path(snapshots.path(60)).write_bytes(b"")
         snapshots.read(60, 0)
     else:
-        snapshots.drop_below(60)  # those before it
+        snapshots.drop_below(60)  # drops the snapshots before it
     assert snapshots.sound_offset == (60 if way == "older" else -1)
 
 
 class ComparedOffset(int):
-    """An offset that counts how often one is compared with another."""
+    """An offset that counts the comparisons of all offsets."""
 
     count = 0
 
@@ -237,7 +237,7 @@ class ComparedOffset(int):
 
 
 def test_the_snapshots_of_many_deleted_segments_are_looked_at_once_or_twice(log: Log) -> None:
-    """A log of 20,000 segments of which retention deletes all has so many snapshots."""
+    """A log of 20,000 segments, which retention deletes, has as many snapshots."""
     snapshots = log.snapshots
     snapshots.offsets = [ComparedOffset(10 * number) for number in range(1000)]
     ComparedOffset.count = 0

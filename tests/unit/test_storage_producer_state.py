@@ -1,7 +1,7 @@
-"""Producers as a partition knows them: what is remembered of an epoch ends with it.
+"""The producers of a partition: the remembered batches of an epoch end with the epoch.
 
 Source: KIP-98 (a new epoch begins with sequence 0), KIP-360, Apache Kafka's ProducerStateManager: a
-repeated batch is one of the last five of the same epoch.
+retried batch is one of the last five of the same epoch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PID = 7
 
 
 def wrote(state: ProducerStateManager, epoch: int, sequence: int) -> None:
-    """One record."""
+    """Write one record."""
     offset = state.end_offset
     state.on_batch(PID, epoch, sequence, sequence, offset, offset, NOW_MS, True, NOW_MS)
 
 
 def is_repeated(state: ProducerStateManager, epoch: int, sequence: int) -> bool:
-    """Whether a batch of one record passes for one that is there already. Raises KafkaError."""
+    """Whether a batch of one record counts as a retry. Raises KafkaError."""
     return state.check_batch(PID, epoch, sequence, sequence, True, lambda _: None) is not None
 
 
@@ -73,8 +73,8 @@ def test_a_new_epoch_does_not_take_its_batches_for_those_of_the_former() -> None
 
 
 def test_a_marker_with_a_new_epoch_ends_what_is_remembered() -> None:
-    """The coordinator fences with a marker of the next epoch, which may be the first that a log
-    hears of it.
+    """The coordinator fences with a marker of the next epoch, which may be the first entry of that
+    epoch in a log.
     """
     state = ProducerStateManager()
     for sequence in range(3):
@@ -87,8 +87,8 @@ def test_a_marker_with_a_new_epoch_ends_what_is_remembered() -> None:
 
 
 def test_sequences_of_a_transaction_that_has_ended_are_not_used_again() -> None:
-    """A client that gave up a batch, aborted, and gives its sequences to others would get the
-    answer that these are written, and find them missing. What begins further on is a gap as ever.
+    """A client may give up a batch, abort, and use its sequences for other records. These would be
+    acknowledged, but not written. A higher first sequence is still a gap.
     """
     state = ProducerStateManager()
     for sequence in range(3):
@@ -197,7 +197,9 @@ def test_epochs_of_producers_that_are_not_remembered() -> None:
 
 
 def test_the_marker_of_a_decision_bears_no_lower_epoch_than_what_it_ends() -> None:
-    """There is no other coordinator: what is open always ends, and what is not open keeps out."""
+    """There is no other coordinator, so an open transaction always ends, and a later epoch without
+    an open one refuses the marker.
+    """
     state = ProducerStateManager()
     assert state.epochs_of_decision(PID, 3, 5) == (3, 5), "no producer wrote here"
     batch(state, epoch=4)
@@ -209,7 +211,7 @@ def test_the_marker_of_a_decision_bears_no_lower_epoch_than_what_it_ends() -> No
 
 
 def test_a_marker_of_version_2_that_is_written_again_does_not_end_the_next_transaction() -> None:
-    """Also one that begins with the log's first record. Source: KIP-890, KIP-1228."""
+    """The transaction may begin with the first record of the log. Source: KIP-890, KIP-1228."""
     state = ProducerStateManager()
     batch(state, epoch=2, transactional=True)
     assert state.first_offset_of_transaction(PID) == 0
@@ -312,7 +314,7 @@ def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed()
 
 def test_a_snapshot_tells_an_epoch_without_batches_from_a_producer_that_may_have_written() -> None:
     """A marker of version 2 begins an epoch, in which the first sequence is 0, after a restart too.
-    A producer that a marker made known may have expired before: its sequence may be any.
+    A producer that is known by a marker alone may have expired before, so any sequence is valid.
     """
     state = ProducerStateManager()
     batch(state, PID)
@@ -356,7 +358,7 @@ def test_a_batch_must_not_overtake_one_that_found_no_room() -> None:
 
 
 def test_a_batch_that_was_written_and_is_refused_as_it_comes_late_holds_nothing_up() -> None:
-    """It came over a connection that broke, and is not sent again."""
+    """The batch arrived over a connection that broke, and is not sent again."""
     state = ProducerStateManager()
     batch(state, count=3)
     state.add_refused(PID, 0, 0)
@@ -379,7 +381,7 @@ def test_what_is_noted_of_refused_batches_has_a_bound() -> None:
 
 
 def test_after_a_batch_without_an_epoch_any_sequence_may_begin() -> None:
-    """As Apache Kafka has it: -1 is no producer's epoch."""
+    """As in Apache Kafka, -1 is not the epoch of a producer."""
     state = ProducerStateManager()
     batch(state, epoch=-1, transactional=False)
     assert state.check_batch(PID, 0, 5, 5, False, lambda _: None) is None
@@ -450,7 +452,7 @@ def test_producers_expire_by_the_clock_of_the_broker_unless_they_have_a_transact
     assert state.expire(now_ms=2_200, expiration_ms=1_000) == 1
 
 
-# --- what is shown and kept ---------------------------------------------------------------------
+# --- descriptions and snapshots------------------------------------------------------------------
 
 
 def test_active_producers_are_shown_as_kip_664_has_them() -> None:
@@ -473,7 +475,7 @@ def test_a_snapshot_is_laid_out_as_kafka_writes_it() -> None:
             "00000002"
             "0000000000000001 0002 00000008 0000000000000011 00000001 0000000000000123 ffffffff"
             "0000000000000010"
-            # without a batch Apache Kafka writes 0 for the delta, and reads none
+            # without a batch Apache Kafka writes a delta of 0, which it does not read
             "0000000000000003 0004 ffffffff ffffffffffffffff ffffffff"
         )
         + NOW_MS.to_bytes(8, "big")
@@ -533,7 +535,7 @@ def _crc(body: bytes) -> bytes:
 
 
 def test_half_of_all_sequences_lie_behind_the_last_and_half_before_it() -> None:
-    """They begin again after 2147483647, so that which came first is a matter of the distance."""
+    """Sequences begin again after 2147483647, so their distance decides which one is earlier."""
     last, half = 2**30 + 5, 2**30
     state = ProducerStateManager()
     wrote(state, 0, last)

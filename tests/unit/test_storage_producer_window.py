@@ -1,4 +1,4 @@
-"""The window of five batches, which a snapshot does not hold, from the log (KIP-98)."""
+"""The window of five batches, which is not in a snapshot, is restored from the log (KIP-98)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.storage.producers.producer_window import restore_window
 
 
 def as_of_a_snapshot(log: Log, producer_id: int) -> ProducerEntry:
-    """The entry with its last batch alone, which is what a snapshot holds."""
+    """The entry with its last batch alone, as in a snapshot."""
     entry = log.producer_state.producers[producer_id]
     entry.batches, entry.has_whole_window = entry.batches[-1:], False
     return entry
@@ -29,7 +29,7 @@ def test_earlier_batches_of_a_snapshots_producer_come_back(tmp_path: Path) -> No
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
     restore_window(entry, log.segments)
-    # sequences and offsets of producer 7 as `kafka-dump-log.sh` prints them; markers count for none
+    # sequences and offsets of producer 7 as `kafka-dump-log.sh` prints them, without markers
     assert [(b.first_sequence, b.last_offset) for b in entry.batches] == [
         (16, 41), (17, 42), (18, 44), (19, 45), (20, 46),
     ]  # fmt: skip
@@ -52,7 +52,7 @@ def test_batches_of_an_earlier_epoch_are_of_another_window(tmp_path: Path) -> No
 
 
 def test_a_window_is_looked_for_again_where_the_disk_refused(tmp_path: Path) -> None:
-    """A full disk may refuse the index that is rebuilt on the way."""
+    """A full disk may refuse the index that is rebuilt for the search."""
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_read_leaves_the_window_short(tmp_path: Path) -> None:
 
 
 def test_a_producer_of_which_no_batch_is_known_gets_its_last_five(tmp_path: Path) -> None:
-    """As one that a marker brought back."""
+    """A producer may be known by a marker alone."""
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
     entry.batches = []

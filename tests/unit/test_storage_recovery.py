@@ -1,4 +1,4 @@
-"""Stops, kills and torn writes: what is read again, what is cut, and what is refused with a word on
+"""Stops, kills and torn writes: data that are read again, data that are cut, and errors that say
 what to do.
 """
 
@@ -57,7 +57,7 @@ def test_a_torn_tail_is_cut_and_said_so(tmp_path: Path, caplog: pytest.LogCaptur
     assert "torn end" in caplog.text and path.name in caplog.text
     assert path.stat().st_size == size * 4 // 5
     assert values_of(log) == {number: b"%d" % number for number in range(4)}
-    fill(log, 1, start=4)  # the producer's state is that of what is left
+    fill(log, 1, start=4)  # the producer's state fits the remaining batches
 
 
 def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_zeros_after_a_power_failure_are_cut(tmp_path: Path) -> None:
 def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
     tmp_path: Path, left_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where a batch begins a few bytes before the end of a sector that a power failure lost, its
-    checksum is right, and its offset is 0.
+    """If a batch begins a few bytes before the end of a lost sector, its checksum is right, but its
+    offset is 0.
     """
     manager, log = new_log(tmp_path)
     path = Path(log.segments.active.batches.path(".log"))
@@ -141,8 +141,8 @@ def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
 
 
 def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
-    """A power failure may keep the new file and lose the end of the one before; a snapshot of the
-    lost batches must not be believed.
+    """A power failure may keep the new file and lose the end of the one before. A snapshot of the
+    lost batches must not be trusted.
     """
     manager, log = new_log(tmp_path, segment_bytes=200)
     fill(log, 2)
@@ -256,7 +256,7 @@ INDEXED = LogConfig(index_interval_bytes=1)  # an entry for each batch
 
 
 def test_a_kills_index_files_are_left_to_the_next_checkpoint(tmp_path: Path) -> None:
-    """They are not used before it: a start that is killed finds them as this one did."""
+    """The files are not used before that, so a start that is killed leaves them unchanged."""
     manager, log = new_log(tmp_path, index_interval_bytes=1)
     fill(log, 9)
     kill(manager, machine=False)
@@ -278,7 +278,7 @@ def test_a_kills_index_files_are_left_to_the_next_checkpoint(tmp_path: Path) -> 
 
 
 def test_a_damaged_index_is_written_again_after_a_clean_stop(tmp_path: Path) -> None:
-    """At once: a stop that finds nothing changed writes nothing."""
+    """The start writes it, since a stop without changes writes nothing."""
     manager, log = new_log(tmp_path, index_interval_bytes=1)
     fill(log, 9)
     manager.close(NOW_MS)
@@ -344,8 +344,8 @@ def test_left_overs_go(tmp_path: Path) -> None:
 def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_brokers_cleaner(
     tmp_path: Path, ours: bool
 ) -> None:
-    """Ours cleans below a recovery point that is written down; it is unknown where Apache Kafka's
-    has been.
+    """Our cleaner works only below the stored recovery point. Apache Kafka's may have cleaned
+    anywhere.
     """
     config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)
     manager = open_manager(tmp_path, config)
@@ -366,8 +366,8 @@ def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_bro
 
 
 def test_an_index_that_a_power_loss_took_back_is_rebuilt(tmp_path: Path) -> None:
-    """The manifest of a time when the segment was shorter fits the aborted index of that time,
-    which lacks what was aborted since.
+    """A manifest of the time when the segment was shorter fits the aborted index of that time,
+    which lacks later aborted transactions.
     """
     manager, log = new_log(tmp_path)
     log.append(batch([b"aborted"], pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
@@ -461,11 +461,11 @@ def test_a_segment_that_grew_after_a_start_is_noted_as_it_is(tmp_path: Path) -> 
         assert (max(size, 0), crc) == (len(data), crc32c(data)), name
 
 
-# --- one log, by what is known of it --------------------------------------------------------------
+# --- one log, by its checkpoints ------------------------------------------------------------------
 
 
 def left_log(path: Path, count: int, **config: object) -> Log:
-    """A log of so many records as a broker leaves it that is gone after a checkpoint."""
+    """A log of `count` records after a checkpoint and a kill of the broker."""
     manager, log = new_log(path, **config)
     fill(log, count)
     log.checkpoint()
@@ -494,12 +494,12 @@ def load(
 
 
 def cut_batch(log: Log, number: int) -> None:
-    """Take the last of the batches of equal size from a segment's file."""
+    """Remove the last batch from a segment's file; all batches have the same size."""
     path = Path(log.segments[number].batches.path(".log"))
     path.write_bytes(path.read_bytes()[:-BATCH_BYTES])
 
 
-BATCH_BYTES = 69  # of a record that `fill` makes
+BATCH_BYTES = 69  # the size of a batch that `fill` makes
 
 
 @pytest.mark.parametrize(
@@ -553,7 +553,9 @@ def test_nothing_but_the_loss_of_power_takes_a_segment_that_was_not_durable(
 def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
     tmp_path: Path, last_run: LastRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged once. What a power loss took above the recovery point is not missed."""
+    """The loss is logged once. A loss above the recovery point after a power loss is not
+    reported.
+    """
     log = left_log(tmp_path, 6, segment_bytes=200)
     cut_batch(log, 1)
     load(tmp_path, last_run, point=2)
@@ -573,7 +575,7 @@ def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
 def test_a_manifest_stays_unless_the_log_is_shorter(
     tmp_path: Path, last_run: LastRun, more: int, stays: bool
 ) -> None:
-    """A start that is killed in its turn reads no more than this one."""
+    """If this start is killed, the next one reads no more than this one."""
     manager, log = new_log(tmp_path)
     fill(log, 4)
     log.checkpoint()
@@ -593,7 +595,7 @@ def test_a_manifest_stays_unless_the_log_is_shorter(
 def test_the_first_flush_has_the_topic_id_durable_unless_a_clean_stop_made_it_so(
     tmp_path: Path, last_run: LastRun
 ) -> None:
-    """By it the entries of a flush journal are known to be of this log."""
+    """The entries of a flush journal are assigned to a log by its topic id."""
     left_log(tmp_path, 1)
     disk = RecordingDisk()
     log = load(tmp_path, last_run, config=LogConfig(), disk=disk)
@@ -604,7 +606,7 @@ def test_the_first_flush_has_the_topic_id_durable_unless_a_clean_stop_made_it_so
 
 
 def test_a_log_whose_topic_id_is_lost_is_flushed_without_it(tmp_path: Path) -> None:
-    """There is no file with it; the broker gives the log an id, or takes it off line."""
+    """There is no file with an id; the broker gives the log one, or takes it off line."""
     left_log(tmp_path, 1)
     for name in ("partition.metadata", MANIFEST_NAME):
         (tmp_path / "t-0" / name).unlink()
@@ -627,7 +629,9 @@ def test_a_log_whose_topic_id_is_lost_is_flushed_without_it(tmp_path: Path) -> N
 def test_a_stop_writes_the_manifest_unless_all_is_as_the_last_clean_one_left_it(
     tmp_path: Path, last_run: LastRun, change: str, writes: bool
 ) -> None:
-    """Even where all has been flushed in the meantime: the manifest has not."""
+    """This holds even if the log was flushed in the meantime, since the manifest was not
+    written.
+    """
     log = left_log(tmp_path, 6, segment_bytes=200)
     path = tmp_path / "t-0" / MANIFEST_NAME
     if change == "a segment lost a batch":
@@ -665,8 +669,8 @@ def test_a_gap_in_a_compacted_log_above_the_recovery_point_is_our_loss_or_kafkas
     offsets: list[int],
     recovery_point: int,
 ) -> None:
-    """Where recovery points are unknown, Apache Kafka may have cleaned anywhere. A gap that is
-    kept is below the recovery point from then on: the next start has only ours.
+    """Without known recovery points Apache Kafka may have cleaned anywhere. A kept gap is below the
+    recovery point from then on, so later gaps are our own.
     """
     config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)
     manager = open_manager(tmp_path, config)

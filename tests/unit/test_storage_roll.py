@@ -1,5 +1,5 @@
-"""A roll that fails, at whichever of its changes to the disk, leaves the log as it was, and comes
-about when there is room again.
+"""A roll that fails, at any of its changes to the disk, leaves the log unchanged, and is retried
+when there is space again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ BIG, SMALL = b"x" * 150, b"s"
 
 
 class RefusingDisk(OsDisk):
-    """Makes no new file and no whole one any more, from the so-manieth on that is asked for; -1: it
-    does.
+    """Makes `left` more new or atomically written files, and refuses all later ones; -1: no
+    limit.
     """
 
     left, code = -1, errno.ENOSPC
@@ -67,7 +67,7 @@ def state_of(log: Log) -> tuple[Any, ...]:
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EIO])
 @pytest.mark.parametrize("left", range(4))
 def test_a_roll_that_fails_changes_nothing(tmp_path: Path, left: int, code: int) -> None:
-    """Refused are the snapshot, the new segment's log file, its offset index, its time index."""
+    """The disk refuses the snapshot, or the new segment's log file, offset index or time index."""
     disk = RefusingDisk()
     manager, log = log_on(tmp_path, disk)
     for _ in range(3):
@@ -140,8 +140,8 @@ def test_what_a_failed_append_left_is_not_in_the_way(tmp_path: Path) -> None:
 
 
 def test_an_empty_segment_that_came_not_to_be_is_removed_by_a_start(tmp_path: Path) -> None:
-    """A power loss may keep its name and lose that it was removed; the segment before it has grown
-    past it.
+    """A power loss may undo its removal; meanwhile the segment before it has grown beyond its
+    offset.
     """
     manager, log = log_on(tmp_path, RefusingDisk())
     log.append(batch([SMALL]), now_ms=NOW_MS)
@@ -185,7 +185,7 @@ def test_nothing_is_deleted_for_a_size_that_the_files_do_not_have(tmp_path: Path
 
 
 def test_refused_produces_do_not_make_retention_delete() -> None:
-    """A roll that finds no inode, again and again; then there are some."""
+    """A roll fails repeatedly for lack of inodes, until there are some again."""
     b = DiskBroker(log_initial_task_delay_ms="0", log_retention_check_interval_ms="1000")
     b.topic("t", segment_bytes="300", retention_bytes="10000")
     for _ in range(3):

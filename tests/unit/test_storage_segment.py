@@ -1,4 +1,4 @@
-"""One segment that Apache Kafka wrote: batches by offset, and what is believed of its indexes."""
+"""One segment that Apache Kafka wrote: batches by offset, and the trust in its indexes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_offsets_that_fall_are_damage(segment: Segment) -> None:
     assert damage.value.path == segment.batches.path(".log")
 
 
-# of the third batch, at byte 158; what its header says, by position there
+# the position of the third batch, and positions of fields in its header
 THIRD, MAGIC_AT, LENGTH_AT, LAST_DELTA_AT = 158, 16, 8, 23
 
 
@@ -98,10 +98,10 @@ DAMAGE = [
     (MAGIC_AT, b"\1"),
     (LENGTH_AT, (48).to_bytes(4)),  # less than a header
     (LENGTH_AT, (10_000).to_bytes(4)),  # beyond the end of the file
-    (0, (2).to_bytes(8)),  # before the segment's first
-    (0, (3 + 2**31).to_bytes(8)),  # too far from it
-    (0, (4).to_bytes(8)),  # the one before it has that
-    (LAST_DELTA_AT, (-1).to_bytes(4, signed=True)),  # ends before it begins
+    (0, (2).to_bytes(8)),  # below the segment's base offset
+    (0, (3 + 2**31).to_bytes(8)),  # too far from the base offset
+    (0, (4).to_bytes(8)),  # the offset of the batch before
+    (LAST_DELTA_AT, (-1).to_bytes(4, signed=True)),  # the end is before the start
 ]
 
 
@@ -133,8 +133,8 @@ def test_a_file_that_ends_within_a_header_is_damage(segment: Segment) -> None:
 
 
 def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
-    """As compaction leaves them. The batch behind that one must go on from there: else the gap is
-    a wrong offset.
+    """Compaction leaves gaps. The batch after that one must have a higher offset; otherwise the gap
+    is due to a wrong offset.
     """
     for damaged, offset in ((False, 5), (True, 200)):
         segment.indexes.rebuilt, segment.indexes.loaded_offsets = True, OffsetIndex()
@@ -160,7 +160,7 @@ def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
 def test_a_batch_behind_a_gap_is_held_to_the_one_that_follows(
     tmp_path: Path, behind: bytes, why: str | None
 ) -> None:
-    """Where the offset is that of the batch itself what follows is not read."""
+    """The following batch is not read if the offset is that of the batch itself."""
     segment = of_rows(tmp_path, [10, 20])
     segment.append(behind, len(behind), 99, 99, 0)
     segment.close_for_appends()
@@ -194,7 +194,7 @@ def test_the_last_offset_may_be_as_far_as_an_index_can_tell(tmp_path: Path) -> N
 
 
 def test_a_batch_that_lost_its_records_is_a_header_alone(tmp_path: Path) -> None:
-    """The segment may end with it, and be no more than it."""
+    """The segment may end with such a batch, or consist of it alone."""
     for others in ([], [10, 11]):
         path = tmp_path / str(len(others))
         path.mkdir()
@@ -211,7 +211,9 @@ def test_a_batch_that_lost_its_records_is_a_header_alone(tmp_path: Path) -> None
 def test_damage_is_not_put_down_to_an_index_that_did_not_lead_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_rebuilt: bool, has_entry: bool
 ) -> None:
-    """Nor to one that was just built from the log: it would be built again for each reader."""
+    """An index that was just built from the log is not blamed either, or each reader would build it
+    again.
+    """
     segment = of_rows(tmp_path, range(10, 20), interval=0 if has_entry else 1 << 30)
     segment.close_for_appends()
     segment.indexes.rebuilt = is_rebuilt
@@ -225,7 +227,9 @@ def test_damage_is_not_put_down_to_an_index_that_did_not_lead_there(
 def test_a_look_up_reads_a_little_and_a_walk_much_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte once, but for batches across a border; none behind the end that was asked for."""
+    """Each byte is read once, except for batches across two reads, and no byte after the
+    requested end.
+    """
     segment = of_rows(tmp_path, range(10, 3_010))
     segment.close_for_appends()
     reads: list[tuple[int, int]] = []
@@ -256,8 +260,8 @@ def test_a_look_up_reads_a_little_and_a_walk_much_at_a_time(
 def test_an_index_entry_leads_to_a_batch_of_its_offset_or_an_earlier_one(
     segment: Segment, noted: int
 ) -> None:
-    """One that leads beyond its offset would hide what lies between."""
-    entry = (noted - 3).to_bytes(4) + (1843).to_bytes(4)  # of the batch 26
+    """An entry with a position beyond its offset would hide the batches between."""
+    entry = (noted - 3).to_bytes(4) + (1843).to_bytes(4)  # the position of batch 26
     Path(segment.batches.path(".index")).write_bytes(entry)
     segment.indexes.loaded_offsets = None
     assert segment.find(25) == Place(1762, 25, 25, 81)
@@ -265,8 +269,8 @@ def test_an_index_entry_leads_to_a_batch_of_its_offset_or_an_earlier_one(
 
 
 def test_a_look_up_far_from_any_entry_rebuilds_the_index(tmp_path: Path) -> None:
-    """An index with a hole would be slow for ever. Many batches alone are none: short ones have
-    few entries.
+    """An index with a hole would be slow for ever. Many batches alone are not a hole, since short
+    ones have few entries.
     """
     short = Segment.create(
         OsDisk(), str(tmp_path), 5_000, now_ms=0, cache=IndexCache(), index_interval_bytes=1 << 20
@@ -298,7 +302,7 @@ def test_a_look_up_far_from_any_entry_rebuilds_the_index(tmp_path: Path) -> None
 
 
 def test_batches_that_are_few_or_lie_close_are_no_hole_in_an_index(tmp_path: Path) -> None:
-    """Only where both were passed since the entry: many batches, and many bytes."""
+    """A hole has both many batches and many bytes after an entry."""
 
     def of_sizes(number: int, sizes: list[int]) -> Segment:
         path = tmp_path / str(number)
@@ -322,7 +326,7 @@ def test_batches_that_are_few_or_lie_close_are_no_hole_in_an_index(tmp_path: Pat
 
 
 def test_an_index_without_entries_by_its_interval_is_built_once(tmp_path: Path) -> None:
-    """As sparse as it is then it stays."""
+    """The built index may be as sparse, and is kept."""
     segment = of_rows(tmp_path, [], base=0)
     data = bytes(batch([bytes(1_100)]))
     for offset in range(1_100):
@@ -337,7 +341,7 @@ def test_an_index_without_entries_by_its_interval_is_built_once(tmp_path: Path) 
 def test_the_time_of_the_first_batch_is_read_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where it is damaged there is none, which is logged; an empty segment has none yet."""
+    """A damaged first batch has no time, which is logged; an empty segment has none yet."""
     segment = of_rows(tmp_path, [])
     assert segment.indexes.first_batch_timestamp() == -1
     data = (10).to_bytes(8) + bytes(batch(timestamp=77))[8:]
@@ -388,7 +392,7 @@ def test_an_append_that_fails_leaves_nothing_of_it(tmp_path: Path) -> None:
         ({}, {"last_offset": 100 + 2**31}, True),
         ({"age_ms": 40}, {"max_timestamp": 50}, False),
         ({"age_ms": 39}, {"max_timestamp": 50}, True),
-        ({"index_bytes": 36}, {}, False),  # the time index has room for one more, and for the last
+        ({"index_bytes": 36}, {}, False),  # space for one more time entry and the last one
         ({"index_bytes": 35}, {}, True),
     ],
 )
@@ -411,7 +415,7 @@ def test_a_full_offset_index_ends_a_segment(tmp_path: Path) -> None:
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=0
     )
-    for offset in range(6):  # five entries, and one time
+    for offset in range(6):  # five offset entries and one time entry
         segment.append(bytes(100), 100, offset, offset, 10)
     for index_bytes, rolls in ((48, False), (47, True), (40, True)):
         limits = RollLimits(10**9, 10**9, index_bytes)
@@ -451,7 +455,7 @@ def test_the_highest_time_is_that_of_its_first_batch(tmp_path: Path) -> None:
 
 
 def test_the_latest_batches_are_found_without_an_index(tmp_path: Path) -> None:
-    """At least the last 128 of them, at most twice as many; none once the segment is closed."""
+    """The segment remembers 128 to 256 batches, and none once it is closed."""
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=4096
     )
@@ -488,7 +492,7 @@ def test_where_a_file_cannot_be_made_none_is(tmp_path: Path, suffix: str) -> Non
 
 
 def test_checksums_are_those_of_the_files(segment: Segment) -> None:
-    """Also of what went on from an earlier content, of what was rebuilt, and of none."""
+    """This includes files that grew from earlier content, rebuilt files, and missing files."""
 
     def on_disk() -> list[tuple[str, int, int]]:
         rows = []
@@ -507,7 +511,7 @@ def test_checksums_are_those_of_the_files(segment: Segment) -> None:
     for _ in range(2):
         segment.indexes.append_aborted(entry)
         assert segment.indexes.files.checksums() == on_disk()
-    Path(segment.batches.path(".txnindex")).write_bytes(b"")  # not by this segment
+    Path(segment.batches.path(".txnindex")).write_bytes(b"")  # written by another program
     segment.indexes.append_aborted(entry)
     assert segment.indexes.files.checksums() == on_disk()
 
@@ -565,11 +569,11 @@ def test_the_indexes_that_were_used_last_stay(tmp_path: Path) -> None:
     ]
 
 
-# --- which indexes stay in memory ---------------------------------------------------------------
+# --- the cache of indexes -----------------------------------------------------------------------
 
 
 class _Indexed:
-    """What the cache knows of a segment."""
+    """The attributes of a segment's indexes that the cache uses."""
 
     is_dropped = False
 
@@ -629,7 +633,7 @@ REOPENED = {"segment_bytes": 9 * BATCH_BYTES, "index_interval_bytes": BATCH_BYTE
 
 
 def fill(log: Log, numbers: range) -> None:
-    """Transactions of two batches each, with times that go up and down; all are aborted."""
+    """Append aborted transactions of two batches each, with rising and falling times."""
     for number in numbers:
         data = batch(
             pid=1, epoch=0, seq=number, transactional=True, timestamp=NOW_MS + 97 * number % 53
@@ -655,7 +659,7 @@ def index_files(log: Log) -> dict[str, bytes]:
 def test_a_segment_goes_on_as_if_its_process_had_not_ended(
     tmp_path: Path, noted: int, written: int, left: str
 ) -> None:
-    """Whatever became of index files that the manifest notes, and of what came after it."""
+    """This holds for any state of the index files, and of the batches after the manifest."""
     manager, log = new_log(tmp_path / "ended", **REOPENED)
     fill(log, range(noted))
     log.checkpoint()

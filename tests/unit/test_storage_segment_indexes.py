@@ -1,4 +1,4 @@
-"""The index files of one segment: what is written, read and believed of them, and how often."""
+"""The index files of one segment: their writes and reads, and the trust in their content."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class WatchedDisk(RecordingDisk):
             raise OSError(errno.ENOSPC, "no room")
 
     def take(self) -> list[tuple[str, str]]:
-        """The steps since the last call, with the endings of the files."""
+        """The steps since the last call, with the suffixes of the files."""
         return [(step, Path(name).suffix) for step, name in self.take_steps()]
 
 
@@ -69,7 +69,7 @@ def created(disk: RecordingDisk, directory: Path, interval: int = 0, base: int =
 
 
 def again(segment: Segment, manifest: Manifest | None = None) -> Segment:
-    """As another process opens it."""
+    """The segment as another process opens it."""
     return Segment(
         segment.batches.disk,
         segment.batches.directory,
@@ -83,7 +83,7 @@ def again(segment: Segment, manifest: Manifest | None = None) -> Segment:
 
 
 def time_of(number: int) -> int:
-    """It goes up and down, and is that of 1970 at first."""
+    """A time that rises and falls, and begins in 1970."""
     return 37 * number % 23
 
 
@@ -105,7 +105,7 @@ def on_disk(segment: Segment) -> list[tuple[str, int, int]]:
 
 
 def manifest_of(segment: Segment) -> Manifest:
-    """A manifest that notes the segment as it is."""
+    """A manifest with the current state of the segment."""
     end_offset = segment.base_offset + segment.batches.size // ROW_BYTES
     manifest = Manifest(TOPIC_ID, segment.base_offset, end_offset)
     manifest.segments[segment.base_offset] = SegmentNote(
@@ -120,7 +120,7 @@ def manifest_of(segment: Segment) -> Manifest:
 
 
 def vouched(segment: Segment, suffix: str, data: bytes | None) -> Manifest:
-    """A manifest that notes one file; the file is of this content."""
+    """Write a file with this content. Gives a manifest with its checksum."""
     path = Path(segment.batches.path(suffix))
     if data is None:
         path.unlink(missing_ok=True)
@@ -132,7 +132,7 @@ def vouched(segment: Segment, suffix: str, data: bytes | None) -> Manifest:
 
 
 def state_of(segment: Segment) -> dict[str, object]:
-    """All that is known of its batches."""
+    """The state of the indexes and of the batches in them."""
     return {
         "offsets": segment.indexes.offset_index().offsets,
         "positions": segment.indexes.offset_index().positions,
@@ -145,7 +145,7 @@ def state_of(segment: Segment) -> dict[str, object]:
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[SegmentIndexes]:
-    """The segments whose indexes were rebuilt."""
+    """The indexes that were rebuilt."""
     built: list[SegmentIndexes] = []
     rebuild = SegmentIndexes.rebuild
 
@@ -161,8 +161,8 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[SegmentIndexes]:
 
 
 def test_index_files_grow_with_the_segment(disk: WatchedDisk, tmp_path: Path) -> None:
-    """They are appended to, by what they lack, and not touched where that is nothing. No file is
-    read for its checksum.
+    """Missing entries are appended; a complete file is not touched. No file is read for its
+    checksum.
     """
     segment = created(disk, tmp_path)
     assert segment.indexes.files.checksums() == on_disk(segment)
@@ -191,7 +191,7 @@ def test_index_files_grow_with_the_segment(disk: WatchedDisk, tmp_path: Path) ->
 def test_what_lies_behind_the_entries_is_cut_before_others_are_added(
     disk: WatchedDisk, tmp_path: Path, junk: bytes
 ) -> None:
-    """As an append leaves it that found no space."""
+    """An append without space on the disk leaves such bytes."""
     segment = created(disk, tmp_path)
     for numbers in (range(8), range(8, 30)):
         fill(segment, numbers)
@@ -228,7 +228,7 @@ def test_an_index_file_that_is_gone_is_made_again(disk: WatchedDisk, tmp_path: P
 def test_checksums_are_those_of_before_where_a_write_failed(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The write is tried another time when there is space."""
+    """The write is retried when there is space."""
     segment = created(disk, tmp_path)
     fill(segment, range(5))
     segment.indexes.write()
@@ -248,7 +248,7 @@ def test_checksums_are_those_of_before_where_a_write_failed(
 def test_rebuilt_they_are_written_without_waiting_for_the_disk(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """A checksum shows afterwards whether they arrived."""
+    """The checksums show later whether the data reached the disk."""
     segment = created(disk, tmp_path)
     fill(segment, range(5))
     segment.close_for_appends()
@@ -260,7 +260,7 @@ def test_rebuilt_they_are_written_without_waiting_for_the_disk(
 def test_a_segment_that_begins_again_knows_nothing_of_before(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """So that its batches can be noted once more, whatever became of the files."""
+    """Its batches can then be indexed again, for any state of the files."""
     segment = created(disk, tmp_path, 3 * ROW_BYTES)
     fill(segment, range(9))
     segment.indexes.append_aborted(ABORTED[0])
@@ -327,14 +327,14 @@ def test_indexes_of_which_one_is_loaded_are_dropped_without_a_write(
 def test_indexes_for_which_there_was_no_space_when_they_were_dropped_are_built_again(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """Their files are those of before, and lack what was found in the log since."""
+    """Their files are old, and lack the entries that were found in the log since."""
     segment = closed_segment(disk, tmp_path)
     indexes = segment.indexes
     offsets, times = indexes.offset_index().encode(), indexes.time_index().encode()
     for suffix, width in ((".index", 8), (".timeindex", 12)):
         path = Path(segment.batches.path(suffix))
         path.write_bytes(path.read_bytes()[:width])
-    assert segment.batches.file  # it is open
+    assert segment.batches.file  # opens the log file
     disk.fails = True
     indexes.rebuild(None)
     indexes.set_txn_index(TxnIndex(ABORTED))
@@ -350,7 +350,7 @@ def test_indexes_for_which_there_was_no_space_when_they_were_dropped_are_built_a
 def test_what_is_no_entry_is_left_out_when_the_indexes_are_dropped(
     disk: WatchedDisk, tmp_path: Path, suffix: str, width: int, junk: int
 ) -> None:
-    """Apache Kafka leaves zeros behind those of an open segment."""
+    """Apache Kafka leaves zeros after the entries of an open segment."""
     segment = created(disk, tmp_path)
     fill(segment, range(9))
     segment.close_for_appends()
@@ -402,7 +402,7 @@ def test_a_segment_that_is_closed_has_no_file_open(disk: WatchedDisk, tmp_path: 
         segment.batches.file.pread(1, 0)
 
 
-# --- what is believed ---------------------------------------------------------------------------
+# --- trust in files -----------------------------------------------------------------------------
 
 
 def closed_segment(disk: WatchedDisk, path: Path) -> Segment:
@@ -442,7 +442,7 @@ def test_a_time_index_is_believed_that_the_manifest_notes(
     is_built: bool,
     warnings: int,
 ) -> None:
-    """Else it is rebuilt, once. That one is missing is reported."""
+    """Otherwise it is rebuilt, once. A missing one is logged."""
     whole = closed_segment(disk, tmp_path)
     right = whole.indexes.time_index().encode()
     noted = vouched(whole, ".timeindex", data)
@@ -473,7 +473,7 @@ def test_a_time_index_is_believed_that_the_manifest_notes(
 def test_a_manifest_that_is_wrong_about_one_index_is_believed_about_none(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """Whatever made it wrong may have met the others."""
+    """The cause of one wrong checksum may also affect the other indexes."""
     whole = closed_segment(disk, tmp_path)
     right = whole.indexes.time_index().encode()
     for find_out in (
@@ -489,7 +489,7 @@ def test_a_manifest_that_is_wrong_about_one_index_is_believed_about_none(
 def test_an_index_without_a_note_is_rebuilt_for_what_cannot_check_it(
     disk: WatchedDisk, tmp_path: Path, builds: list[SegmentIndexes]
 ) -> None:
-    """Once: what this process built is right."""
+    """It is rebuilt once, since an index that this process built is right."""
     whole = closed_segment(disk, tmp_path)
     right = whole.indexes.upper_bound_offset(2 * ROW_BYTES)
     assert right == 2
@@ -529,7 +529,7 @@ def test_what_lies_before_damage_is_found_once_the_index_is_rebuilt(
     log_path = Path(whole.batches.path(".log"))
     Path(whole.batches.path(".index")).unlink()
     data = bytearray(log_path.read_bytes())
-    data[2 * ROW_BYTES + 16] ^= 1  # its magic
+    data[2 * ROW_BYTES + 16] ^= 1  # the magic byte
     log_path.write_bytes(data)
     segment = again(whole)
     with pytest.raises(CorruptLog):
@@ -594,7 +594,7 @@ def test_an_aborted_index_rebuilt_is_logged_where_the_file_was_another(
 
 
 def emptied(offset: int) -> bytes:
-    """A batch that lost its records to compaction, whose header still has their time."""
+    """A batch whose records compaction removed; its header still has their time."""
     data = batch(timestamp=10_000)[:61]
     data[:8], data[8:12], data[57:61] = offset.to_bytes(8), (49).to_bytes(4), bytes(4)
     return bytes(data)
@@ -605,8 +605,8 @@ def emptied(offset: int) -> bytes:
 def test_indexes_rebuilt_are_those_that_were_appended(
     disk: WatchedDisk, tmp_path: Path, is_closed: bool, first_empty: bool
 ) -> None:
-    """Emptied batches have no time. A closed segment notes the highest time last; an open one,
-    which may still see a higher, does not.
+    """Emptied batches have no time. The last entry of a closed segment is the highest time; an open
+    segment, which may still get a higher one, has no such entry.
     """
     rng = random.Random(2)
     for interval in (0, ROW_BYTES - 1, ROW_BYTES, 3 * ROW_BYTES - 1, 10**6):
@@ -636,7 +636,9 @@ def test_indexes_rebuilt_are_those_that_were_appended(
 def test_no_index_is_built_for_a_segment_that_went_while_its_build_waited(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The build may be of one slice, and its directory is gone, or another log's."""
+    """The build may have a single slice, and the directory may be deleted or belong to another
+    log.
+    """
     segment = closed_segment(disk, tmp_path)
     waiting = segment.indexes._rebuilding(None)
     segment.indexes.cache.forget(segment.indexes)
@@ -661,7 +663,7 @@ def test_without_any_time_there_is_no_highest(disk: WatchedDisk, tmp_path: Path)
 def test_the_log_says_why_indexes_are_rebuilt(
     disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Unless it is no more than that no manifest notes them."""
+    """The log has no line if the only reason is a missing entry in the manifest."""
     segment = closed_segment(disk, tmp_path)
     segment.indexes.rebuild(None)
     assert not caplog.messages
@@ -679,9 +681,10 @@ def test_the_log_says_why_indexes_are_rebuilt(
 def test_a_reopened_segment_goes_on_from_what_the_manifest_notes(
     tmp_path: Path, interval: int, are_written: bool
 ) -> None:
-    """As if its process had not ended, whether the index files had later entries or not.
+    """The state is the same as without a restart, with or without later entries in the index files.
 
-    No file is cut or rewritten that is as noted, and no checksum is read that is known.
+    A file that fits the manifest is neither cut nor rewritten, and a known checksum is not read
+    again.
     """
     for number, (noted, later, aborted, aborted_later) in enumerate(
         product((0, 1, 2, 5), (0, 5), (0, 1), (0, 1))
@@ -770,7 +773,7 @@ def test_a_segment_is_not_reopened_with_indexes_that_are_not_as_noted(
 def test_a_reopened_index_that_has_no_entries_to_the_end_is_rewritten(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The manifest notes Apache Kafka's zeros, too."""
+    """The checksum in the manifest includes Apache Kafka's zeros."""
     segment = created(disk, tmp_path)
     fill(segment, range(9))
     segment.indexes.write()

@@ -34,7 +34,7 @@ def test_a_segment_ends_where_the_next_begins(segments: SegmentList) -> None:
 
 
 def test_a_new_segment_is_the_active_one(segments: SegmentList) -> None:
-    """The one before it keeps its size, and ends where the new one begins."""
+    """The segment before it keeps its size, and ends at the base offset of the new one."""
     before = segments.active
     new = Segment(
         before.batches.disk, before.batches.directory, TXN_END, size=0, created_ms=0,
@@ -82,7 +82,7 @@ def test_a_batch_that_reaches_into_the_next_segment_is_damage(
 ) -> None:
     write_at(
         segments[0].batches.path(".log"), 156 + 23, (last_offset - 2).to_bytes(4)
-    )  # its last delta
+    )  # the last offset delta
     with pytest.raises(CorruptLog, match=f"reaches to offset {last_offset}, beyond the segment's"):
         segments.find(2)
 
@@ -137,7 +137,7 @@ def test_reading_ends_at_the_batch_of_the_limit(segments: SegmentList) -> None:
 def test_each_limit_is_where_reading_ends_in_its_segment_alone(
     segments: SegmentList, limit: int
 ) -> None:
-    """Also where the first question is for the limit, and where another was asked for before."""
+    """The result is the same for the first look-up of a limit, and after one of another limit."""
     ends = [segment.batches.size for segment in segments]
     for number, segment in enumerate(segments):
         for position, header in segment.batches.headers():
@@ -151,7 +151,7 @@ def test_each_limit_is_where_reading_ends_in_its_segment_alone(
 def test_the_batch_of_a_limit_is_looked_up_once(
     segments: SegmentList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The readers of a log have the same one for as long as a transaction is open."""
+    """While a transaction is open, all readers of a log have the same limit."""
     asked: list[int] = []
     find = SegmentList.find
     monkeypatch.setattr(
@@ -169,7 +169,7 @@ def test_the_batch_of_a_limit_is_looked_up_once(
 def test_where_reading_ends_is_looked_for_again_once_segments_have_changed(
     segments: SegmentList, limit: int
 ) -> None:
-    """A limit that lay in a segment lies in the one that replaced it, or below all."""
+    """A limit in a replaced segment is then in the new one, or below all segments."""
     second = segments[1]
     cleaned = Segment(
         second.batches.disk, second.batches.directory, 3, size=second.batches.size, created_ms=0,

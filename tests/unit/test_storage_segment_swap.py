@@ -1,4 +1,6 @@
-"""The swap of cleaned segments, with Kafka's names, and what a stop at each step leaves."""
+"""The swap of cleaned segments, with Kafka's file names, and the files after a stop at each
+step.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def copy_as(directory: Path, base: int, ending: str) -> None:
-    """A new segment that holds what the old one holds: what a cleaning made that took nothing."""
+    """Copy a segment: the result of a cleaning that removed no record."""
     for suffix in SUFFIXES:
         source = directory / f"{base:020d}{suffix}"
         target = Path(f"{source}{ending}")
@@ -106,7 +108,7 @@ def test_segments_within_the_offsets_of_the_new_one_go_at_a_start(log: Log) -> N
     assert (directory / f"{0:020d}.log").read_bytes() == merged
 
 
-# --- what the disk, the manifest and readers have of it -----------------------------------------
+# --- the disk, the manifest and readers after a swap --------------------------------------------
 
 
 def on_recording_disk(log: Log) -> RecordingDisk:
@@ -120,7 +122,7 @@ def manifest_of(log: Log) -> Manifest:
 
 
 def test_the_log_file_takes_its_swap_name_last(log: Log) -> None:
-    """A start completes what has a log file of that name, and drops all else."""
+    """A start completes a swap if its log file has that name, and deletes its files otherwise."""
     copy_as(Path(log.directory), 28, ".cleaned")
     disk = on_recording_disk(log)
     swap_in(log, [CLEANED], 0)
@@ -168,7 +170,7 @@ def test_the_new_segment_is_as_old_as_the_first_of_those_it_stands_for(log: Log)
 
 
 def test_aborted_transactions_of_the_new_segment_stay_known(log: Log) -> None:
-    """Of the second segment, which has one."""
+    """The second segment has one."""
     directory = Path(log.directory)
     log.reader.txn_index(log.segments[1])
     aborted = (directory / f"{3:020d}.txnindex").read_bytes()
@@ -181,7 +183,7 @@ def test_aborted_transactions_of_the_new_segment_stay_known(log: Log) -> None:
 
 
 def test_a_group_that_is_gone_altogether_is_not_missed(log: Log) -> None:
-    """Retention took it; the rest of the job is put in."""
+    """Retention deleted it; the other groups of the job are swapped in."""
     directory = Path(log.directory)
     log.delete_records_before(3)
     log.delete_old_segments(0)
@@ -215,7 +217,7 @@ def test_a_result_of_a_log_that_is_gone_needs_no_removal(log: Log) -> None:
 
 
 def test_the_steps_come_in_their_order(log: Log) -> None:
-    """Whatever came before a stop is what a start takes it for."""
+    """With this order a start sees from the files which steps came before a stop."""
     copy_as(Path(log.directory), 28, ".cleaned")
     (Path(log.directory) / f"{30:020d}.snapshot").write_bytes(b"")
     log.snapshots.offsets.insert(-2, 30)
@@ -234,7 +236,9 @@ def test_the_steps_come_in_their_order(log: Log) -> None:
 
 
 def test_the_manifest_notes_nothing_of_the_segments_that_go(log: Log) -> None:
-    """Neither their sizes nor the checksums of their indexes: other files may get their names."""
+    """It has neither their sizes nor the checksums of their indexes, since other files may get
+    their names.
+    """
     directory = Path(log.directory)
     copy_as(directory, 3, ".cleaned")
     size = (directory / f"{3:020d}.log").stat().st_size
@@ -273,7 +277,7 @@ def test_a_start_notes_the_completed_swap_and_makes_it_durable(log: Log) -> None
     before = manifest_of(log)
     copy_as(directory, 28, ".swap")
     raw = (directory / f"{28:020d}.log").read_bytes()
-    shorter = raw[: -read_header(raw, 0).size_bytes]  # as if compaction had taken one
+    shorter = raw[: -read_header(raw, 0).size_bytes]  # as if compaction had removed one batch
     (directory / f"{28:020d}.log.swap").write_bytes(shorter)
     disk = RecordingDisk()
     complete_swaps(disk, str(directory))
@@ -289,10 +293,10 @@ def test_a_start_notes_the_completed_swap_and_makes_it_durable(log: Log) -> None
 
 @pytest.mark.parametrize("is_noted", [False, True])
 def test_a_segment_reaches_as_far_as_the_manifest_notes_it(log: Log, is_noted: bool) -> None:
-    """Its last records may have been compacted away: which segments it replaces is not in its
-    batches.
+    """Its last records may have been compacted away, so its batches do not show which segments it
+    replaces.
 
-    A stop came when the manifest was written, and the old segments at 3 and 28 were still there.
+    The stop came after the write of the manifest, when the old segments at 3 and 28 still existed.
     """
     directory = stopped(log)
     first = (directory / f"{0:020d}.log").read_bytes()
@@ -329,7 +333,7 @@ def test_a_start_without_a_swap_touches_nothing(log: Log) -> None:
 
 
 def test_a_start_without_a_swap_lists_the_directory_once(log: Log) -> None:
-    """What it gives is what is there, also after a swap."""
+    """Its result is the current list of files, also after a swap."""
     directory = stopped(log)
 
     class Listing(OsDisk):
@@ -348,8 +352,8 @@ def test_a_start_without_a_swap_lists_the_directory_once(log: Log) -> None:
 
 @pytest.mark.parametrize("has_manifest", [False, True])
 def test_an_emptied_segment_stands_for_itself_alone(tmp_path: Path, has_manifest: bool) -> None:
-    """The next one may begin at the next offset. It is not to go. That the new one is empty the
-    manifest says by the time at which the old one goes.
+    """The next segment, which may begin at the next offset, must not be deleted. When the old
+    segment is deleted, the manifest already says that the new one is empty.
     """
     for base in (7, 8, 9):
         for suffix in (".log", ".index", ".timeindex"):
@@ -387,12 +391,14 @@ def test_files_that_are_no_segments_stay(log: Log) -> None:
 def test_snapshots_up_to_the_next_segment_go_at_a_start(
     log: Log, taken: int, kept: list[int]
 ) -> None:
-    """Also those behind the last record that is left; that of the next one's start stays."""
+    """Snapshots after the last remaining record are deleted, too; the one at the start of the next
+    segment stays.
+    """
     directory = stopped(log)
     copy_as(directory, 3, ".swap")
     if taken:
         raw = (directory / f"{3:020d}.log").read_bytes()
-        (directory / f"{3:020d}.log.swap").write_bytes(raw[:-78])  # but the last batch
+        (directory / f"{3:020d}.log.swap").write_bytes(raw[:-78])  # all but the last batch
     for offset in (2, 3, 5, 27, 28):
         (directory / f"{offset:020d}.snapshot").write_bytes(b"")
     complete_swaps(OsDisk(), str(directory))
@@ -400,7 +406,7 @@ def test_snapshots_up_to_the_next_segment_go_at_a_start(
 
 
 def test_a_batch_without_records_at_the_end_counts(log: Log) -> None:
-    """Of an emptied batch its header is left, of which the offsets are kept."""
+    """An emptied batch is a header, whose offsets are kept."""
     directory = stopped(log)
     Path(directory, MANIFEST_NAME).unlink()
     header = bytearray((directory / f"{0:020d}.log").read_bytes()[:HEADER_SIZE])
@@ -426,7 +432,7 @@ def test_without_a_manifest_a_swap_is_completed_by_the_log_alone(log: Log) -> No
         assert names(directory, ".log") == [f"{base:020d}.log" for base in (0, 3, 28, 31)]
 
 
-# --- swap files that are lost -------------------------------------------------------------------
+# --- damaged swap files -------------------------------------------------------------------------
 
 
 def damaged(data: bytes) -> list[bytes]:
@@ -437,7 +443,7 @@ def damaged(data: bytes) -> list[bytes]:
 
 
 def test_a_swap_that_is_empty_or_cut_off_takes_no_segments_place(log: Log) -> None:
-    """Nor does any later one: an older value of a key would outlive the tombstone after it."""
+    """Later swaps are not completed either: an older value of a key would outlive its tombstone."""
     directory = stopped(log)
     whole = {path.name: path.read_bytes() for path in directory.glob("*.log")}
     for data in damaged(whole[f"{3:020d}.log"]):
@@ -451,7 +457,7 @@ def test_a_swap_that_is_empty_or_cut_off_takes_no_segments_place(log: Log) -> No
 
 
 def test_a_swap_that_is_cut_off_after_the_old_segments_went_is_said(log: Log) -> None:
-    """Its partition is off line, and what may be left of the old segments stays."""
+    """Its partition goes off line, and remaining files of the old segments are kept."""
     directory = stopped(log)
     raw = (directory / f"{3:020d}.log").read_bytes()
     copy_as(directory, 3, ".swap")

@@ -1,4 +1,4 @@
-"""A start over a whole data directory: how the last run ended, what is kept, written and logged."""
+"""A start over a whole data directory: the end of the last run, and the start's writes and logs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from barnabas.storage.log_config import LogConfig, LogManagerConfig
 
 
 def lose_power(manager: LogManager) -> None:
-    """The process is gone, and the machine was down: the note is of another run of it."""
+    """Kill the process, and change the noted boot id, as after a reboot of the machine."""
     kill(manager, machine=False)
     Path(manager.data_dir, BOOT_ID_NAME).write_text("another run")
 
@@ -71,7 +71,7 @@ def test_all_files_of_logs_are_durable_before_the_mark_of_a_clean_stop(tmp_path:
 def test_names_that_a_clean_stop_makes_beside_a_log_are_durable_before_its_mark(
     tmp_path: Path,
 ) -> None:
-    """The next start reads nothing of the log: it believes what is beside it."""
+    """The next start reads no batch of the log, since it trusts the files beside it."""
     first = open_manager(tmp_path)
     first.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS).append(batch(), now_ms=NOW_MS)
     first.close(NOW_MS)
@@ -99,7 +99,7 @@ def test_the_mark_of_a_clean_stop_does_not_come_back_with_a_loss_of_power(tmp_pa
 def test_names_made_just_before_a_kill_are_made_durable_first(
     tmp_path: Path, ending: str, count: int
 ) -> None:
-    """Of a new directory it is the file with its ids."""
+    """In a new directory this is the name of the file with its ids."""
     if ending != "new":
         manager = open_manager(tmp_path)
         if ending == "clean":
@@ -123,7 +123,7 @@ def test_a_new_directory_is_durable_in_the_one_around_it(
             super().fsync_dir(path)
 
     class Root(Watched):
-        """One whose root takes a directory."""
+        """A disk on which the root directory accepts a new directory."""
 
         def is_dir(self, path: str) -> bool:
             return False
@@ -163,7 +163,7 @@ def test_slashes_at_the_end_do_not_count(tmp_path: Path) -> None:
 
 
 def test_after_a_loss_of_power_each_start_is_one_until_all_is_flushed(tmp_path: Path) -> None:
-    """One that was killed may have written again what is in the page cache alone."""
+    """A start that was killed may have rewritten data that are in the page cache alone."""
     lose_power(open_manager(tmp_path))
     for _ in range(2):
         manager = open_manager(tmp_path)
@@ -194,7 +194,7 @@ def test_what_was_answered_may_be_gone_after_a_loss_of_power_and_in_a_copy(
 def test_a_log_that_ends_below_its_recovery_point_is_of_a_copy(
     tmp_path: Path, point: int, last_run: LastRun
 ) -> None:
-    """A kill takes nothing, and what was durable is never cut."""
+    """A kill loses no data, and durable data are never cut."""
     manager, log = new_log(tmp_path)
     empty = manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
     empty.files.make()
@@ -219,7 +219,7 @@ DECISION = JournalDecision(b"key", b"value", ())
 
 
 def journal_of(manager: LogManager, log: Log, *, decision: bool = False) -> bytes:
-    """Write a journal that has all of the log's file; gives that."""
+    """Write a journal with the whole file of the log. Gives its content."""
     data = log_path(log).read_bytes()
     entry = JournalEntry(log.topic, log.partition, log.topic_id, 0, 0, data)
     records = [DECISION] if decision else []
@@ -240,8 +240,8 @@ def journal_of(manager: LogManager, log: Log, *, decision: bool = False) -> byte
 def test_after_a_kill_a_file_without_what_its_journal_has_is_of_a_copy(
     tmp_path: Path, change: str, point: int, last_run: LastRun
 ) -> None:
-    """It is written again then, as after a loss of power. Below the recovery point another file is
-    one that was compacted.
+    """The data are written again, as after a loss of power. Below the recovery point a different
+    file may be the result of compaction.
     """
     manager, log = new_log(tmp_path)
     for _ in range(2):
@@ -277,7 +277,7 @@ def test_a_kill_and_no_recovery_points_a_journal_is_asked_all_the_same(tmp_path:
 def test_journals_go_at_a_start_after_a_clean_stop_unless_they_hold_decisions(
     tmp_path: Path, is_clean: bool, decision: bool
 ) -> None:
-    """After anything else they stay until all logs were flushed."""
+    """After any other end they stay until all logs have been flushed."""
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     journal_of(manager, log, decision=decision)
@@ -294,8 +294,8 @@ def test_journals_go_at_a_start_after_a_clean_stop_unless_they_hold_decisions(
 
 
 def test_a_log_that_is_off_line_is_flushed_and_keeps_its_offsets(tmp_path: Path) -> None:
-    """A transaction with data there may yet be committed; the log may be put right. After a clean
-    stop a start takes all of it to be on the disk.
+    """A transaction with data in the log may still be committed, and the log may be repaired. After
+    a clean stop a start assumes that all of it is on the disk.
     """
     manager, log = new_log(tmp_path)
     for _ in range(3):
@@ -349,7 +349,7 @@ def test_a_log_that_was_off_line_goes_without_delay_and_without_a_trace(tmp_path
     assert not list(tmp_path.glob("t*"))
 
 
-# --- partitions that are gone -------------------------------------------------------------------
+# --- missing partitions -------------------------------------------------------------------------
 
 
 @dataclass
@@ -375,10 +375,10 @@ class _Topics:
     [
         (("t", 1), 4, True),
         (("t", 1), 1, True),
-        (("t", 1), 0, False),  # nothing of it was durable
-        (("t", 2), 4, False),  # the topic has not so many partitions
+        (("t", 1), 0, False),  # none of its data were durable
+        (("t", 2), 4, False),  # the topic has fewer partitions
         (("u", 1), 4, False),  # the topic was deleted
-        (("t", 0), 2, False),  # it is there
+        (("t", 0), 2, False),  # its directory exists
         (("t", 0), 4, False),  # it is off line
     ],
 )
@@ -420,7 +420,9 @@ def test_where_no_topics_are_known_none_is_missed(
 
 
 def test_a_start_begins_the_epoch_after_the_highest_of_all_logs(tmp_path: Path) -> None:
-    """The directory's own note of it may be gone, as in one of Apache Kafka's."""
+    """The file with the directory's highest epoch may be missing, as in a directory of Apache
+    Kafka.
+    """
     manager = open_manager(tmp_path)
     assert manager.leader_epoch == 0
     for partition, epoch in enumerate((3, 7, 5)):
@@ -446,7 +448,7 @@ def test_the_first_epoch_is_that_of_the_claim_or_in_a_copy_beyond_what_was_unhea
     assert manager.leader_epoch == begun + 1
 
 
-# --- logs that come and go ----------------------------------------------------------------------
+# --- new and deleted logs -----------------------------------------------------------------------
 
 
 def test_a_log_that_nobody_wrote_to_has_nothing_to_flush(tmp_path: Path) -> None:

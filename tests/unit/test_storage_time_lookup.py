@@ -55,7 +55,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def emptied(timestamp: int) -> bytes:
-    """What compaction leaves of a batch of three: its header, with the time of what was in it."""
+    """A batch of three records after compaction: its header, with the time of the removed
+    records.
+    """
     data = batch([b"v"] * 3, timestamp=timestamp, codec=1)[:HEADER_SIZE]
     data[8:12], data[57:61] = (HEADER_SIZE - 12).to_bytes(4), (0).to_bytes(4)
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4)
@@ -84,7 +86,9 @@ def test_what_is_below_the_log_start_is_not_found(plain: Log) -> None:
 
 
 def test_the_record_of_the_highest_time(plain: Log, tmp_path: Path) -> None:
-    """KIP-734: of txn-0 it is the last marker, which Kafka's time index has at 16 after 31."""
+    """KIP-734: in txn-0 it is the last marker; Kafka's time index has it 16 above the base
+    offset 31.
+    """
     assert offset_of_max_timestamp(plain) == (BASE_MS + 4234, 49, 0)
     txn = kafka_log(tmp_path / "again")
     assert offset_of_max_timestamp(txn) == (1795222689718, 47, 0)
@@ -93,7 +97,7 @@ def test_the_record_of_the_highest_time(plain: Log, tmp_path: Path) -> None:
 
 def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path) -> None:
     """Kafka's time index has the offset of the last record of the batch or, in older versions, of
-    one before it: the answer is the first record of the time.
+    an earlier record. The answer is the first record with the time.
     """
     _, log = new_log(tmp_path)
     for timestamp in (NOW_MS, NOW_MS + 9, NOW_MS + 9, NOW_MS + 5):
@@ -108,7 +112,7 @@ def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path
 def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
     tmp_path: Path, opened: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Older ones and emptied ones are not opened; one that cannot be read is logged."""
+    """Older and emptied batches are not opened; an unreadable one is logged."""
     _, log = new_log(tmp_path)
     log.append(batch(timestamp=BASE_MS), now_ms=NOW_MS)
     append_unchecked(log, emptied(BASE_MS + 9))
@@ -125,11 +129,11 @@ def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
     assert opened == [spoilt.first_offset, first] and len(caplog.messages) == 1
 
 
-# --- beside a search of all records -------------------------------------------------------------
+# --- compared with a full search ----------------------------------------------------------------
 
 
 def records_from(log: Log, offset: int) -> list[TimestampOffset]:
-    """Of every record, markers too, that is not below `offset`."""
+    """Timestamp and offset of each record from `offset` on, markers included."""
     return [
         TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
         for header, data in log.read_batches()
@@ -152,10 +156,11 @@ def test_what_is_found_is_what_a_search_of_all_records_finds(
     trend: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """For each time, from each log start, over segments whose times fall as well as rise.
+    """For each time and each log start, over segments with rising and falling times.
 
-    The log may start within a batch, behind its youngest record. Some batches are emptied. The
-    times of 1970 are times, too, and -1 is none.
+    The log may start within a batch, after its record with the highest time. Some batches are
+    emptied.
+    Times of 1970 are valid, and -1 is no time.
     """
     rng = random.Random(3)
     _, log = new_log(
@@ -175,7 +180,7 @@ def test_what_is_found_is_what_a_search_of_all_records_finds(
         log.append(batch([b"v"] * len(times), times=times), now_ms=max(times[0], 0))
     assert len(log.segments) >= 4
     for segment in log.segments:
-        segment.indexes.rebuild(None)  # as compaction writes them: without the emptied ones
+        segment.indexes.rebuild(None)  # as after compaction: without the emptied batches
     for start in range(log.log_end_offset + 1):
         log.delete_records_before(start)
         records = records_from(log, start)
@@ -189,7 +194,7 @@ def test_what_is_found_is_what_a_search_of_all_records_finds(
 
 
 def test_segments_that_another_process_closed_have_times(tmp_path: Path) -> None:
-    """Nothing notes them: their indexes are asked for the first time."""
+    """There is no manifest, so the times come from the indexes."""
     manager, log = new_log(tmp_path, segment_bytes=200)
     for time in (BASE_MS - 9, BASE_MS - 9, BASE_MS + 50, BASE_MS - 9, BASE_MS - 9, BASE_MS - 9):
         log.append(batch(timestamp=time), now_ms=NOW_MS)
@@ -202,7 +207,7 @@ def test_segments_that_another_process_closed_have_times(tmp_path: Path) -> None
         assert ask(log) == (BASE_MS + 50, 2, 0)
 
 
-# --- what is read for it ------------------------------------------------------------------------
+# --- the batches read ---------------------------------------------------------------------------
 
 PEAK = 9  # the number of the batch with the highest time, in the second segment
 ROW_BYTES = len(batch([b"a", b"b"]))
@@ -220,7 +225,7 @@ def peaked(tmp_path: Path) -> Log:
 
 
 def spoil(log: Log, *kept: range) -> None:
-    """Of all segments only these batches, by their numbers, can be read any more."""
+    """Overwrite all batches of all segments but these, by their numbers."""
     for number, segment in enumerate(log.segments):
         with Path(segment.batches.path(".log")).open("r+b") as file:
             for row in range(6):
@@ -233,7 +238,7 @@ def spoil(log: Log, *kept: range) -> None:
 def test_for_the_highest_time_its_batch_alone_is_read(
     peaked: Log, opened: list[int], start: int
 ) -> None:
-    """By the times and the indexes of the segments, if the batch is not below the log start."""
+    """The times and indexes of the segments lead to it, if it is not below the log start."""
     peaked.delete_records_before(start)
     spoil(peaked, range(PEAK, PEAK + 1))
     assert offset_of_max_timestamp(peaked) == (BASE_MS + 1, 2 * PEAK + 1, 0)
@@ -250,7 +255,9 @@ def test_for_the_highest_time_its_batch_alone_is_read(
 def test_where_the_peak_is_below_the_log_start_headers_are_read(
     peaked: Log, opened: list[int], start: int, searched: list[int]
 ) -> None:
-    """Of the records only those of the batch that the log starts in, and of the one of the time."""
+    """Records are read only in the batch that contains the log start, and in the one with the
+    time.
+    """
     peaked.delete_records_before(start)
     best = BASE_MS + 1 if start % 2 else BASE_MS - 1
     assert offset_of_max_timestamp(peaked) == (best, 2 * (start // 2) + 1, 0)
@@ -258,7 +265,7 @@ def test_where_the_peak_is_below_the_log_start_headers_are_read(
 
 
 def test_times_may_be_as_far_as_a_record_can_tell(tmp_path: Path) -> None:
-    """The highest in the rest of a batch is closed in on without rounding."""
+    """The search for the highest time in the rest of a batch does not round."""
     _, log = new_log(tmp_path)
     far = 1 << 62
     append_unchecked(log, batch([b"v"] * 3, times=[far + 9, far + 4, far + 5]))
@@ -272,7 +279,7 @@ def test_times_may_be_as_far_as_a_record_can_tell(tmp_path: Path) -> None:
 def test_for_a_time_no_more_is_read_than_from_the_index_entry_before_it(
     peaked: Log, opened: list[int]
 ) -> None:
-    """Segments that are older are not looked at, nor those below the log start."""
+    """Segments with older times, or below the log start, are not read."""
     spoil(peaked, range(PEAK - 1, PEAK + 1))
     assert offset_for_timestamp(peaked, BASE_MS) == (BASE_MS, 2 * PEAK, 0)
     peaked.delete_records_before(12)
@@ -293,7 +300,9 @@ def test_for_a_time_nothing_is_read_below_the_log_start(
 
 @pytest.mark.parametrize("start", [22, 23])
 def test_a_segment_may_end_in_a_gap(peaked: Log, start: int) -> None:
-    """Compaction took its last batch, where the log starts. The next one has the answer."""
+    """Compaction removed its last batch, at which the log starts. The next segment has the
+    answer.
+    """
     peaked.delete_records_before(start)
     segment = peaked.segments[1]
     segment.batches.truncate(5 * ROW_BYTES)
@@ -311,7 +320,7 @@ def test_an_offset_that_no_batch_has_is_not_found_as_that_of_the_highest_time(pe
     assert offset_of_max_timestamp(peaked) == expected, "the headers are read then"
 
 
-# --- batches whose records are not there to be read ---------------------------------------------
+# --- batches without readable records ----------------------------------------------------------
 
 
 def lookup(log: Log, start: int = 0, most_bytes: int = 1 << 20) -> TimeLookup:
@@ -338,8 +347,8 @@ def test_of_a_batch_that_is_too_large_its_first_record_is_told(
     append_time: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """With the batch's first time, or its last where that one is too early. What is read from there
-    on is not too little.
+    """The answer has the first time of the batch, or its last one if the first is too early. A
+    reader that begins there misses no record.
     """
     _, log = new_log(tmp_path, timestamp_type_log_append=append_time)
     log.begin_leader_epoch(4)
@@ -368,10 +377,10 @@ def test_a_batch_that_cannot_be_read_is_left_out_and_told_of(
 
 
 def test_a_record_beyond_the_last_offset_of_its_batch_is_none(tmp_path: Path) -> None:
-    """Its offset is that of a record of the next batch."""
+    """The next batch has a record with the same offset."""
     _, log = new_log(tmp_path)
     data = batch([b"v"] * 3, times=[BASE_MS, BASE_MS, BASE_MS + 7])
-    data[23:27] = (1).to_bytes(4)  # the last offset's delta
+    data[23:27] = (1).to_bytes(4)  # the last offset delta
     append_unchecked(log, data)
     log.append(batch(timestamp=BASE_MS + 8), now_ms=NOW_MS)
     assert lookup(log).first_at(BASE_MS) == (BASE_MS, 0, 0)
@@ -379,8 +388,8 @@ def test_a_record_beyond_the_last_offset_of_its_batch_is_none(tmp_path: Path) ->
 
 
 def test_an_emptied_batch_has_no_highest_time_from_the_log_start_on(tmp_path: Path) -> None:
-    """Compaction leaves its header, with the time of what was in it; the record of the highest time
-    is below the log start.
+    """Compaction leaves its header with the time of the removed records. The record of the highest
+    time is below the log start.
     """
     config = replace(COMPACTED, segment_bytes=230)
     manager = open_manager(tmp_path, config)

@@ -1,4 +1,4 @@
-"""The search for a time within one batch that Apache Kafka wrote, and when it is put off."""
+"""The search for a time within one batch that Apache Kafka wrote, and its deferral."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.storage.log.time_search import BatchSearch, Searched, SearchTakesL
 
 BATCH = (KAFKA / "plain-0" / "00000000000000000000.log").read_bytes()[:812]
 HEADER = read_header(BATCH)
-STEP_MS = 26  # of the records' times, in expected.json
+STEP_MS = 26  # between the times of records, in expected.json
 
 
 def search(least_time: int, least_delta: int = 0, most_bytes: int = 1 << 20) -> BatchSearch:
@@ -76,8 +76,8 @@ def test_more_records_than_are_searched_at_once_are_put_off(
     [
         (900, 5_000, "found"),
         (2_000, 5_000, "put off"),
-        (6_000, 5_000, "put off"),  # whether it is too large is found out elsewhere
-        (2_000, 1_000, "too large"),  # the bound of the batch is the lower one, or the same
+        (6_000, 5_000, "put off"),  # the deferred search finds it too large
+        (2_000, 1_000, "too large"),  # the limit for a batch is lower, or equal
         (900, 600, "too large"),
         (900, 1_000, "found"),
     ],

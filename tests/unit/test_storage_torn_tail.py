@@ -78,11 +78,11 @@ def test_a_good_batch_is_found_behind_a_bad_one(segment: Segment) -> None:
 # --- files of a few bytes -------------------------------------------------------------------------
 
 BATCH = bytes(batch([b"value"]))
-EMPTIED = _emptied(read_header(BATCH))  # of 61 bytes: what a cleaner leaves of a producer's last
+EMPTIED = _emptied(read_header(BATCH))  # 61 bytes: a producer's last batch after a cleaning
 
 
 def longer(batch: bytes, by: int) -> bytes:
-    """The batch with a length that is wrong, which its CRC does not cover."""
+    """The batch with a wrong length, a field that its CRC does not cover."""
     return batch[:8] + (int.from_bytes(batch[8:12]) + by).to_bytes(4) + batch[12:]
 
 
@@ -104,7 +104,7 @@ def segment_of(path: Path, data: bytes) -> Segment:
 def test_the_last_offset_of_a_batch_lies_within_four_bytes_of_the_segments_first(
     beyond: int, fits: bool
 ) -> None:
-    """Those of an index entry."""
+    """An index entry has four bytes for the relative offset."""
     header = read_header(BATCH)._replace(base_offset=3 + 2**31 - 1 + beyond)
     assert (fault_of(header, 4, 3, len(BATCH)) == "") is fits
 
@@ -127,7 +127,7 @@ def test_a_whole_batch_has_our_magic_its_length_and_the_right_crc(
 
 
 def bad_batch(size: int, **zeros: tuple[int, int]) -> bytes:
-    """A batch of that size without a zero, but for where they are said to be."""
+    """A batch of `size` bytes with zeros only in the ranges `zeros`."""
     data = bytearray(b"\xff" * size)
     data[8:12] = (size - 12).to_bytes(4)
     for first, end in zeros.values():
@@ -160,7 +160,7 @@ def test_a_hole_is_a_whole_sector_of_the_bad_batch_itself(
 @pytest.mark.parametrize(
     ("left_bytes", "next_offset", "is_so"),
     [
-        (3, 4, False),  # the first three of its eight bytes are zeros
+        (3, 4, False),  # the first three of the offset's eight bytes are zeros
         (3, 2**40, True),
         (8, 4, True),
         (8, 0, False),

@@ -1,4 +1,4 @@
-"""The index of aborted transactions: what a fetch gets, and which files are none."""
+"""The index of aborted transactions: the entries for a fetch, and invalid files."""
 
 from __future__ import annotations
 

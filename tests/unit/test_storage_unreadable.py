@@ -1,5 +1,5 @@
-"""Batches whose checksum is right and whose records cannot be read: earlier versions took them
-from clients.
+"""Batches with a right checksum and unreadable records: earlier versions accepted them from
+clients.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ UNREADABLE = [
 
 
 def log_with(tmp_path: Path, unreadable: bytearray) -> tuple[LogManager, Log]:
-    """key k, the batch, key k again: as an earlier version left it."""
+    """A log of an earlier version: a record with key k, the batch, and a record with key k
+    again.
+    """
     manager = open_manager(tmp_path, COMPACTED)
     log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
     log.append(batch([b"old"], keys=[b"k"], timestamp=SECOND_MS - 10), now_ms=NOW_MS)

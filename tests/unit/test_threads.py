@@ -1,5 +1,5 @@
 """Threads of the product: each has a name, which stack traces of a stuck process show, and none
-keeps a process alive that has come to its end.
+keeps a process alive after its end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PACKAGES = ("broker", "coordinator", "protocol", "storage", "spark_connector", "
 
 
 def threads_of(path: Path) -> list[tuple[int, dict[str, object]]]:
-    """The lines in which a file makes a thread, with the named arguments that are written out."""
+    """The lines in which a file creates a thread, with their keyword arguments."""
     text = path.read_text(encoding="utf-8")
     if "Thread(" not in text:
         return []

@@ -1,4 +1,4 @@
-"""What the client program of torture/clients.py does at the end of a transaction."""
+"""The client program of torture/clients.py at the end of a transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torture.clients import Worker
 
 
 class Client:
-    """A transactional producer whose records come to nothing, or not, as it is polled."""
+    """A transactional producer whose last `failure_count` records fail when it is polled."""
 
     def __init__(self, worker: Worker, failure_count: int) -> None:
         self.worker, self.failure_count, self.pending, self.calls = worker, failure_count, 3, []

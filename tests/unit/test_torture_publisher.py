@@ -1,5 +1,5 @@
-"""The judge of torture/publisher.py finds a loss, a double, a torn batch, rows of two attempts
-and a wrong order, each planted.
+"""The judge of torture/publisher.py finds a planted loss, duplicate, torn batch, mix of two
+attempts and wrong order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOG = list(range(6))
 
 
 def output() -> list[Row]:
-    """Each batch of the log, all rows in one partition."""
+    """The rows of each batch of the log, all in one partition."""
     numbered = [(batch, number) for batch in LOG for number in range(row_count(batch))]
     return [
         Row("t", 0, offset, batch, number, f"attempt-{batch}")

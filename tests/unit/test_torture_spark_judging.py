@@ -1,5 +1,5 @@
-"""The judge of torture/spark_pipeline.py finds what it is there for: each fault is planted in a
-story that is right but for it.
+"""The judge of torture/spark_pipeline.py finds each kind of fault, planted in an otherwise correct
+story.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SOURCE, SINK = "in-a", "out-0"
 
 
 def input_row(offset: int, partition: int = 0, name: str = "") -> Row:
-    """Events are a second apart; each id comes twice."""
+    """An input row: events are a second apart, and each id occurs twice."""
     name = name or f"s.{partition}.{offset}"
     return Row(
         SOURCE, partition, offset, f"{name}=id{partition}.{offset // 2}@{offset * 1000}", "k"
@@ -67,8 +67,8 @@ def story(plan: str = COPIED) -> Story:
 
 
 def counted() -> Story:
-    """Windows of two seconds over one partition, all but the last behind the watermark of the last
-    batch.
+    """Windows of two seconds over one partition, all but the last one below the watermark of the
+    last batch.
     """
     rows = [input_row(offset) for offset in range(10)]
     batches = {
@@ -98,7 +98,7 @@ def double(of: Story) -> None:
 
 
 def show_another_attempt(of: Story) -> None:
-    """Rows of an aborted attempt are seen, each beside its own of the attempt that counts."""
+    """Let readers see the rows of the aborted attempt, too, next to those of the committed one."""
     of.committed = list(of.everything)
     of.seen = list(of.everything)
 
@@ -114,7 +114,7 @@ def make_of_nothing(of: Story) -> None:
 
 
 def swap(of: Story) -> None:
-    """Two rows of one input partition, in one batch."""
+    """Swap two rows of one input partition within a batch."""
     rows = of.committed
     one, other = rows[0], rows[2]
     for of_reader in (of.committed, of.everything, of.seen):

@@ -22,7 +22,7 @@ def transaction(**changes: Any) -> OpenTransaction:
 
 
 def answer(*transactions: OpenTransaction, groups: tuple[WaitingGroup, ...] = ()) -> Answer:
-    """The answer on orders-0, whose last stable offset is 100 of 150."""
+    """The answer for orders-0, with a last stable offset of 100 and an end of 150."""
     return Answer(PARTITION, 100, 150, transactions, groups, NOW_MS)
 
 

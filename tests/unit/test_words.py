@@ -52,7 +52,7 @@ def texts_of(area: str) -> Iterator[tuple[str, str]]:
 
 
 def counts_of(area: str) -> dict[str, int]:
-    """How many of the words each file of an area has, the most first."""
+    """The number of the words in each file of an area, the highest first."""
     counts = {name: len(WORDS.findall(text)) for name, text in texts_of(area)}
     return dict(sorted(((name, n) for name, n in counts.items() if n), key=lambda item: -item[1]))
 
