@@ -1,4 +1,4 @@
-"""`barnabas produce`, `consume` and `txn`: against the real daemon."""
+"""`barnabas produce`, `consume` and `txn` against the real daemon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
 ) -> CommandLine:
-    """The command line, which goes to the shared broker."""
+    """The command line, connected to the shared broker."""
     return CommandLine(monkeypatch, capsys).use(servers)
 
 
