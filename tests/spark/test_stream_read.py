@@ -192,9 +192,7 @@ def test_records_deleted_under_a_running_query(
 
     publish(broker, topic, plain(0, 40))
     query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="20")
-    query.on_batch = lambda batch_id: delete_before(
-        broker, topic, 0, 15
-    )  # during the first batch
+    query.on_batch = lambda batch_id: delete_before(broker, topic, 0, 15)  # during the first batch
     with pytest.raises(StreamingQueryException) as caught:
         query.run()
     said = str(caught.value)
