@@ -419,7 +419,7 @@ class History:
         return epoch
 
     def seen_epoch(self, seen: Read | Watermarks) -> int | None:
-        """How many power losses came before a reader's response; None as for `answer_epoch`."""
+        """How many power losses came before a reader's answer; None as for `answer_epoch`."""
         epoch = self.power_epoch(seen.read_ms)
         if self.answers_cross_losses and seen.asked_ms >= 0:
             return epoch if self.power_epoch(seen.asked_ms) == epoch else None

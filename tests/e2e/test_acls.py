@@ -234,7 +234,7 @@ def test_what_sparks_source_and_sink_need_is_enough_and_needed(broker: LocalBrok
             publish(broker, "spark", topic, number)
         acls.allow(one)
     publish(broker, "spark", topic, 9)
-    # A rule for the query's id alone is enough if the driver writes.
+    # A rule for the query's id alone is enough where the driver writes.
     literal: Rule = ("TRANSACTIONAL_ID", f"barnabas-spark-{topic}", "LITERAL", "WRITE")
     acls.take_away(sink[2])
     acls.allow(literal)

@@ -90,7 +90,7 @@ def check_audit_log(path: Path) -> None:
     assert reported.count(("User:admin", "DeleteAcls", "ALTER", "kafka-cluster")) == 3
 
 
-FILTERED = ("topics list", "groups list", "txn list")  # the response leaves out what is not allowed
+FILTERED = ("topics list", "groups list", "txn list")  # the answer leaves out what is not allowed
 OTHER_WAYS: dict[str, tuple[str, ...]] = {
     "check --read-only": ("check", "--read-only"),
     "consume --group": ("consume", TOPIC, "--group", "kitchen"),

@@ -1,4 +1,4 @@
-"""`barnabas produce`, `consume` and `txn` against the real daemon."""
+"""`barnabas produce`, `consume` and `txn`: against the real daemon."""
 
 from __future__ import annotations
 

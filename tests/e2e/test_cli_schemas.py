@@ -64,7 +64,7 @@ def registry() -> Iterator[FakeRegistry]:
 
 @pytest.fixture
 def any_registry() -> Iterator[str]:
-    """The address of a registry: a real one, if the environment names it."""
+    """The address of a registry: a real one, where the environment names it."""
     if url := os.environ.get("BARNABAS_TEST_REGISTRY"):
         yield url
         return

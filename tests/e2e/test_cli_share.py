@@ -1,4 +1,4 @@
-"""`barnabas share consume` against the real daemon."""
+"""`barnabas share consume`: against the real daemon."""
 
 from __future__ import annotations
 

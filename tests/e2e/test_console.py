@@ -80,7 +80,7 @@ def test_the_words_are_those_of_the_command_line(shop: Shop) -> None:
 
 
 def test_a_group_waits_when_it_has_read_all_before(shop: Shop) -> None:
-    """Its offset is after the last committed record, and before a marker and aborted records."""
+    """Its offset is behind the last committed record, and before a marker and aborted records."""
     consumer = Consumer({"bootstrap.servers": shop.broker.bootstrap_servers, "group.id": "bakery"})
     for offset, waits in ((1, False), (2, True), (5, True), (7, False)):
         consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)

@@ -45,7 +45,7 @@ ROWS = [
 
 
 class Depot(Shop):
-    """A broker with two share groups: one with records in flight, and one that has read nothing."""
+    """A broker with share groups: one with records in flight, and one that has read nothing."""
 
     def __init__(self) -> None:
         lock = "group_share_{}record_lock_duration_ms"

@@ -557,6 +557,6 @@ def test_an_answer_that_is_late_is_before_the_next_one_also_above_a_quota(
             client._correlation_id -= 1
             client.receive(calls[0])
             client._correlation_id += 1
-            assert client.receive(calls[1]).throttle_time_ms == 1000  # a window at most
+            assert client.receive(calls[1]).throttle_time_ms == 1000  # a window, at most
     with Wire(broker.port) as client:
         client.call(quota_of_everybody(None))

@@ -38,7 +38,7 @@ def in_order(order: str) -> list[Api]:
 
 
 def ask(port: int, frame: bytes) -> None:
-    """Send a request, and wait for its response or the end of the connection."""
+    """Send a request, and wait for its answer or the end of the connection."""
     with socket.create_connection(("127.0.0.1", port), ANSWERED_WITHIN_S) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         if int.from_bytes(frame[:2]) == PRODUCE:
@@ -61,7 +61,7 @@ def ask_each(broker: LocalBroker, apis: Sequence[Api]) -> None:
 
 @pytest.fixture(params=[SETTINGS, EMULATED], ids=["", "4.3"])
 def broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """A broker that has topics, and no request since its start."""
+    """A broker that has topics, and had no request since its start."""
     with LocalBroker(settings=request.param, topics=BASE_TOPICS) as broker:
         broker.topics = ()
         yield broker.restart()

@@ -244,7 +244,7 @@ def test_commits_are_kept_with_their_metadata(servers: str) -> None:
 
 def test_a_zombie_member_cannot_commit(servers: str) -> None:
     """A member of an older generation is refused with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID, and
-    its offset is not stored.
+    its offset is not kept.
     """
     topic, group = create_topic(servers, "zombie", PARTITIONS), unique("zombie")
     zombie = Member(

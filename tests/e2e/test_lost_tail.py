@@ -100,8 +100,8 @@ def test_a_reader_that_lives_through_it_goes_back(own: LocalBroker) -> None:
 
 
 class Member:
-    """A member of a group, of one client library. It starts at the start of the log, and after the
-    power loss at the group's committed offset.
+    """A member of a group, of one client library. It begins at the start of the log, and after the
+    power loss at the group's offset.
     """
 
     def __init__(self, cut: Cut) -> None:
@@ -230,7 +230,7 @@ def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(
 
 @pytest.mark.parametrize(
     "member_of", [Confluent, AioKafka]
-)  # kafka-python leaves sockets open whose connection was refused
+)  # kafka-python leaves the sockets open whose connection was refused
 def test_a_member_that_lives_through_it_joins_again_and_gets_it_too(
     own: LocalBroker, member_of: type[Member]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Stock clients with tokens: valid ones, expired ones, those of another issuer, and a session that
+"""Stock clients with tokens: good ones, expired ones, those of another issuer, and a session that
 is renewed with the next token.
 """
 

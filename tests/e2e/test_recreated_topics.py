@@ -1,4 +1,4 @@
-"""A topic that is deleted, created again and filled while the Spark source reads a range of it."""
+"""A topic that is deleted, made again and filled while the Spark source reads a range of it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Stock share consumers and the broker are killed: no record is lost, none is finished twice, and
 the group has nothing left.
 
-Kafka's own client comes from `.clients/streams`, franz-go (Go) from `.clients/go-share`; `make
-clients` fills these if it can.
+Kafka's own client comes from `.clients/streams`, franz-go (Go) from `.clients/go-share`, which
+`make clients` fills where it can.
 """
 
 from __future__ import annotations

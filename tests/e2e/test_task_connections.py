@@ -1,5 +1,5 @@
 """Tasks of the Spark source over a connection that an earlier task of their process left open: the
-broker is restarted in between, or the topic is created again.
+broker restarts in between, or the topic is made again.
 """
 
 from __future__ import annotations

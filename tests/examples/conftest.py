@@ -67,7 +67,7 @@ def empty_schema(postgres: PostgresProcess) -> str:
 
 @pytest.fixture(scope="session")
 def shared_dsn(postgres: PostgresProcess) -> str:
-    """A schema for fixtures that live longer than a test."""
+    """For fixtures that live longer than a test."""
     return empty_schema(postgres)
 
 

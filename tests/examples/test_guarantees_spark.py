@@ -110,7 +110,7 @@ def test_what_is_later_than_the_watermark_is_dropped_whether_it_is_new_or_not(
 
 
 class Overtaken:
-    """A micro-batch during which another driver stores rows."""
+    """A micro-batch during which another driver stores."""
 
     def __init__(self, batch: Any, dsn: str) -> None:
         self._batch = batch

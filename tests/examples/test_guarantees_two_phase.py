@@ -1,6 +1,4 @@
-"""A row in PostgreSQL and a record in a topic: both or none, whichever process is killed, at each
-step.
-"""
+"""A row in PostgreSQL and a record in a topic: both or none, whichever is killed, at each step."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class _Made:
         return head + self._struct(self._structs[f"{self._api.name}Request"], self._path, True)
 
     def _struct(self, kind: Struct, path: tuple[str, ...], is_outer: bool) -> bytes:
-        """path: from here to the array that is filled; empty if it is elsewhere."""
+        """path: from here to the array that is filled; empty: it is elsewhere."""
         out = b""
         for field in kind.fields:
             if field.tag is None and field.versions.first <= self._version <= field.versions.last:

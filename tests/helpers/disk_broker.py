@@ -350,7 +350,7 @@ class DiskBroker:
         return self._answers.get(connection)
 
     def call(self, request: Message, version: int, connection: int = READER) -> Any:
-        """The response, which must come at once."""
+        """The answer, which must come at once."""
         self.send(connection, request, version)
         while self.answer(connection) is None and self.broker.requests.work.is_ready:
             self.tick()

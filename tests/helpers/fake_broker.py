@@ -350,7 +350,7 @@ class FakeBroker:
             records += batch
             upper = header.next_offset
             if len(records) > asked.partition_max_bytes and len(records) > len(batch):
-                del records[asked.partition_max_bytes :]  # cut off within a batch, as Kafka does it
+                del records[asked.partition_max_bytes :]  # cut off within a batch, as Kafka does
                 break
         aborted = [
             AbortedTransaction(producer_id=producer, first_offset=first)

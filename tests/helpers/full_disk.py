@@ -101,7 +101,7 @@ MANY_MS = 60_000
 
 
 class FullDisk:
-    """The broker, and clients that started before the disk was full.
+    """The broker, and clients that were there before the disk became full.
 
     producer: with an open transaction on t-0 and the offsets of "g". member: of the classic group
     "classic", which is stable. sharer: of the share group "share", which holds records of s-0.

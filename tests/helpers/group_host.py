@@ -329,7 +329,7 @@ class GroupHost:
     def end_transaction(
         self, producer_id: int, commit: bool, producer_epoch: int = 0, group: str | None = None
     ) -> None:
-        """Write the marker to the group's partition, or to all partitions."""
+        """Write the marker to the group's partition, or to all."""
         partitions = (
             range(self.partition_count)
             if group is None
@@ -423,7 +423,7 @@ class GroupHost:
         return ticket
 
     def call(self, name: str, version: int, /, **fields: Any) -> Any:
-        """The response, which must come at once."""
+        """The answer, which must come at once."""
         ticket = self.send(name, version, **fields)
         assert ticket in self.answers, f"{name} waits"
         return self.answers[ticket]

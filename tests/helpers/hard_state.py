@@ -1,4 +1,4 @@
-"""The hard state of groups as plain values, to compare coordinators that replayed the same log.
+"""The hard state of groups as plain values, to compare one with another that replayed the same log.
 
 Times by the steady clock are left out: they depend on when a log was replayed.
 """

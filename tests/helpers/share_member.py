@@ -116,7 +116,7 @@ class ShareMember:
         self.b.send(self.connection, self.fetch_request(*places, **how), 2)
 
     def answer(self) -> Any:
-        """The response to the last request; None while it waits."""
+        """The answer to the last request; None while it waits."""
         answer = self.b.answer(self.connection)
         if answer is not None and answer is not self.last:
             self.last = answer

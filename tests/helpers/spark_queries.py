@@ -123,7 +123,7 @@ class Driver:
         signal_all(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float = 600) -> int:
-        """Its exit code; -9 if it was killed."""
+        """Its exit code; -9 where it was killed."""
         assert self._process is not None
         try:
             return self._process.wait(timeout_s)
@@ -178,7 +178,7 @@ def topics_with_input(
 
 
 class Proof:
-    """Reads the sink while the query runs, and at the end compares everything with the input.
+    """Reads the sink while the query runs, and at the end compares all with the input.
 
     ordered: the plan keeps the order of each key's records.
     """

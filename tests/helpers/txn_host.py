@@ -157,7 +157,7 @@ class TxnHost:
         self.resume()
 
     def resume(self) -> None:
-        """Carry out, after a start, the decisions found in the log."""
+        """Carry out, after a start, the decisions in the log."""
         self._release(self.coordinator.prepared())
 
     # events
@@ -194,7 +194,7 @@ class TxnHost:
         self.handle(Result(0, replies=[Reply(ticket, response)]))
 
     def call(self, request: Any, version: int) -> Any:
-        """The response, which must come at once."""
+        """The answer, which must come at once."""
         return self.answers.pop(self.send(request, version))
 
     def tick(self, elapsed_ms: int = 0) -> None:

@@ -1,15 +1,15 @@
-"""The daemon with a watchdog on its event loop: `python -P watched_daemon.py start …`.
+"""The daemon with a watch on its event loop: `python -P watched_daemon.py start …`.
 
-It is the same program as `python -m barnabas`, with four functions of the standard library and one
-of the core wrapped before it starts. Between the end of the start and the beginning of the stop,
-each of these writes a fault, a text file in the directory FAULTS_DIRECTORY:
+It is the same program as `python -m barnabas`, with four functions of the standard
+library and one of the core's wrapped before it starts. Between the end of the start and the
+beginning of the stop, each of these writes a fault, a text file in the directory FAULTS_DIRECTORY:
 
     one callback of the loop uses more CPU time of its thread than BOUND_MS
-    one garbage collection does, in any thread, since all threads wait for it
+    one collection of garbage does, in whatever thread: the others wait for it
     the loop's thread calls fsync, fdatasync or sync
     the loop's thread imports a module: the worker does, before the first request that needs it
 
-The bound is in CPU time of a desktop machine (slowness.py); `loop_watchdog.py` doubles it on CI. A
+The bound is in CPU time of a desk's machine (slowness.py); `loop_watchdog.py` doubles it on CI. A
 stack comes from another thread, which looks at the loop's thread when half of the bound is used up.
 
 It imports nothing of the tests but slowness.py, so that it runs wherever the daemon does.

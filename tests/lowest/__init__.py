@@ -31,7 +31,7 @@ def project() -> dict[str, Any]:
 def lowest(requirement: str) -> tuple[str, str]:
     """The name of a requirement, with its extras, and the lowest version that it allows.
 
-    Raises: ValueError if it has no lower bound.
+    Raises: ValueError where it has no lower bound.
     """
     match = _REQUIREMENT.fullmatch(requirement)
     bound = None if match is None else _LOWEST.search(match["bounds"])

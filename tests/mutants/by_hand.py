@@ -39,7 +39,7 @@ class HandMade(NamedTuple):
     found_by: tuple[str, ...]
 
     def mutated(self, root: Path = ROOT) -> str:
-        """The file's text with the mistake in it. Raises: ValueError if it cannot be planted."""
+        """The file's text with the mistake in it. Raises: ValueError where it cannot be planted."""
         text = (root / self.file).read_text(encoding="utf-8")
         count = text.count(self.old)
         if count != 1:

@@ -35,7 +35,7 @@ class Equivalent(NamedTuple):
 
 
 def load() -> list[Equivalent]:
-    """All entries. Raises KeyError if one lacks a field."""
+    """All entries. Raises KeyError where one lacks a field."""
     entries = tomllib.loads(PATH.read_text()).get("equivalent", [])
     return [
         Equivalent(

@@ -76,8 +76,8 @@ class Coverage(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """test: the one that failed; None if none did. tests: how many run the line. why: the kind of
-    failure, in a word.
+    """test: the one that failed; None: none did. tests: how many run the line. why: of the failure,
+    in a word.
     """
 
     mutant: Mutant

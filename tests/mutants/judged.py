@@ -42,7 +42,7 @@ class Judged(NamedTuple):
 
 
 def load() -> list[Judged]:
-    """All entries. Raises TypeError if one lacks a field, ValueError for an unknown effect."""
+    """All entries. Raises TypeError where one lacks a field, ValueError for an unknown effect."""
     entries = []
     for entry in tomllib.loads(PATH.read_text())["judged"]:
         judged = Judged(**entry)

@@ -74,7 +74,7 @@ class Run(NamedTuple):
 
 NEW = "golden-4.3"
 SMALL_SEGMENTS = "retention"  # the family whose settings Apache Kafka 4.3 refuses
-PREVIEW = {  # groups of the consumer protocol in 3.9
+PREVIEW = {  # of groups of the consumer protocol, in 3.9
     "group.coordinator.new.enable": "true",
     "group.coordinator.rebalance.protocols": "classic,consumer",
 }

@@ -1,4 +1,4 @@
-"""The connection-rate quota of an address (KIP-612), with clients that reconnect when they were
+"""The connection-rate quota of an address (KIP-612), with clients that come again when they were
 closed: each gets a share, the rate holds, and addresses without a quota are not slowed.
 """
 

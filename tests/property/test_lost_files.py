@@ -237,13 +237,13 @@ def serve(broker: Broker, now_ms: int) -> None:
 
 
 def take_over(disk: SimDisk, world: World) -> None:
-    """A take-over and a start."""
+    """A take-over, and a start."""
     bring_back(disk, DATA, lambda path: flush(disk, path))
     start(disk, world)
 
 
 def hand_over(disk: SimDisk, world: World) -> None:
-    """A hand-over: Kafka's metadata must have each topic that has segments."""
+    """A hand-over: Kafka's metadata have each topic that has segments."""
     before = partitions_of(saved(disk))
     graduate(disk)
     image = read_bootstrap(disk, f"{DATA}/bootstrap.checkpoint")
@@ -348,7 +348,7 @@ def check(world_name: str, command: Command, path: str, data: bytes | None) -> s
                 outcome += ": start the broker there"
             assert "\n" not in outcome and any(word in outcome for word in ADVICE), outcome
     after = saved(disk)
-    own = path.rpartition("/")[0]  # the damaged partition's directory, if it is a partition's file
+    own = path.rpartition("/")[0]  # the damaged partition's, where it is a partition's file
     for segment in kept(world_name, command):
         if segment == path:
             continue
@@ -390,9 +390,7 @@ def test_without_damage_each_command_does_its_work(world_name: str) -> None:
 
 @pytest.mark.parametrize("world_name", WORLDS)
 def test_each_file_beside_the_logs_is_lost(world_name: str) -> None:
-    """Each file of the directory itself and of Kafka's metadata is removed, emptied and
-    truncated.
-    """
+    """Each file of the directory itself and of Kafka's metadata: removed, emptied and cut."""
     world, commands = WORLDS[world_name][0](), WORLDS[world_name][1]
     for path, data in world.files.items():
         if path.count("/") == 2 or path.startswith(OF_KAFKA):

@@ -48,9 +48,7 @@ def receive(buffer: FrameBuffer, data: bytes, largest: int) -> tuple[int, list[b
 
 
 def feed(buffer: FrameBuffer, data: bytes, largest: int) -> list[bytes]:
-    """Receive `data` in pieces of at most `largest` bytes, taking frames as they become
-    complete.
-    """
+    """Receive `data` in pieces of at most `largest` bytes, taking frames as they become whole."""
     found, at = [], 0
     while at < len(data):
         count, frames = receive(buffer, data[at : at + largest], largest)

@@ -74,7 +74,7 @@ class World:
         assert self.pair.leader.produce(name, values, partition=1)[0] == Code.NONE
 
     def delete(self, name: str, _: None) -> None:
-        """Delete the topic."""
+        """Delete a topic."""
         if name in self.committed:
             del self.committed[name]
             self._producer = None
@@ -144,7 +144,7 @@ DISCARDS = st.one_of(
 )
 
 
-# a file of several pieces that is truncated and grows while it is compared, as a log is
+# one file of several pieces that is cut and grows while it is compared, as a log is
 CUTS = st.one_of(
     st.tuples(st.just("append"), st.just("r"), st.binary(min_size=4, max_size=9)),
     st.tuples(st.just("truncate"), st.just("r"), st.integers(0, 9)),

@@ -94,7 +94,7 @@ def rows_of(draw: st.DrawFn) -> list[dict[str, Any]]:
 @st.composite
 def added(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
     """The rows in several Arrow batches, which may be slices of larger ones, of other types, and
-    without columns that are all null.
+    without the columns that are null anyway.
     """
     schema = SCHEMA
     for name, types in OTHER_TYPES.items():

@@ -130,7 +130,7 @@ class Brokers:
         return sorted(name for name, each in self.ids.items() if each.state == OPEN)
 
     def write_as_task(self, name: str, rows: list[bytes]) -> TaskTransaction:
-        """A task begins a session and writes."""
+        """A task begins a session, and writes."""
         before = self.ids.get(name)
         if before is None:
             number = len(self.ids)
@@ -348,7 +348,7 @@ class StepwiseCheckpoint(Checkpoint):
 
 @dataclass
 class Driver:
-    """One run of the query on a checkpoint: the part of Spark that numbers the batches."""
+    """One run of the query on a checkpoint: the part of Spark that numbers batches."""
 
     directory: Path
     run: str

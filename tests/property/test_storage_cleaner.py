@@ -1,4 +1,4 @@
-"""Compaction against a naive model of it, over random histories; and a kill or a power loss at each
+"""Compaction against a naive model of it, over random histories; and a kill or a power loss at any
 step of it.
 """
 

@@ -1,4 +1,4 @@
-"""A log against a naive model of it, over appends, transactions, deletions, rolls, clean stops,
+"""A log against a naive model of one, over appends, transactions, deletions, rolls, clean stops,
 kills and torn writes.
 """
 

@@ -42,7 +42,7 @@ class Administrator(Client):
         super().__init__(world, "admin")
 
     def delete_records(self, partition: Partition, offset: int) -> Asking:
-        """Move the start of a log once."""
+        """Move the start of a log, once."""
         rows = [
             DeleteRecordsTopic(
                 name=partition[0],

@@ -67,7 +67,7 @@ class Auditor(Client):
         return reported
 
     def look_at_transactions(self) -> Asking:
-        """Gives: the response for each transactional id, None without a response."""
+        """Gives: the answer for each transactional id, None without an answer."""
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(
             wire.request(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0)

@@ -27,9 +27,7 @@ SEEDS: dict[str, int] = json.loads(PATH.read_text()) if PATH.exists() else {}
 
 
 def one_in_some(defects: Sequence[Any]) -> list[Any]:
-    """The parameters of a test that looks for planted mistakes; most of them are marked as long
-    tests.
-    """
+    """The parameters of a test that looks for planted mistakes: most of them are long tests."""
     return [
         pytest.param(defect, id=defect.name, marks=pytest.mark.long if number % ONE_IN else ())
         for number, defect in enumerate(defects)

@@ -300,7 +300,7 @@ class SimDisk:
         return OSError(errno.ENOSPC, "the simulated disk is full") if self.is_full else Crash()
 
     def step(self) -> None:
-        """A change that is all or nothing: a crash comes before it (or before the next one)."""
+        """A change that is all or nothing: a crash comes before it (or before the next)."""
         if self.counts_down():
             raise self.crash()
 

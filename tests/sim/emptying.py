@@ -47,7 +47,7 @@ def keeps(world: Any) -> list[str]:
 
 
 def _ask(world: Any, request: Message, version: int) -> None:
-    """Send a request over a connection of its own, which is closed after the response."""
+    """Send a request over a connection of its own, which is closed after the answer."""
     node = world.node
     node.connect_nobody(CONNECTION)
     node.on_frame(CONNECTION, node.generation, bytes(request_frame(request, version, 1)))

@@ -332,9 +332,7 @@ def with_no_space_and_groups(scenario: Scenario) -> None:
 
 
 def with_starts_without_space(scenario: Scenario) -> None:
-    """As `with_no_space`, and the broker is killed or stopped meanwhile, so that most starts find
-    no space.
-    """
+    """... and the broker is killed or stopped meanwhile, so that most starts find no space."""
     with_no_space(scenario)
     scenario.faults, scenario.fault_weights, scenario.fault_count = ("kill", "stop"), (3, 1), 8
     scenario.power_share, scenario.crash_at_start, scenario.refusal_ms = 0.0, 0.0, (600, 2500)
@@ -457,7 +455,7 @@ def with_several_partitions(scenario: Scenario) -> None:
 
 
 def with_bumped_epochs(scenario: Scenario) -> None:
-    """Power losses, after which idempotent producers continue with their ids and the next epoch."""
+    """Power losses, after which idempotent producers go on with their ids and the next epoch."""
     with_power(scenario)
     (
         scenario.bumps_epochs,

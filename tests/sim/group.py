@@ -121,7 +121,7 @@ class Worker(TransactionalProducer):
     # --- the group -------------------------------------------------------------------------------
 
     def join(self) -> Asking:
-        """JoinGroup and SyncGroup; True with a share of the partitions, False to try again."""
+        """JoinGroup and SyncGroup; True with a share of the partitions, False: try again."""
         self.end_holdings()
         if not self.member_id:
             self.ask_for_place()

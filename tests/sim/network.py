@@ -29,7 +29,7 @@ REQUEST_TIMEOUT_MS = 1500
 
 
 class Lost:
-    """A response that never came."""
+    """The answer that never came."""
 
     def __repr__(self) -> str:
         return "LOST"
@@ -86,7 +86,7 @@ class Link:
     # --- the client's side -----------------------------------------------------------------------
 
     def call(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Future:
-        """Send a request; the future is its decoded response, or LOST."""
+        """Send a request; the future is its decoded answer, or LOST."""
         world, rng = self.world, self.world.rng
         future = Future()
         if not self.is_open:
@@ -146,7 +146,7 @@ class Link:
             self.node.on_frame(self.link_id, self.generation, frame)
 
     def call_of(self, correlation_id: int) -> wire.Call | None:
-        """A request that waits for its response."""
+        """A request that waits for its answer."""
         waiting = self._waiting.get(correlation_id)
         return None if waiting is None else waiting[1]
 
@@ -179,7 +179,7 @@ class Link:
     # --- the broker's side -----------------------------------------------------------------------
 
     def deliver(self, data: bytes) -> None:
-        """The broker sent a response."""
+        """The broker sent an answer."""
         weather, rng = self.world.weather, self.world.rng
         arrives_ms = max(
             self._last_in_ms, self.world.loop.now_ms + rng.randint(0, weather.delay_ms)

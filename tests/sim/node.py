@@ -139,7 +139,7 @@ class Node:
         return self.disk
 
     def _claimed_epoch(self) -> int:
-        """The leader epoch of this machine's claim, if there is a lease."""
+        """The leader epoch of this machine's claim, where there is a lease."""
         return 0
 
     # --- start and stop --------------------------------------------------------------------------
@@ -348,7 +348,7 @@ class Node:
 
     def _hang_up_all(self) -> None:
         if self._is_stopped:
-            self.stops.pop()  # it does not continue
+            self.stops.pop()  # it does not go on
         self._is_stopped, self._held = False, []
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
@@ -431,7 +431,7 @@ class Node:
         self.broker.on_connected(connection_id, "10.0.0.8", "10.0.0.1", 9092, None)
 
     def is_asked(self, connection_id: int) -> bool:
-        """Whether a request of the connection waits for its response."""
+        """Whether a request of the connection waits for its answer."""
         session = self._sessions.get(connection_id)
         return session is not None and (session.in_flight or bool(session.frames))
 
@@ -586,7 +586,7 @@ class Node:
         return bool(session.frames)
 
     def _judge_wait(self, session: _Session) -> None:
-        """A finding if a request waits, or has waited, for longer than the disk takes."""
+        """A finding where a request waits, or has waited, for longer than the disk takes."""
         if not session.in_flight or session.api_key in MAY_WAIT:
             return
         now_ms, since_ms = self.world.loop.now_ms, session.since_ms

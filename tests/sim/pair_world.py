@@ -342,7 +342,7 @@ class PairWorld(World):
             calm_ms = calm_ms + CALM_STEP_MS if self._is_led_by_two() else 0
 
     def _is_led_by_two(self) -> bool:
-        """Whether one machine leads, and the other follows and is in sync."""
+        """Whether one leads, and the other follows and is in sync."""
         leader = cast(PairNode, self.node)
         return (
             leader.leading is not None
@@ -548,7 +548,7 @@ class PairWorld(World):
         self._compare_copies()
 
     def _compare_copies(self) -> None:
-        """Both machines have the same files, byte for byte."""
+        """Both machines have the same, byte for byte."""
         if not self._is_whole():
             return
         self._compare_directories("in peace")

@@ -28,7 +28,7 @@ SLACK = 1.02
 
 
 class Throttles:
-    """The throttle times in the responses of one process of the broker."""
+    """The throttle times in answers of one process of the broker."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -70,7 +70,7 @@ class Throttles:
         for connection_id, throttle_ms in mutes:
             of_answer = reported.pop(
                 connection_id, throttle_ms
-            )  # not in all responses: acks=0, some versions
+            )  # not in all: acks=0, some versions
             if of_answer != throttle_ms:
                 self._found(f"a client gets {of_answer} ms, and waits for {throttle_ms}")
         for throttle_ms in filter(None, reported.values()):

@@ -120,7 +120,7 @@ def _check_header(header: BatchHeader, records: list[Record]) -> None:
 
 
 def last_epoch(records: bytes) -> int:
-    """The leader epoch of the last whole batch; -1 if there is none."""
+    """The leader epoch of the last whole batch; -1 where there is none."""
     at, epoch, end = 0, -1, len(records)
     while at + 16 <= end:
         size = 12 + int.from_bytes(records[at + 8 : at + 12], "big")
@@ -543,7 +543,7 @@ class Reader(Client):
                         self.read_epochs.pop(partition, None)
 
     def _ask_again_for_left_out(self) -> None:
-        """Start another session if a topic that was about to be deleted stays."""
+        """Begin another session where a topic that was about to be deleted stays."""
         lives = self.world.history.lives
         if any(lives[topic][-1].asked_ms == NEVER_MS for topic, _ in self._left_out):
             self._left_out.clear()

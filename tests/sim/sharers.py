@@ -420,7 +420,7 @@ class Sharer(Client):
         return True
 
     def _goes_on(self, answer: Any) -> bool:
-        """Whether the session continues after a response."""
+        """Whether the session goes on after an answer."""
         if answer is LOST or answer.error_code in SESSION_OVER:
             return False
         if answer.error_code:

@@ -1,10 +1,10 @@
-"""Requests and responses as bytes. The two hot requests are packed by hand, the others are our own
-messages, which property tests compare with kafka-python's.
+"""Requests and answers as bytes. The two hot requests are packed by hand, the others are
+messages of our own, which property tests compare with kafka-python's.
 
     Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
     Produce v12, of transactions of version 2, and Fetch v12: messages of our own.
 
-A response is decoded without its size and correlation id, which the link has removed.
+An answer is decoded without its size and correlation id, which the link has taken off.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_a_query_with_state_starts_no_process_for_its_checkpoint(
     checkpoint = tmp_path / "checkpoint"
 
     def run() -> int:
-        """Write 20 rows and read them. Gives: the number of rows that the query read."""
+        """Write 20 rows and read them. Gives: the number of rows that the query has read."""
         write = spark.range(20).selectExpr("CAST(id % 7 AS STRING) AS value").write
         write.format("barnabas").options(**where, topic="states").mode("append").save()
         stream = spark.readStream.format("barnabas").options(**where, subscribe="states")

@@ -237,7 +237,7 @@ def test_a_stream_with_spool_files_and_one_without(
 def test_a_stream_that_cannot_publish_says_what_to_do(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
-    """The query continues from where it failed."""
+    """The query goes on from where it failed."""
     from pyspark.errors import StreamingQueryException
 
     source = create_topic(broker.bootstrap_servers, "source")

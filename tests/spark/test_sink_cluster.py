@@ -104,7 +104,7 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_tasks_that_write_by_themselves_on_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
     """The attempt that lost against its speculative copy has written all its rows, and its
-    transaction is open, as are those of the tasks whose worker is killed before the decision.
+    transaction is open; so are those of the tasks whose worker is killed before the decision.
     """
     settings = {"transaction.two.phase.commit.enable": "true"}
     with broker_behind_proxy(settings=settings) as (broker, proxy), Cluster(tmp_path) as cluster:

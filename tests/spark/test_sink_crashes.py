@@ -136,7 +136,7 @@ def test_each_input_once_through_crashes_at_every_step(
         options=SINK,
     )
     with Proof(proxy.bootstrap_servers, sink, written) as proof:
-        # Batch 1: the tasks are done, and nothing is published.
+        # Batch 1: the tasks are done and nothing is published.
         killed_at(proxy, query, 2, INIT_PRODUCER_ID)
         with Driver(query) as zombie:
             # Batch 2: the driver stops while publishing. Its successor publishes that batch, and in
@@ -212,8 +212,8 @@ def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(
         options=SINK,
     )
     with Proof(proxy.bootstrap_servers, sink, written, ordered=False) as proof:
-        # Batch 1 is committed, and no driver knows: the next driver makes other rows of it, none of
-        # which may be published.
+        # Batch 1 is committed, and no driver knows: the next driver makes other rows of it, of
+        # which none may be published.
         killed_at(proxy, query, 2, END_TXN, response=True)
         with Driver(query) as last:
             assert last.wait() == 0, last.said()

@@ -130,8 +130,8 @@ def test_transactions(spark: SparkSession, broker: LocalBroker, topic: str, tmp_
 def test_a_running_query(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """It starts at the end, waits at an open transaction, finds new partitions and topics, and
-    survives the broker's restart.
+    """It begins at the end, waits at an open transaction, finds new partitions and topics,
+    and outlives the broker's restart.
     """
     from confluent_kafka import Producer
     from confluent_kafka.admin import NewPartitions

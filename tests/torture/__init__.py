@@ -1,4 +1,4 @@
-"""Real daemons, clients and Spark pipelines that are killed at random, and checks of the results.
+"""Real daemons, clients and Spark pipelines that are killed at random, and judges of the rest.
 
 | module | what is killed |
 |---|---|

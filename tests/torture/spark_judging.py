@@ -252,8 +252,8 @@ def check_order(story: Story, index: Index) -> Iterator[Finding]:
 
 
 def check_counts(story: Story, index: Index) -> Iterator[Finding]:
-    """Each window of each key is reported once, with as many records as the input has. Windows with
-    a record behind the watermark are left out.
+    """Each window of each key is reported once, with as many records as the input has. Windows that
+    met a record behind the watermark are left out.
     """
     wanted: Counter[tuple[int, str]] = Counter()
     unsure: set[tuple[int, str]] = set()
