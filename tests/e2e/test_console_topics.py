@@ -1,4 +1,6 @@
-"""Topics and groups on the console: the list of all, rates and lag over time, progress in words."""
+"""Topics and groups on the console: the list of all topics, rates and lag over time, and progress
+in words.
+"""
 
 from __future__ import annotations
 

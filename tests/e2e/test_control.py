@@ -264,7 +264,9 @@ def end_offsets(client: Wire, topic: str, count: int) -> list[int]:
 def test_a_produce_without_an_answer_comes_twice_also_where_it_is_parked(
     broker: LocalBroker,
 ) -> None:
-    """This many batches are checked in slices: the request ends some rounds of the loop later."""
+    """So many partitions are checked in slices, and the request ends some rounds of the loop
+    later.
+    """
     count = ROWS_AT_ONCE + 1
     broker.create_topic("many", count)
     batch = bytes(encode_batch([NewRecord(None, b"v")]))

@@ -55,7 +55,7 @@ def produce(client: Wire, batch: bytes, partition: int = 0, **transaction: Any) 
 
 
 def begin(client: Wire, name: str) -> tuple[int, int]:
-    """A transaction with one record in t-1."""
+    """Begin a transaction with one record in t-1."""
     request = InitProducerIdRequest(
         transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
     )

@@ -1,5 +1,5 @@
-"""Publishing batches to the real daemon: each batch is there once and whole, whatever fails on the
-way.
+"""Publishing batches to the real daemon: each batch is written once and whole, whatever fails on
+the way.
 """
 
 from __future__ import annotations
@@ -737,7 +737,7 @@ def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", DeprecationWarning
-            )  # that other clients of this process have threads
+            )  # warns that other clients of this process have threads
             child = os.fork()
         if not child:
             code = 1

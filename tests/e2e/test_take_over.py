@@ -1,5 +1,5 @@
-"""Two daemons that share a lease in a real etcd: the leader is killed, or stopped past its lease,
-and clients with transactions go on by themselves.
+"""Two daemons share a lease in a real etcd: the leader is killed, or stopped past its lease, and
+clients with transactions go on by themselves.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
         "barnabas.audit.log": str(tmp_path / "audit"),
     }
     with LocalBroker(tls=True, settings=settings) as broker:
-        for part in ("ca.pem", "ca-key.pem"):  # the same authority signs
+        for part in ("ca.pem", "ca-key.pem"):  # for certificates of the same authority
             shutil.copy(Path(broker.ca_file).parent / part, tmp_path)
         make_certificates(tmp_path, clients=["client", "other"])
         topics = {}

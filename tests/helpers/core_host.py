@@ -87,8 +87,8 @@ class CoreHost:
         self.carry_out()
 
     def call(self, connection: int, request: Message, version: int) -> Any:
-        """The response to a request that needs no waiting, or only the worker, which loads what the
-        handler needs.
+        """The response, which must come at once, or after the worker has loaded what the handler
+        needs.
         """
         before = len(self.answers[connection])
         self.ask(connection, request, version)

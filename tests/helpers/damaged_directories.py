@@ -449,8 +449,8 @@ def check_batches(
                 continue
             touched = is_touched(damage, name, position, len(content))
             if name == damage.name and is_in_a_base_offset(damage, before):
-                # no checksum covers a base offset: one that is off by a little hides its
-                # neighbours, with Apache Kafka too
+                # no checksum covers a base offset: a slightly wrong one hides its neighbours, in
+                # Apache Kafka, too
                 continue
             if (
                 touched

@@ -300,7 +300,7 @@ class DiskBroker:
             self._end_flush(steps[0])
 
     def do_work(self) -> None:
-        """The worker does what it was given."""
+        """Run the worker's jobs."""
         self._do_work()
         self._carry_out()
 
@@ -687,7 +687,9 @@ class Producer:
         sequence: int | None = None,
         connection: int | None = None,
     ) -> int:
-        """Without adding the partition. A given sequence is not counted."""
+        """Produce without adding the partition. A given sequence does not advance the producer's
+        own.
+        """
         at = self.sequences.get((topic, partition), 0)
         code, _ = self.b.produce(
             topic,
@@ -810,7 +812,7 @@ def init_row(answer: Any) -> tuple[int, int, int]:
 
 
 def code_of_adding(answer: Any) -> int:
-    """The one code of all partitions."""
+    """The only error code in a response, which all partitions must have."""
     (code,) = {
         row.partition_error_code
         for topic in answer.results_by_topic_v3_and_below

@@ -149,7 +149,7 @@ class FrameServer:
             suppress(OSError),
             connection,
             connection.makefile("rb") as incoming,
-        ):  # clients may hang up at any time
+        ):  # clients may close the connection at any time
             while len(prefix := incoming.read(4)) == 4:
                 frame = incoming.read(struct.unpack(">i", prefix)[0])
                 api_key, version, correlation_id, client_id_size = struct.unpack_from(
@@ -182,7 +182,7 @@ class FakeLog:
     ] = ()  # producer_id, first_offset, offset of the abort marker
     start_offset: int = 0
     end_offset: int | None = None  # after the last batch
-    stable_offset: int | None = None  # the end
+    stable_offset: int | None = None  # by default the log's end
 
     @property
     def end(self) -> int:

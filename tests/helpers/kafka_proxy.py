@@ -57,7 +57,7 @@ INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET
 
 
 class Action(Enum):
-    """What is done with a frame."""
+    """The action for a frame."""
 
     PASS = "pass"
     CUT = "cut"

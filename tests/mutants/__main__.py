@@ -1,5 +1,5 @@
-"""Mutate, let the tests (or the simulator) hunt, and report: `python -m mutants --sample 400`,
-`python -m mutants --sim 500`.
+"""Make mutants, run the tests (or the simulator) against them, and report: `python -m mutants
+--sample 400`, `python -m mutants --sim 500`.
 """
 
 from __future__ import annotations

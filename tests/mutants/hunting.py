@@ -76,7 +76,7 @@ class Coverage(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """test: the one that failed; None: none did. tests: how many run the line. why: of the failure,
+    """test: the one that failed, or None. tests: how many run the line. why: the kind of failure,
     in a word.
     """
 

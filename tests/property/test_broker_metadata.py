@@ -259,8 +259,8 @@ def end_flush(job: FlushJob) -> None:
 def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_under_way(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
-    """With rewrites, which come after every few changes here, at once or in slices, with their
-    fsyncs at once or some changes later; the kill may come at each of their steps.
+    """The changes include rewrites, which come after every few changes here, at once or in slices,
+    with their fsyncs at once or some changes later; the kill may come at each of their steps.
     """
     disk = new_disk(seed)
     model = Model()
@@ -312,7 +312,7 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
 def test_after_a_kill_a_cut_anywhere_loads_all_that_was_durable_or_is_refused(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
-    """With rewrites, and a kill at each of their steps."""
+    """The changes include rewrites of the journal, and a kill may come at each of their steps."""
     disk = new_disk(seed)
     model = Model()
     before = copy.deepcopy(model)

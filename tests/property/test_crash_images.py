@@ -20,7 +20,7 @@ from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 from sim.disk import Refusal
 
-SHARE = 20  # the quick test tries one of so many images
+SHARE = 20  # the quick test tries one image of this many
 
 
 def faults_of(course: Course, image: Image) -> list[str]:

@@ -18,7 +18,7 @@ from helpers.failing_disk import FailingDisk, is_of_the_disk
 from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 
-SHARE = 200  # the quick test fails one of so many operations
+SHARE = 200  # the quick test fails one operation of this many
 CODES = (errno.EIO, errno.ENOSPC)
 OF_ANY_TIME = "metadata.", "log "  # a start also restores offsets and states that have expired
 OURS = str(Path(__file__).resolve().parents[1])

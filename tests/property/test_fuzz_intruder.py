@@ -1,5 +1,5 @@
-"""An intruder at the door: some hundred frames here, a hundred thousand by
-`PYTHONPATH=tests:. python -m fuzz --intruder`.
+"""The intruder: some hundred frames here, a hundred thousand by `PYTHONPATH=tests:. python -m fuzz
+--intruder`.
 """
 
 from __future__ import annotations

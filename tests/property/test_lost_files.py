@@ -120,8 +120,8 @@ def filled() -> SimDisk:
 
 @cache
 def ours(way: str) -> World:
-    """A directory of ours, stopped or killed. Within the day, the retention of the topic "brief"
-    ends.
+    """A directory of ours, stopped or killed. The retention of the topic "brief" ends within the
+    day that the commands wait.
     """
     disk = filled()
     if way == "killed":
@@ -348,7 +348,7 @@ def check(world_name: str, command: Command, path: str, data: bytes | None) -> s
                 outcome += ": start the broker there"
             assert "\n" not in outcome and any(word in outcome for word in ADVICE), outcome
     after = saved(disk)
-    own = path.rpartition("/")[0]  # the damaged partition's, where it is a partition's file
+    own = path.rpartition("/")[0]  # the damaged partition's directory, if it is a partition's file
     for segment in kept(world_name, command):
         if segment == path:
             continue

@@ -26,7 +26,7 @@ from sim.disk import SimDisk
 from barnabas.broker.replication.following import FOLLOWING, StandbyNote, holding_of
 from barnabas.broker.replication.leadership import Holding
 
-SHARE = 200  # the quick test tries one of so many images
+SHARE = 200  # the quick test tries one image of this many
 PARTS = ("transactions", "requests", "remake", "retention", "compaction", "returns")
 
 

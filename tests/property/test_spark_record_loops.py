@@ -294,8 +294,8 @@ def test_damage_has_the_same_words(log: bytes, wanted: dict[str, bool], size: in
     | st.lists(numbers | st.just(b"\x0c\0\0\0\1\1\0"), max_size=20).map(b"".join),
 )
 def test_no_loop_looks_outside(data: st.DataObject, content: bytes) -> None:
-    """The loops are called with just the bytes, at any position and for any number of records, and
-    must refuse within the bytes.
+    """The loops get only the bytes, with any position and any number of records. They may refuse
+    them, but must not read outside of them.
     """
     start = data.draw(st.integers(0, len(content)))
     end = data.draw(st.integers(start, len(content)))

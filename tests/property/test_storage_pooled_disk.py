@@ -180,7 +180,9 @@ class PooledFiles(RuleBasedStateMachine):
 
     @rule(directory=st.sampled_from(DIRECTORIES))
     def replace_directory(self, directory: str) -> None:
-        """As a topic is deleted and made again: its files go on under another name."""
+        """As when a topic is deleted and created again: its open files continue under another
+        name.
+        """
         self.count += 1
         for disk, path in ((self.disk, self.pooled), (self.plain, self.kept)):
             disk.rename(path(directory), path(f"gone-{self.count}"))  # type: ignore[attr-defined]

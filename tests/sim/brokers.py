@@ -146,7 +146,7 @@ class Bundle:
         link.call(call, timeout_ms).then(answered)
 
     def _choose(self, wanted: list[Place], cluster: Cluster) -> int:
-        """The broker that this client believes to be the one."""
+        """The broker that this client believes to be the right one."""
         rng = self.world.routing
         if not wanted:
             return rng.choice([node.node_id for node in cluster.nodes_there()])

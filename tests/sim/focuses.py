@@ -332,7 +332,9 @@ def with_no_space_and_groups(scenario: Scenario) -> None:
 
 
 def with_starts_without_space(scenario: Scenario) -> None:
-    """... and the broker is killed or stopped meanwhile, so that most starts find no space."""
+    """As `with_no_space`, and the broker is killed or stopped meanwhile, so that most starts find
+    no space.
+    """
     with_no_space(scenario)
     scenario.faults, scenario.fault_weights, scenario.fault_count = ("kill", "stop"), (3, 1), 8
     scenario.power_share, scenario.crash_at_start, scenario.refusal_ms = 0.0, 0.0, (600, 2500)

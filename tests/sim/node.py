@@ -191,7 +191,7 @@ class Node:
         return True
 
     def _config(self) -> BrokerConfig:
-        """The settings; offsets.retention.minutes may be a part of a minute here."""
+        """The settings; offsets.retention.minutes may be less than a minute here."""
         config = BrokerConfig.from_properties(self.properties)
         retention_ms = self.world.scenario.offsets_retention_ms
         if retention_ms is not None:
@@ -586,7 +586,7 @@ class Node:
         return bool(session.frames)
 
     def _judge_wait(self, session: _Session) -> None:
-        """A finding where a request waits, or has waited, for longer than the disk takes."""
+        """A finding if a request waits, or has waited, for longer than the disk takes."""
         if not session.in_flight or session.api_key in MAY_WAIT:
             return
         now_ms, since_ms = self.world.loop.now_ms, session.since_ms

@@ -126,8 +126,8 @@ class Pair:
 
 
 class PairWorld(World):
-    """A world with two machines. node: the current or last leader. clean_ends: how often a standby
-    took over the complete copy of a leader that was told to stop, which it had followed until then.
+    """A world with two machines. node: the current or last leader. clean_ends: how often a leader
+    was told to stop, and a standby that had followed it to the end took over.
     """
 
     is_to_be_emptied = False  # a leader ends if its standby is away for that long
@@ -222,8 +222,8 @@ class PairWorld(World):
             node.disk.crash_in(self.rng.randint(*self.scenario.start_steps))
 
     def _look_at_what_was_left(self, node: PairNode) -> None:
-        """The data of a leader that was told to stop, with a standby that followed until the
-        connection closed, are all there, with `async`, too.
+        """If a leader was told to stop and its standby followed until the connection closed, the
+        standby has all its data, with `async`, too.
         """
         other = node.other
         ended, other.ended_ms, node.ended_ms = other.ended_ms, None, None
@@ -342,7 +342,7 @@ class PairWorld(World):
             calm_ms = calm_ms + CALM_STEP_MS if self._is_led_by_two() else 0
 
     def _is_led_by_two(self) -> bool:
-        """Whether one leads, and the other follows and is in sync."""
+        """Whether one machine leads, and the other follows and is in sync."""
         leader = cast(PairNode, self.node)
         return (
             leader.leading is not None

@@ -580,7 +580,7 @@ class TransactionalProducer(Producer):
     def check(
         self, code: int, what: str, partitions: Iterable[Partition] = (), asked_ms: int = 0
     ) -> None:
-        """Raises: Fenced; Refused."""
+        """Handle an error code. Raises: Fenced; Refused."""
         if code in FENCED:
             self.was_fenced(code)
             raise Fenced

@@ -543,7 +543,7 @@ class Reader(Client):
                         self.read_epochs.pop(partition, None)
 
     def _ask_again_for_left_out(self) -> None:
-        """Begin another session where a topic that was about to be deleted stays."""
+        """Start another session if a topic that was about to be deleted stays."""
         lives = self.world.history.lives
         if any(lives[topic][-1].asked_ms == NEVER_MS for topic, _ in self._left_out):
             self._left_out.clear()

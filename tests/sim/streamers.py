@@ -103,11 +103,11 @@ class Streamer(Client):
             if self.epoch > 0 and what < 0.02:
                 yield from self._ask(LEAVING)
                 self._begin()
-            elif what < 0.04:  # dead: another process takes its place
+            elif what < 0.04:  # it dies: another process takes its place
                 self.hang_up()
                 self._begin()
                 yield rng.randint(5, 2 * STREAMS_SESSION_MS)
-            elif what < 0.06:  # silent: it may find itself removed
+            elif what < 0.06:  # it is silent: it may find itself removed
                 yield rng.randint(STREAMS_SESSION_MS // 2, 2 * STREAMS_SESSION_MS)
             else:
                 yield from self._beat()

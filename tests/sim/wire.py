@@ -4,7 +4,7 @@ messages of our own, which property tests compare with kafka-python's.
     Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
     Produce v12, of transactions of version 2, and Fetch v12: messages of our own.
 
-An answer is decoded without its size and correlation id, which the link has taken off.
+An answer is decoded without its size and correlation id, which the link has removed.
 """
 
 from __future__ import annotations

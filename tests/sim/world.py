@@ -430,7 +430,7 @@ class World:
                     "crashed", "the broker does not start, although nothing disturbs it"
                 )
             if self.node.damages:
-                self._mistaken_losses += 1  # the broker does not report what it took the damage for
+                self._mistaken_losses += 1  # the start may have assumed a power loss
             if self.rng.random() < self.scenario.power_share:
                 self.lose_power()
             self.start_later()

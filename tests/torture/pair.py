@@ -1,8 +1,8 @@
-"""Two real daemons with a real etcd under torture's clients, and harm to all that is between them.
+"""Two real daemons with a real etcd under torture's clients, and faults of everything between them.
 
     PYTHONPATH=tests:. python -m torture.pair --minutes N
 
-The clients and what judges their history are those of `torture.clients`. Here the leader and its
+The clients and the checks of their history are those of `torture.clients`. Here the leader and its
 standby are killed and stopped, connections between them and to etcd are cut or fall silent, and
 etcd is stopped. After each round the two copies of the data are compared, byte for byte.
 """

@@ -420,8 +420,8 @@ class Round:
                         empty.add(reported["batch"])
         rows = self._rows()
         log = commit_log(self.directory)
-        # One that was killed between the end of its transaction and the log has published a batch
-        # that is not in the log.
+        # A driver that was killed between the end of its transaction and the log has published a
+        # batch that is not in the log.
         report.batches, report.rows = len(log), len(rows)
         report.findings += judge(rows, log, empty)
         self._judge_spool(max(log, default=-1))

@@ -1,16 +1,15 @@
-"""docs/SPARK_CLUSTER.md as it is written, on a cluster of this machine; and a take-over in
-mid-query.
+"""The steps of docs/SPARK_CLUSTER.md on a cluster of this machine; and a take-over during a query.
 
     PYTHONPATH=tests:. python -m torture.spark_cluster [--s3-server PROGRAM] [PART …]
 
 document    a broker with TLS and passwords, a master and two workers. The document's program is
-            submitted as the document has it. After some batches the driver is killed, and a worker;
+            submitted as in the document. After some batches the driver is killed, and a worker;
             then it is submitted again. Its spool files are on an S3 server where there is one
             (moto_server), else in a directory
 take-over   two brokers with a lease in etcd; the leader is killed twice under a query, which goes
             on by itself
 
-Then each record of the input has to be in the output once.
+Then each record of the input must be in the output once.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Story:
         default_factory=list
     )  # by a reader of committed records, during the round
     group_offset: int | None = (
-        None  # the query's own group: the number of the last batch with rows, and one
+        None  # the offset of the query's own group: the number of the last batch with rows, plus 1
     )
     forbidden: set[str] = field(
         default_factory=set
