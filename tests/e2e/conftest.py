@@ -32,8 +32,8 @@ def broker() -> Iterator[LocalBroker]:
     running = LocalBroker(settings=SETTINGS)
     with running:
         yield running
-        # objects that clients of failed tests left open warn here, where that is no error, and not
-        # later
+        # collect what failed tests left open here, where its warnings are no error, and not in a
+        # later folder
         gc.collect()
         assert running.process is not None
         assert running.process.poll() is None, "the broker died:\n" + "".join(running.output[-30:])

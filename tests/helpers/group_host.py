@@ -1,9 +1,8 @@
 """A host for a GroupCoordinator, in memory: it keeps the log, replays what it appends, and moves
 the clock.
 
-Requests and answers pass through their encoded form at the version asked for, so every response
-that a test gets was encoded and decoded. After every event a new coordinator replays the log and
-must reach the same hard state.
+Requests and responses are encoded and decoded at the request's version. After every event a new
+coordinator replays the log and must reach the same hard state.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 lets the test say when records are flushed and markers written. The other parts of a result are held
 back until all earlier appends are flushed; a crash loses the unflushed ones.
 
-Requests and answers pass through their encoded form at the version asked for, so every response
-that a test gets was encoded and decoded.
+Requests and responses are encoded and decoded at the request's version.
 """
 
 from __future__ import annotations

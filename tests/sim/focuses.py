@@ -811,7 +811,7 @@ LATER_FOCUSES: tuple[Focus, ...] = (
     with_many_producers_and_kills,
     with_no_space,
 )
-# Added still later, likewise for seeds without any of the former.
+# Added last, for a share of the seeds without any of the focuses above.
 LATEST_FOCUSES: tuple[Focus, ...] = (with_no_space_and_groups, with_starts_without_space)
 
 

@@ -82,7 +82,7 @@ def test_batches_restarts_and_replay(
 def test_a_checkpoint_of_spark_s_own_source(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """It has neither topic ids nor spaces. docs/SPARK_MIGRATION.md describes it."""
+    """Its JSON has neither topic ids nor whitespace. docs/SPARK_MIGRATION.md describes it."""
     publish(broker, topic, plain(0, 12))
     query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="8")
     query.run()
