@@ -55,7 +55,7 @@ class World:
             self.committed[name] = []
 
     def transaction(self, name: str, commits: bool) -> None:
-        """Write one in a transaction, and end it."""
+        """Write one record in a transaction, and end it."""
         self.topic(name)
         producer = self._producer
         if producer is None:
@@ -68,7 +68,7 @@ class World:
             self.committed[name].append((self.pair.leader.leading.position, value))
 
     def write(self, name: str, count: int) -> None:
-        """Write outside of transactions."""
+        """Write records outside of transactions."""
         self.topic(name)
         values = tuple(b"plain %d" % at for at in range(count))
         assert self.pair.leader.produce(name, values, partition=1)[0] == Code.NONE

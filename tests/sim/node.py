@@ -348,7 +348,7 @@ class Node:
 
     def _hang_up_all(self) -> None:
         if self._is_stopped:
-            self.stops.pop()  # it does not go on
+            self.stops.pop()  # a killed process never continues
         self._is_stopped, self._held = False, []
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
