@@ -1,18 +1,18 @@
-"""What clients saw, and whether a broker may show it: pure functions over histories, for the
-simulator and for tests with real clients alike.
+"""Checks of what clients saw: pure functions over histories, for the simulator and for tests with
+real clients.
 
-A history is filled in by those who drive the clients. Every record's value is unique. Outcomes are
-what the client knows: OK was promised by the broker, FAILED was refused for good, UNKNOWN may be
-either. Times are milliseconds of one clock, the client's.
+The code that drives the clients fills in the history. Every record's value is unique. Outcomes are
+as the client knows them: OK was acknowledged by the broker, FAILED was finally refused, UNKNOWN may
+be either. Times are milliseconds of one clock, the client's.
 
     history = History()
     write = history.write(b"p1-0", ("topic", 0), session="p1")      # before it is sent
     write.ok(offset)                                                # once answered
     history.read("reader", ("topic", 0), offset, value, committed_only=True, now_ms=...)
-    history.final[("topic", 0)] = FinalLog(...)                     # what a fresh reader finds last
+    history.final[("topic", 0)] = FinalLog(...)                     # what a new reader finds last
     assert not check(history)
 
-`check` gives findings; `kind` is one of KINDS. What a power loss may take is known to it: see
+`check` gives findings; `kind` is one of KINDS. It accounts for what a power loss may lose: see
 `History.power_losses`, `Write.durable` and `History.commits_are_durable`. A topic may have several
 lives, one after the other under the same name: see `Life`.
 """
@@ -60,7 +60,7 @@ KINDS = {
 
 
 class Outcome(Enum):
-    """What a client knows of what it asked for."""
+    """The outcome of a request as the client knows it."""
 
     OK = "ok"
     FAILED = "failed"
@@ -68,7 +68,7 @@ class Outcome(Enum):
 
 
 class Ending(Enum):
-    """What a client knows of its transaction."""
+    """The end of a transaction as its client knows it."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -77,7 +77,7 @@ class Ending(Enum):
 
 
 class Finding(NamedTuple):
-    """One thing that must not be."""
+    """One violation."""
 
     kind: str
     text: str
@@ -94,7 +94,7 @@ class Source(NamedTuple):
 @dataclass(slots=True)
 class Transaction:
     """One transaction as its producer sees it. commit_asked_ms: when the first EndTxn(commit) was
-    sent; ended_ms: when it knew the end.
+    sent; ended_ms: when the producer learned the outcome.
     """
 
     name: str
@@ -111,8 +111,8 @@ class Transaction:
 
 @dataclass(slots=True)
 class Life:
-    """One of a topic that is deleted and made again. Known to be there from `made_ms` on;
-    `asked_ms`: when its deletion was asked for.
+    """One life of a topic, which may be deleted and created again. made_ms: from when it is known
+    to exist; `asked_ms`: when its deletion was requested.
     """
 
     made_ms: int = -1
@@ -121,11 +121,11 @@ class Life:
 
 @dataclass(slots=True)
 class Write:
-    """One record. rank: its place among all that its session sent. durable: an OK survives a power
-    loss too.
+    """One record. rank: its position among the records that its session sent. durable: whether an
+    OK survives a power loss.
 
-    sent_ms: when what was answered had been sent; is_resent: it was sent before that too, and may
-    arrive at any time. made_ms: its timestamp.
+    sent_ms: when the acknowledged attempt was sent; is_resent: there was an earlier attempt, which
+    may arrive at any time. made_ms: its timestamp.
     """
 
     value: bytes
@@ -153,7 +153,7 @@ class Write:
 
 
 class Read(NamedTuple):
-    """One record that a reader was given. asked_ms: when it asked for it."""
+    """One record that a reader got. asked_ms: when it sent the fetch."""
 
     reader: str
     partition: Partition
@@ -165,8 +165,8 @@ class Read(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """What a fetch said of a log. reader: whose answers come in their order (a connection's, or the
-    broker itself).
+    """The watermarks of a log in a fetch response. reader: a source whose responses are in order (a
+    connection, or the broker itself).
     """
 
     reader: str
@@ -179,7 +179,7 @@ class Watermarks(NamedTuple):
 
 
 class ReportedProducer(NamedTuple):
-    """What DescribeProducers said of one producer in one partition."""
+    """One producer's entry for a partition in a DescribeProducers response."""
 
     partition: Partition
     producer_id: int
@@ -191,7 +191,7 @@ class ReportedProducer(NamedTuple):
 
 
 class ReportedTransaction(NamedTuple):
-    """What DescribeTransactions said of one transactional id."""
+    """One transactional id's entry in a DescribeTransactions response."""
 
     transactional_id: str
     state: str
@@ -202,8 +202,8 @@ class ReportedTransaction(NamedTuple):
 
 
 class ReportedOffset(NamedTuple):
-    """What OffsetFetch of stable offsets said of a group. is_durable: it was committed in
-    transactions.
+    """A group's offset in a response to an OffsetFetch with require_stable. is_durable: it was
+    committed in transactions.
     """
 
     group: str
@@ -215,10 +215,10 @@ class ReportedOffset(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A reader claims to have been given everything in [start_offset, end_offset).
+    """A reader's claim that it got everything in [start_offset, end_offset).
 
-    follows_epochs: it went back where a power loss had cut the log, so that holds of what came in
-    place of what was lost.
+    follows_epochs: the reader went back when a power loss had truncated the log, so the claim
+    includes the records that replaced the lost ones.
     """
 
     reader: str
@@ -231,7 +231,7 @@ class Span(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """A DeleteRecords that was answered: nothing below `low_watermark` is there any more."""
+    """A DeleteRecords with a response: nothing below `low_watermark` exists any more."""
 
     partition: Partition
     low_watermark: int
@@ -239,9 +239,9 @@ class Deletion(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An OffsetCommit that was answered: the group goes on from `offset`. life: of the topic.
+    """An OffsetCommit with a response: the group continues from `offset`. life: the topic's.
 
-    sent_ms: when it had been sent.
+    sent_ms: when it was sent.
     """
 
     group: str
@@ -252,8 +252,8 @@ class Commit(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A group's coordinator let a member on: gave it its assignment, took its heartbeat or its
-    offsets; or let it go (`is_leave`).
+    """A group coordinator accepted a member: it gave the member its assignment, or accepted its
+    heartbeat or offsets, or its leaving (`is_leave`).
     """
 
     group: str
@@ -267,8 +267,8 @@ class Access(NamedTuple):
 
 @dataclass(slots=True)
 class Holding:
-    """A member has a partition of its own: from when it got it, until it began to give it up, or
-    until its session may be over. after: how many losses of power, or what was taken for one, came
+    """A member's exclusive ownership of a partition: from its assignment until the member began to
+    give it up, or its session may have expired. after: how many power losses, real or assumed, came
     before.
     """
 
@@ -281,7 +281,7 @@ class Holding:
 
 
 class TakenCommit(NamedTuple):
-    """A group took a member's offset of a partition. after: as of a `Holding`, when it did."""
+    """A group accepted a member's offset of a partition. after: as in `Holding`, at that time."""
 
     group: str
     member: str
@@ -293,9 +293,9 @@ class TakenCommit(NamedTuple):
 
 @dataclass(slots=True)
 class FinalLog:
-    """A log at the very end: what fresh readers of both kinds find.
+    """A log at the end of the run, as new readers of both kinds find it.
 
-    asked_ms: when they began, where others may read the log after them.
+    asked_ms: when they began, if others may read the log after them.
     """
 
     log_start_offset: int
@@ -308,26 +308,25 @@ class FinalLog:
 
 @dataclass(slots=True)
 class History:
-    """All that happened. A power loss is the time at which it came; kills are not noted, since
-    nothing may come of them.
+    """Everything that happened. A power loss is recorded by its time; kills are not, since they
+    must have no effect.
 
-    compacted: topics of which only each key's last record has to be there; the key is what `key_of`
-    makes of a value. commits_are_durable: a power loss spares committed transactions (else it may
-    take all or a part of those that began before it). lives: those of each topic that was deleted;
-    who drives the clients notes reads and watermarks of such a topic only where all of the request
-    fell into one of them: see `life_at`. consumed: what groups that commit by OffsetCommit were
-    given, as (group, partition, life, value), commits_asked: what they committed of at all, and
-    final_positions: where they stand at the end; unsure_groups: a commit of theirs may have come to
-    a later life than it was meant for, since topics go by their names there. reported_*: what else
-    was reported, see `check_reports`. flushed: topics with flush.messages=1 from their beginning;
-    kept_topics: those in which retention finds nothing to delete, as far as the clients know;
-    deletions_asked: below which offset somebody asked DeleteRecords to delete, answered or not.
-    retention_ms: of topics from which only what is older goes by itself, at the end, which is at
-    `end_ms`.
+    compacted: topics of which only each key's last record must remain; `key_of` gives a value's
+    key. commits_are_durable: committed transactions survive a power loss (otherwise those that
+    began before it may be lost in whole or part). lives: those of each deleted topic; the driver
+    records reads and watermarks of such a topic only if the whole request fell into one life: see
+    `life_at`. consumed: records delivered to groups that use OffsetCommit, as (group, partition,
+    life, value); commits_asked: the partitions with any commit of theirs; final_positions: their
+    positions at the end; unsure_groups: a commit of theirs may have reached a later life than it
+    was meant for, since OffsetCommit identifies topics by name. reported_*: other responses, see
+    `check_reports`. flushed: topics with flush.messages=1 from their beginning; kept_topics: those
+    in which retention deletes nothing, as far as the clients know; deletions_asked: the highest
+    offset of any DeleteRecords request, with or without a response. retention_ms: of topics in
+    which retention deletes only records that are older than that at `end_ms`, the end of the run.
     offsets_retention_ms: how long the offsets of a group without members are kept, None for ever;
-    producer_expiration_ms: after how long a log forgets a producer that is idle.
-    answers_cross_losses: whether an answer of before a loss may arrive after it, from a leader that
-    lives on while another has taken over without all that it had.
+    producer_expiration_ms: how long a log remembers an idle producer. answers_cross_losses: whether
+    a response from before a loss may arrive after it, from an old leader that runs on while another
+    has taken over without all its data.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -376,7 +375,7 @@ class History:
         source: Source | None = None,
         durable: bool = False,
     ) -> Write:
-        """A record is about to be sent."""
+        """Record that a write is about to be sent."""
         write = Write(value, partition, session, len(self.writes), transaction, source, durable)
         self.writes.append(write)
         return write
@@ -400,19 +399,19 @@ class History:
         self.reads.append(Read(reader, partition, offset, value, committed_only, now_ms, asked_ms))
 
     def incident(self, kind: str, text: str) -> None:
-        """Something that the driver itself saw go wrong."""
+        """Record a fault that the driver itself saw."""
         assert kind in KINDS
         self.incidents.append(Finding(kind, text))
 
     # --- asking ----------------------------------------------------------------------------------
 
     def power_epoch(self, at_ms: int) -> int:
-        """How many power losses came before; what has the same time as one was before it."""
+        """How many power losses came before; one at the same time counts as later."""
         return sum(1 for loss_ms in self.power_losses if loss_ms < at_ms)
 
     def answer_epoch(self, write: Write) -> int | None:
-        """How many power losses came before it was acknowledged; None where one came between the
-        request and its answer, which the leader before may have given.
+        """How many power losses came before its acknowledgement; None if one came between the
+        request and the response, which the old leader may have sent.
         """
         epoch = self.power_epoch(write.answered_ms or 0)
         if self.answers_cross_losses and self.power_epoch(write.sent_ms) != epoch:
@@ -427,8 +426,8 @@ class History:
         return epoch
 
     def life_at(self, topic: str, from_ms: int, to_ms: int) -> int | None:
-        """The life, by number, in which all fell that was sent after `from_ms` and answered before
-        `to_ms`; None where that is not certain.
+        """The number of the life that contains the whole time from `from_ms` to `to_ms`, between
+        request and response; None if that is not certain.
         """
         lives = self.lives.get(topic)
         if lives is None:
@@ -443,7 +442,7 @@ class History:
 
 
 def check(history: History) -> list[Finding]:
-    """Everything that is wrong with a history, worst first."""
+    """All findings of a history, worst first."""
     index = _Index(history)
     findings = list(history.incidents)
     for checker in CHECKERS:
@@ -452,7 +451,7 @@ def check(history: History) -> list[Finding]:
 
 
 class _Index:
-    """What most checkers look up."""
+    """Look-ups shared by the checkers."""
 
     def __init__(self, history: History) -> None:
         self.by_value = {write.value: write for write in history.writes}
@@ -470,7 +469,7 @@ class _Index:
         self._history = history
 
     def is_of_now(self, write: Write) -> bool:
-        """Whether an acknowledged record is surely one of its topic's present life."""
+        """Whether an acknowledged record certainly belongs to its topic's present life."""
         history, topic = self._history, write.partition[0]
         if topic not in history.lives:
             return True
@@ -479,7 +478,7 @@ class _Index:
         )
 
     def may_be_lost(self, transaction: Transaction) -> bool:
-        """Whether a power loss may have taken the transaction or a part of it."""
+        """Whether a power loss may have lost the transaction or a part of it."""
         return not self._history.commits_are_durable and transaction.began_ms <= self._last_loss_ms
 
     def of(self, transaction: Transaction) -> list[Write]:
@@ -487,10 +486,10 @@ class _Index:
 
 
 def check_lost(history: History, index: _Index) -> Iterator[Finding]:
-    """Promised records are there: the transaction's when it was committed, others when they were
-    acknowledged.
+    """No promised record is missing: a transaction's after its commit, others after their
+    acknowledgement.
 
-    A power loss may take acknowledged ones that are not durable, but only from the end: see
+    A power loss may lose acknowledged records that are not durable, but only from the end: see
     `check_tail`.
     """
     for write in history.writes:
@@ -529,8 +528,8 @@ def check_lost(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_tail(history: History, index: _Index) -> Iterator[Finding]:
-    """A power loss takes records from the end of a log alone: if one is missing, so are all that
-    were acknowledged behind it before the loss.
+    """A power loss removes records only from the end of a log: if one is missing, so are all later
+    ones that were acknowledged before the loss.
     """
     for number in range(len(history.power_losses)):
         rows: dict[Partition, list[Write]] = {}
@@ -582,7 +581,7 @@ def check_duplicates(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_unwritten(history: History, index: _Index) -> Iterator[Finding]:
-    """What is read was written, there, and not refused."""
+    """Every record that is read was written, to that partition, and not refused."""
     for where, partition, offset, value in _all_seen(history):
         write = index.by_value.get(value)
         if write is None or write.partition != partition:
@@ -631,9 +630,7 @@ def _check_committed(
 
 
 def check_torn(history: History, index: _Index) -> Iterator[Finding]:
-    """A transaction whose end is not known is there whole or not at all, as far as its records were
-    acknowledged.
-    """
+    """The acknowledged records of a transaction with an unknown outcome are there all or none."""
     for transaction in history.transactions:
         if transaction.ending is not Ending.UNKNOWN or index.may_be_lost(transaction):
             continue
@@ -658,8 +655,8 @@ def check_torn(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_order(history: History, index: _Index) -> Iterator[Finding]:
-    """In each partition, a session's records stand in the order in which they were sent; readers
-    get rising offsets.
+    """In each partition, a session's records are in the order of sending, and readers get rising
+    offsets.
     """
     for partition, final in history.final.items():
         last: dict[str, Write] = {}
@@ -682,8 +679,8 @@ def check_order(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_moved(history: History, index: _Index) -> Iterator[Finding]:
-    """What was promised or read at an offset stays there (between power losses; committed records
-    through them).
+    """A record promised or read at an offset stays there (until a power loss; committed records
+    through it, too).
     """
     held: dict[tuple[Partition, int, int, int | None], bytes] = {}
     lives = history.lives
@@ -725,8 +722,8 @@ def check_moved(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
-    """What a reader of committed records saw is there at the end: always that of transactions, the
-    rest where no power loss came after.
+    """A record that a read_committed reader saw is still there at the end: always if it is of a
+    transaction, otherwise unless a power loss came after.
     """
     for read in history.reads:
         final = history.final.get(read.partition)
@@ -755,7 +752,7 @@ def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
-    """A reader has seen all that is in the range that it passed."""
+    """A reader has seen every record in the range that it passed."""
     seen: dict[tuple[str, Partition], set[tuple[int, bytes]]] = {}
     for read in history.reads:
         seen.setdefault((read.reader, read.partition), set()).add((read.offset, read.value))
@@ -810,13 +807,13 @@ def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_reports(history: History, index: _Index) -> Iterator[Finding]:
-    """What one client was answered holds for every client that asks later, and at the end, over all
-    restarts.
+    """A response to one client holds for every later request of any client, and at the end, across
+    all restarts.
 
-    Of a log: its three offsets do not go back; over a power loss its high watermark may, but not in
-    a topic that is flushed with each record. Of a producer in a partition: its epoch, and its last
-    sequence in it. Of a transactional id: its producer's epoch. Of a group: its stable offset; with
-    a power loss that of transactions alone, since the others go back to where their log ends.
+    These do not go back: the three offsets of a log (a power loss may lower the high watermark,
+    unless the topic is flushed with each record); a producer's epoch in a partition, and its last
+    sequence in that epoch; the producer epoch of a transactional id; a group's stable offset (after
+    a power loss only that of transactions, since others go back to the end of their log).
     """
     yield from _check_reported_logs(history)
     yield from _check_reported_producers(history)
@@ -887,7 +884,7 @@ def _check_reported_producers(history: History) -> Iterator[Finding]:
     for before, after in _gone_back(producers):
         idle_ms = history.producer_expiration_ms
         if idle_ms is not None and after.answered_ms - before.asked_ms >= idle_ms:
-            continue  # it was forgotten, and a marker made it known again
+            continue  # it expired, and a marker brought it back
         if after.key[3] is not None:
             yield Finding(
                 "contradicted",
@@ -938,8 +935,8 @@ def _check_reported_offsets(history: History) -> Iterator[Finding]:
 
 
 class _Report(NamedTuple):
-    """A value that does not go down for one key: `answered_ms` is before the next `asked_ms` of the
-    same client.
+    """A reported value that must not decrease for its key: no report requested after this one's
+    `answered_ms` may be lower.
     """
 
     key: Any
@@ -949,7 +946,7 @@ class _Report(NamedTuple):
 
 
 def _gone_back(rows: list[_Report]) -> Iterator[tuple[_Report, _Report]]:
-    """For each row that is lower than one answered before it was asked for: that one and this."""
+    """For each row lower than one answered before its request: that row and this one."""
     by_key: dict[Any, list[_Report]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
@@ -968,8 +965,8 @@ def _gone_back(rows: list[_Report]) -> Iterator[tuple[_Report, _Report]]:
 
 
 def check_kept(history: History, index: _Index) -> Iterator[Finding]:
-    """A log begins where DeleteRecords let it begin, where no retention is; else with nothing gone
-    that is still to be kept.
+    """A log without retention begins where DeleteRecords set its start; with retention, no record
+    is gone that must still be kept.
     """
     for write in history.writes:
         partition, final = write.partition, history.final.get(write.partition)
@@ -1002,11 +999,11 @@ def check_kept(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
-    """Exactly what lies below a group's committed offset was made into output, each record once; of
-    what lies behind it, nothing.
+    """The output contains exactly the records below the group's committed offset, each once, and
+    none of the later ones.
     """
     if history.power_losses and not history.commits_are_durable:
-        return  # offsets and outputs are then kept or lost each by themselves
+        return  # offsets and outputs are then kept or lost independently
     made: dict[tuple[str, Partition], dict[int, list[bytes]]] = {}
     for partition in history.final:
         for value in index.committed[partition]:
@@ -1052,10 +1049,11 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def may_have_expired(history: History, group: str, from_ms: int, to_ms: int) -> bool:
-    """Whether a group may have been without members for so long that its offsets went.
+    """Whether a group may have been without members for so long that its offsets expired.
 
-    With the consumer protocol the retention of an offset begins with its commit, and only members
-    hold it up, as with Apache Kafka: then the first moment without any may be too long.
+    With the consumer protocol an offset's retention begins at its commit, and only the presence of
+    members prevents the expiry, as in Apache Kafka: then the offset may expire in the first moment
+    without any.
     """
     retention_ms = history.offsets_retention_ms
     if retention_ms is None:
@@ -1066,9 +1064,10 @@ def may_have_expired(history: History, group: str, from_ms: int, to_ms: int) -> 
 
 
 def _was_alone(history: History, group: str, from_ms: int, to_ms: int, for_ms: int) -> bool:
-    """Whether a group may have had no member for so long.
+    """Whether a group may have had no member for `for_ms`.
 
-    A member was there from its first answer to its last request, whatever befell it between.
+    A member counts as present from its first response to its last request, whatever happened in
+    between.
     """
     stays: dict[tuple[str, int], tuple[int, int]] = {}
     for access in history.accesses:
@@ -1085,11 +1084,11 @@ def _was_alone(history: History, group: str, from_ms: int, to_ms: int, for_ms: i
 
 
 def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
-    """A group was given all that lies below its offset, also where a power loss took records and
-    others came in their place.
+    """A group got all records below its offset, also where others replaced those that a power loss
+    took.
 
-    But for a power loss, it goes on from no earlier offset than it got an acknowledgement of. And
-    none brings back an offset of an earlier life.
+    Except after a power loss, it never continues from an offset below its last acknowledged one. No
+    power loss restores an offset of an earlier life.
     """
     for (group, partition), position in history.final_positions.items():
         final, life = history.final.get(partition), history.last_life(partition[0])
@@ -1124,8 +1123,8 @@ def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
-    """In a compacted topic each key has its last value: the last that a reader of committed records
-    could see.
+    """In a compacted topic each key has its last value: the last one visible to read_committed
+    readers.
 
     A key is the value up to its last '-'. Only records of known outcome count, so keys with an
     UNKNOWN one are left out.
@@ -1167,8 +1166,8 @@ def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
 def check_deleted_topics(history: History, index: _Index) -> Iterator[Finding]:
     """A topic that was deleted and made again shows nothing of its earlier lives.
 
-    What was sent twice is left out: a request that was under way all the time may reach the new
-    topic as well, which it knows by its name.
+    Records sent twice are left out: a request in flight since then may reach the new topic as well,
+    which has the same name.
     """
     if not history.lives:
         return
@@ -1204,9 +1203,9 @@ def check_deleted_topics(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
-    """What DeleteRecords took is not shown to anybody who asks after its answer.
+    """No fetch sent after the response to a DeleteRecords returns a deleted record.
 
-    A power loss may take so much of a log that its offsets are given out again, to other records.
+    A power loss may truncate a log so far that other records get those offsets.
     """
     last_loss_ms = history.power_losses[-1] if history.power_losses else -1
     for partition, low_watermark, answered_ms in history.deletions:
@@ -1236,8 +1235,8 @@ def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_members(history: History, index: _Index) -> Iterator[Finding]:
-    """Members of former generations, replaced static ones and those that left are not let on. A
-    power loss may bring groups back.
+    """Members of former generations, replaced static members and members that left are not
+    accepted. A power loss may restore groups.
     """
     groups: dict[tuple[str, int], list[Access]] = {}
     for access in history.accesses:
@@ -1256,8 +1255,8 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Finding]:
-    """In order of sending: nobody is let on in an earlier generation than somebody was before, nor
-    after it left. A group that has neither members nor offsets goes, and begins again with its
+    """In order of sending: no member is accepted in an earlier generation than one accepted before,
+    nor after it left. A group without members and offsets is deleted, and starts again with its
     first generation. With the consumer protocol each member has an epoch of its own.
     """
     by_answered = sorted(by_sent, key=lambda access: access.answered_ms)
@@ -1285,7 +1284,7 @@ def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Find
 
 
 def _check_instance(by_sent: list[Access]) -> Iterator[Finding]:
-    """One static member: once its next self was let on, the one before is not any more."""
+    """One static member: once a replacement was accepted, its predecessor is not."""
     since: dict[str, int] = {}
     for access in sorted(by_sent, key=lambda access: access.answered_ms):
         since.setdefault(access.member_id, access.answered_ms)
@@ -1340,7 +1339,7 @@ def _log(partition: Partition) -> str:
 
 
 def check_owners(history: History, index: _Index) -> Iterator[Finding]:
-    """No partition is two members' own at one time."""
+    """No partition is owned by two members at the same time."""
     for holdings in _by_partition(history).values():
         latest: Holding | None = None
         for holding in holdings:
@@ -1360,7 +1359,7 @@ def check_owners(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_taken_commits(history: History, index: _Index) -> Iterator[Finding]:
-    """No offset is taken of a member that sent it when the partition was another's already."""
+    """No offset is accepted from a member that sent it after the partition was given to another."""
     by_partition = _by_partition(history)
     for commit in history.taken_commits:
         for holding in by_partition.get((commit.group, commit.partition), ()):
@@ -1380,7 +1379,7 @@ def check_taken_commits(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _by_partition(history: History) -> dict[tuple[str, Partition], list[Holding]]:
-    """The holdings of each group's partition, by their beginnings."""
+    """The holdings of each group's partitions, by their start times."""
     rows: dict[tuple[str, Partition], list[Holding]] = {}
     for holding in sorted(history.holdings, key=lambda holding: holding.from_ms):
         rows.setdefault((holding.group, holding.partition), []).append(holding)
@@ -1388,7 +1387,7 @@ def _by_partition(history: History) -> dict[tuple[str, Partition], list[Holding]
 
 
 def kinds_of(findings: Iterable[Finding]) -> list[str]:
-    """The kinds, each once, in the order in which they were found."""
+    """The kinds of the findings, each once, in order."""
     return list(dict.fromkeys(finding.kind for finding in findings))
 
 

@@ -1,9 +1,9 @@
-"""For all tests: property tests draw again on a developer's machine and always the same on CI, and
-no test is timed.
+"""Settings of all tests: property tests draw new examples on a developer's machine and the same
+ones on CI, and have no deadline.
 
-Side by side (`-n 2`) each process takes one piece after the other, the long ones first: a file,
-files that share a Java, or a single test. Every process has brokers and a Spark of its own, so
-nothing is shared but the machine.
+With `-n 2` each process takes one piece after the other, the long ones first: a file, files that
+share a Java, or a single test. Every process has its own brokers and Spark, so the processes share
+nothing but the machine.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "explore")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", java_classes.java_options())
 
-# What takes minutes comes first. Spark computes and the end-to-end tests wait: they go well beside
-# each other. Single tests of the simulator are the last, so that all processes end at one time.
+# Pieces that take minutes come first. Spark computes while end-to-end tests mostly wait, so they
+# run well side by side. Single tests of the simulator come last, so that all processes end at about
+# the same time.
 ORDER = ("java", "e2e", "spark", "examples", "property", "unit", "sim")
-# They run Spark in the process of the tests, where Java starts once and is warm for all that come
-# after: one piece of work, not eight.
+# They run Spark in the tests' process, where Java starts once and is warm for all later files: one
+# piece of work, not eight.
 ONE_JAVA = (
     "examples/test_guarantees_spark.py",
     "examples/test_page_views.py",
@@ -51,12 +52,14 @@ ONE_JAVA = (
     "spark/test_stream_conditions.py",
     "spark/test_stream_read.py",
 )
-# Their tests have nothing in common, and are minutes together: each is a piece.
+# Their tests are independent and take minutes together, so each test is a piece.
 SINGLE_TESTS = ("sim/test_defects.py", "sim/test_sim.py")
 
 
 def piece_of(node_id: str) -> str:
-    """What a test is handed out with: its file, all that share a Java, or nothing."""
+    """The unit in which a test is scheduled: its file, the files that share a Java, or the test
+    alone.
+    """
     file = node_id.partition("::")[0].removeprefix("tests/")
     if file in SINGLE_TESTS:
         return node_id.removeprefix("tests/")
@@ -73,8 +76,8 @@ def rank_of(piece: str) -> tuple[int, int, str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests unless `-m` names them, and set the order in which pieces are handed
-    out; within a piece nothing changes.
+    """Leave out the long tests unless `-m` names them, and order the pieces; within a piece the
+    order is kept.
     """
     if "long" not in (config.option.markexpr or ""):
         long = {item for item in items if item.get_closest_marker("long")}
@@ -86,8 +89,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and found for the tests lives to the end: hundreds of thousands of objects
-    that no collection of garbage has to go through. Without it each takes a second.
+    """Freeze what was imported and collected, which lives to the end: hundreds of thousands of
+    objects that garbage collection can skip. Without this each collection takes a second.
     """
     gc.disable()
     try:
@@ -102,14 +105,14 @@ loop_watchdog.start_watching()
 
 @pytest.fixture(autouse=True, scope="session")
 def _watched_daemons() -> Iterator[None]:
-    """A fault of a daemon that outlived the tests fails the last one."""
+    """A fault of a daemon after the last test fails that test."""
     yield
     _fail_by_faults()
 
 
 @pytest.fixture(autouse=True)
 def _watched_loops(_watched_daemons: None) -> Iterator[None]:
-    """The test in whose time a daemon's loop did what holds up others is the one that fails."""
+    """A fault of a daemon's loop fails the test during which it happened."""
     yield
     _fail_by_faults()
 
@@ -138,10 +141,11 @@ def pytest_runtest_makereport(
 def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """What a failed test left open is closed with it: no later test is blamed for its sockets.
+    """Close what a failed test left open, so that no later test fails for its sockets.
 
-    Python keeps the last failure, and with it the frames of the test and all that they hold. What
-    clients forget to close is no error in the folders that use them, but would be in the next one.
+    Python keeps the last exception, and with it the frames of the test and all their objects.
+    Sockets that clients leave open are not an error in the folders that use these clients, but
+    would be in the next folder.
     """
     answer = yield
     has_failed = item.stash.get(HAS_FAILED, False)
@@ -162,7 +166,7 @@ def _folder_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Where no other way was asked for by --dist."""
+    """The order of this file, unless --dist names another."""
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling

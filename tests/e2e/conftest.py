@@ -14,7 +14,7 @@ from barnabas import LocalBroker
 SETTINGS = {
     "group.min.session.timeout.ms": "500",
     "log.initial.task.delay.ms": "500",
-    "log.retention.ms": "-1",  # some records are of 1970, and would go in the midst of a test
+    "log.retention.ms": "-1",  # some records are of 1970, and would expire during a test
 }
 
 
@@ -28,11 +28,12 @@ def _complaints(broker: LocalBroker) -> list[str]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[LocalBroker]:
-    """Runs from the first test to the last, and must have nothing to complain of at the end."""
+    """It runs from the first test to the last, and its log must have no errors at the end."""
     running = LocalBroker(settings=SETTINGS)
     with running:
         yield running
-        # what clients of failed tests left open warns here, where it is not an error, and not later
+        # collect what failed tests left open here, where its warnings are no error, and not in a
+        # later folder
         gc.collect()
         assert running.process is not None
         assert running.process.poll() is None, "the broker died:\n" + "".join(running.output[-30:])
@@ -41,7 +42,7 @@ def broker() -> Iterator[LocalBroker]:
 
 @pytest.fixture(autouse=True)
 def _no_complaints(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test that brings an error line into the shared broker's output is the one that fails."""
+    """An error line in the shared broker's log fails the test during which it came."""
     shared: LocalBroker | None = (
         request.getfixturevalue("broker") if "broker" in request.fixturenames else None
     )
@@ -55,12 +56,12 @@ def _no_complaints(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def servers(broker: LocalBroker) -> str:
-    """For `bootstrap.servers`."""
+    """The value for `bootstrap.servers`."""
     return broker.bootstrap_servers
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sockets that a client library forgets to close are its own affair."""
+    """Ignore sockets that a client library leaves open."""
     for item in items:
         if item.get_closest_marker("e2e"):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
@@ -85,7 +86,7 @@ def shop() -> Iterator[Shop]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, without a window."""
+    """Headless Chromium."""
     if CHROMIUM is None:
         pytest.skip("needs Chromium: apt-get install chromium-headless-shell")
     from playwright.sync_api import sync_playwright
@@ -98,7 +99,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def window(browser: Any, shop: Shop) -> Iterator[Callable[..., Page]]:
-    """Makes pages of the shop; none of them may have complained of anything."""
+    """A function that opens pages of the shop; no page may have logged errors at the end."""
     pages: list[Page] = []
 
     def new(**options: Any) -> Page:

@@ -1,4 +1,6 @@
-"""ACLs over SASL_SSL: what is taken away amid a client's work, and what the connector needs."""
+"""ACLs over SASL_SSL: rights that are revoked while a client works, and the rights that the
+connector needs.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def settings_of(broker: LocalBroker, user: str, **more: Any) -> dict[str, Any]:
 
 
 class Acls:
-    """What an administrator allows a user."""
+    """Adds and removes ACLs of a user."""
 
     def __init__(self, broker: LocalBroker, user: str) -> None:
         self._admin = AdminClient(settings_of(broker, "admin"))
@@ -104,7 +106,7 @@ def test_a_consumer_whose_leave_is_taken_away_amid_its_fetch_session(broker: Loc
     producer = Producer(settings_of(broker, "admin"))
     try:
         consumer.subscribe([topic])
-        for value in (b"1", b"2"):  # the second comes by the session
+        for value in (b"1", b"2"):  # the second value uses the existing session
             producer.produce(topic, value)
             assert producer.flush(20) == 0
             message = consumer.poll(20)
@@ -182,7 +184,7 @@ def source_options(broker: LocalBroker, user: str, topic: str) -> SourceOptions:
 
 
 def read_values(broker: LocalBroker, user: str, topic: str) -> list[bytes]:
-    """What the source reads."""
+    """The values that the source reads."""
     options = source_options(broker, user, topic)
     with Client(options.client) as client:
         return [
@@ -196,7 +198,7 @@ def read_values(broker: LocalBroker, user: str, topic: str) -> list[bytes]:
 
 
 def publish(broker: LocalBroker, user: str, topic: str, batch_id: int) -> None:
-    """What the sink does with a micro batch, under the names that it has by default."""
+    """Publish a micro-batch as the sink does, with its default names."""
     options = source_options(broker, user, topic).client
     name = f"barnabas-spark-{topic}"
     records = [NewRecord(None, b"%d" % batch_id, time.time_ns() // 1_000_000)]

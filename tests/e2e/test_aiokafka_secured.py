@@ -1,4 +1,4 @@
-"""aiokafka by each mechanism, with and without TLS: a transaction is written, and a group reads it
+"""aiokafka with each mechanism, with and without TLS: it writes a transaction, and a group reads it
 and commits.
 """
 
@@ -57,7 +57,7 @@ class Tokens(AbstractTokenProvider):
 
 
 def login(broker: LocalBroker, mechanism: str, token: str) -> dict[str, Any]:
-    """What both clients read of the broker and of their user."""
+    """The settings of both clients for the broker and their user."""
     context = None
     if broker.security_protocol == "SASL_SSL":
         context = ssl.create_default_context(cafile=broker.ca_file)
@@ -98,7 +98,9 @@ def test_a_transaction_is_written_and_read_by_a_group(
 
 
 def test_a_token_of_another_issuer_lets_nobody_in(broker: LocalBroker) -> None:
-    """aiokafka takes the refusal of a token for a success; its next request ends the connection."""
+    """aiokafka ignores that a token was refused; the broker closes the connection at its next
+    request.
+    """
     settings = login(broker, "OAUTHBEARER", Issuer().token("mallory"))
 
     async def write() -> None:

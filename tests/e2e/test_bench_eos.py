@@ -1,4 +1,4 @@
-"""One short turn of bench/eos.py: `make bench-eos` runs all of them."""
+"""One short round of bench/eos.py: `make bench-eos` runs all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERVAL_MS = 200
 def test_both_ways_of_both_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "bench.eos.MOST_RECORDS_A_SECOND", 1_000_000
-    )  # however fast the machine, the input lasts
+    )  # enough input for any machine
     effort = Effort(turns=1, seconds=0.3, rate=2000)
     least, once = measure(Point(3, INTERVAL_MS), effort, 1, {})
     assert (least.mode, once.mode) == (AT_LEAST_ONCE, EXACTLY_ONCE)

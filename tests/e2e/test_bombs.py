@@ -1,6 +1,4 @@
-"""What one client sends that takes long to check does not keep another from being served, by the
-daemon itself.
-"""
+"""A request that takes long to check does not delay the requests of other clients to the daemon."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def produce(correlation_id: int, records: bytes) -> bytes:
 
 
 def answer(sock: socket.socket) -> int:
-    """The error code of the only partition."""
+    """The error code of the only partition in the response."""
     size = struct.unpack(">i", _exactly(sock, 4))[0]
     response = ProduceResponse.decode(memoryview(_exactly(sock, size))[4:], 8)
     code: int = response.responses[0].partition_responses[0].error_code
@@ -56,9 +54,10 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 
 def test_others_are_served_before_a_bomb_is_answered() -> None:
-    """Others' requests are answered while a batch is checked, and before the one behind it.
+    """Other clients get responses while a large batch is checked, and before the batch after it is.
 
-    Of its 400,000 records no two neighbours are alike; the one behind it is 1 GiB of zeros.
+    The batch has 400,000 records, of which no two neighbours are equal; the next batch is 1 GiB of
+    zeros.
     """
     bomb = bytes(encode_batch([NewRecord(None, bytes(1 << 30), TIME_MS)], codec=4))
     many = bytes(
@@ -89,14 +88,14 @@ def test_others_are_served_before_a_bomb_is_answered() -> None:
 
 
 def _peak_mib(pid: int) -> int:
-    """The most memory that a process has held."""
+    """The peak memory of a process."""
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         (line,) = [line for line in status if line.startswith("VmHWM:")]
     return int(line.split()[1]) // 1024
 
 
 def _frame(rows: bytes, count: int) -> bytes:
-    """A Produce 9 to the topic "t", of so many partitions."""
+    """A Produce version 9 of `count` partitions to the topic "t"."""
     number = bytearray()
     write_uvarint(number, count + 1)
     head = struct.pack(">hhihbbhi", 0, 9, 7, -1, 0, 0, 1, 1000)

@@ -1,4 +1,6 @@
-"""`barnabas acl`: who may do what, on a broker that asks; clients without leave get nowhere."""
+"""`barnabas acl`: adding and listing rights on a broker with an authorizer, which refuses clients
+without them.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ def test_acls_come_hold_and_go(
 
 
 def check_audit_log(path: Path) -> None:
-    """Who was refused, and who changed ACLs, is in it."""
+    """Refused requests and changes of ACLs are in the audit log."""
     reported = [
         (line["principal"], line["request"], line["operation"], line["resource_name"])
         for line in map(json.loads, path.read_text().splitlines())
@@ -116,7 +118,7 @@ def test_a_refusal_of_every_verb_names_the_command_that_allows_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each command of a user without rights is allowed step by step, as its error says."""
+    """A user without rights gets them step by step, by the commands in the errors."""
     barnabas = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
     admin, alice = _as_user(tmp_path, "admin"), _as_user(tmp_path, "alice")
     bundle = tmp_path / "bundle.zip"
@@ -140,7 +142,9 @@ def test_a_refusal_of_every_verb_names_the_command_that_allows_it(
 def _allow_as_said(
     barnabas: CommandLine, command: tuple[str, ...], admin: tuple[str, ...], bundle: Path
 ) -> list[list[str]]:
-    """Run a command, and allow what it says, until it is not refused. Gives: what it said."""
+    """Run a command, and add the ACL that its error names, until it is not refused. Gives: the
+    errors.
+    """
     said: list[list[str]] = []
     while True:
         bundle.unlink(missing_ok=True)

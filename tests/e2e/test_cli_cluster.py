@@ -26,7 +26,7 @@ pytestmark = pytest.mark.e2e
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
 ) -> CommandLine:
-    """The command line, which goes to the shared broker."""
+    """The command line, connected to the shared broker."""
     return CommandLine(monkeypatch, capsys).use(servers)
 
 
@@ -170,7 +170,9 @@ def test_check_of_nothing(barnabas: CommandLine) -> None:
 def test_a_coordinator_that_is_not_there_yet_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Apache Kafka answers so while it makes the topic of groups, for who comes first."""
+    """Apache Kafka gives this error to the first client of a group while it creates
+    __consumer_offsets.
+    """
     with LocalBroker(control=True, topics=["orders"]) as broker:
         barnabas = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
         barnabas.ok("produce", "orders", stdin="coffee\n")
@@ -188,7 +190,7 @@ def test_a_coordinator_that_is_not_there_yet_is_asked_again(
 
 
 def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -> None:
-    """DescribeGroups knows no such group, and kafka-python no other request for it."""
+    """DescribeGroups does not know such a group, and kafka-python has no other request for it."""
     name, group = unique("modern"), unique("modern-group")
     barnabas.ok("topics", "create", name, "-p", "2")
     send_all(servers, name, [b"a", b"b"], partition=1)
@@ -209,7 +211,9 @@ def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -
 
 
 def test_a_share_group(barnabas: CommandLine, servers: str) -> None:
-    """Its members share a partition, and what it has is where it starts, with what is not done."""
+    """Members share a partition; its offsets are the start offset and the records not yet
+    finished.
+    """
     name, group = unique("shared"), unique("couriers")
     barnabas.ok("topics", "create", name)
     settings = {"bootstrap.servers": servers, "group.id": group, "client.id": "courier", **QUIET}
@@ -219,7 +223,7 @@ def test_a_share_group(barnabas: CommandLine, servers: str) -> None:
         send_all(servers, name, [b"%d" % number for number in range(5)])
 
         def taken() -> list[Message]:
-            send_all(servers, name, [b"more"])  # it starts at the end where it finds it
+            send_all(servers, name, [b"more"])  # the group starts at the end of the topic
             return list(member.poll(timeout=1.0))
 
         records = eventually(taken, what="records")

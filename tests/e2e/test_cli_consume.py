@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
 ) -> CommandLine:
-    """The command line, which goes to the shared broker."""
+    """The command line, connected to the shared broker."""
     return CommandLine(monkeypatch, capsys).use(servers)
 
 
@@ -33,8 +33,8 @@ def topic(barnabas: CommandLine) -> str:
 
 
 def _fill(servers: str, topic: str) -> None:
-    """Write ten records: record N has the time 1000 + N and is in partition N % 2. Each is a
-    transaction of its own, after which six records are aborted: it takes nine offsets.
+    """Write ten records: record N has the timestamp 1000 + N and is in partition N % 2. Each is a
+    transaction of its own, followed by six aborted records: together they take nine offsets.
     """
     writer = producer(servers, transactional_id=unique("fill"))
     writer.init_transactions(PATIENCE_S)
@@ -155,7 +155,7 @@ def test_the_last_records_and_then_those_that_follow(
         [*command, "--last", "2", "--follow", "--grep", "value [89]|new"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        bufsize=0,  # a poll sees only what no buffer has
+        bufsize=0,  # unbuffered, so that poll sees all output
     ) as follower:
         output, errors = follower.stdout, follower.stderr
         assert output is not None and errors is not None

@@ -1,4 +1,4 @@
-"""Topics by pattern, records that are deleted, a group's offsets by file, lag and age in lists."""
+"""Topics by pattern, deletion of records, a group's offsets from a file, lag and age in lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.e2e
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
 ) -> CommandLine:
-    """The command line, which goes to the shared broker."""
+    """The command line, connected to the shared broker."""
     return CommandLine(monkeypatch, capsys).use(servers)
 
 

@@ -1,5 +1,5 @@
-"""Each way in which a client may protect its connection and log in, by commands of both clients:
-the small one that administrates, and kafka-python's.
+"""Each kind of protected connection and login, with the commands of both clients: the small one for
+administration, and kafka-python's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Client:
         return ("--client-config", str(self._file))
 
     def works(self, servers: str, settings: Mapping[str, str]) -> None:
-        """Administrate, write and read."""
+        """An administration command, a write and a read succeed."""
         secured = (*self._arguments(settings), "-b", servers)
         barnabas = self._barnabas
         barnabas.ok("topics", "create", "orders", "--if-not-exists", *secured)
@@ -45,7 +45,7 @@ class Client:
         assert barnabas.ok("check", "--json", *secured).data["healthy"] is True
 
     def error(self, servers: str, settings: Mapping[str, str]) -> str:
-        """The error of a command."""
+        """The error of a command that fails."""
         secured = (*self._arguments(settings), "-b", servers)
         ended = self._barnabas("topics", "list", "--timeout", "1000", *secured)
         assert (ended.code, ended.out) == (1, ""), ended
@@ -61,7 +61,7 @@ def client(
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[dict[str, LocalBroker]]:
-    """With users, in the clear and over TLS."""
+    """Brokers with users, in plaintext and over TLS."""
     with LocalBroker(users=USER) as plain, LocalBroker(users=USER, tls=True) as tls:
         yield {"SASL_PLAINTEXT": plain, "SASL_SSL": tls}
 

@@ -1,5 +1,5 @@
-"""`barnabas produce` against the real daemon: files, CSV and JSON lines, keys and headers by fields
-and these in transactions.
+"""`barnabas produce` against the real daemon: files, CSV and JSON lines, keys and headers from
+fields, and all of these in transactions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CSV = 'id,item,where,at,trace\n1,tea,0,1970-01-01T00:00:01Z,a\n2,"cake, large",1
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
 ) -> CommandLine:
-    """The command line, which goes to the shared broker."""
+    """The command line, connected to the shared broker."""
     return CommandLine(monkeypatch, capsys).use(servers)
 
 
@@ -32,7 +32,7 @@ def topic(barnabas: CommandLine) -> str:
 
 
 def _rows(barnabas: CommandLine, topic: str) -> list[tuple[object, ...]]:
-    """Partition, key, value, headers and time of the records, in order of time."""
+    """Partition, key, value, headers and timestamp of the records, in order of time."""
     found = barnabas.ok("consume", topic, "--last", "100", "--json").lines
     return [
         (row["partition"], row["key"], row["value"], row["headers"], row["timestamp_ms"])

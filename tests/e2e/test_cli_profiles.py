@@ -1,4 +1,4 @@
-"""Profiles and the environment: what goes before what, and who may read the file."""
+"""Profiles and the environment: their precedence, and the permissions of the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PASSWORD = "open-sesame"
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[tuple[LocalBroker, LocalBroker]]:
-    """One that takes everybody, and one with users."""
+    """One broker without authentication, and one with users."""
     settings = {"connection.failed.authentication.delay.ms": "1"}
     with (
         LocalBroker(topics=["free"]) as free,
@@ -116,20 +116,20 @@ def test_what_is_closer_to_the_command_goes_before(
             return ended.err.splitlines()[-1]
         return ended.out.split()[4]
 
-    # profile < environment < option, for which profile it is
+    # the profile's name: the option overrides the environment, which overrides the default
     assert topic() == "free"
     monkeypatch.setenv("BARNABAS_PROFILE", "guarded")
     assert topic() == "guarded"
     assert topic("--profile", "free") == "free"
-    # the address: the environment before the profile, the option before both
+    # the address: the option overrides the environment, which overrides the profile
     monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", "127.0.0.1:1")
     assert "no broker at 127.0.0.1:1" in topic()
     assert topic("-b", guarded.bootstrap_servers) == "guarded"
     monkeypatch.delenv("BARNABAS_BOOTSTRAP_SERVER")
-    # a setting: the environment before the profile
+    # a setting: the environment overrides the profile
     monkeypatch.setenv("BARNABAS_SASL_PASSWORD", "wrong")
     assert "refuses the login" in topic()
-    # a file of the option goes before the environment, setting by setting
+    # a file given as an option overrides the environment, setting by setting
     file = tmp_path / "client.properties"
     file.write_text(f"sasl.password={PASSWORD}\n")
     of_environment = {
@@ -140,12 +140,12 @@ def test_what_is_closer_to_the_command_goes_before(
     for name, value in of_environment.items():
         monkeypatch.setenv(name, value)
     assert topic("--client-config", str(file)) == "guarded"
-    # a file of the environment goes after the environment's variables
+    # variables override a file named in the environment
     monkeypatch.setenv("BARNABAS_CLIENT_CONFIG", str(file))
     assert "refuses the login" in topic()
     monkeypatch.delenv("BARNABAS_SASL_PASSWORD")
     assert topic() == "guarded"
-    # a file leaves the settings of the profile out
+    # with a file, the profile's settings are ignored
     for name in of_environment:
         monkeypatch.delenv(name)
     assert "needs security.protocol=SASL_PLAINTEXT" in topic()

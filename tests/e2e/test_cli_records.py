@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
 ) -> CommandLine:
-    """The command line, which goes to the shared broker."""
+    """The command line, connected to the shared broker."""
     return CommandLine(monkeypatch, capsys).use(servers)
 
 

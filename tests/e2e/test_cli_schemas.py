@@ -1,7 +1,7 @@
-"""`barnabas produce` and `consume` with schemas, of files and of a registry, on the real daemon.
+"""`barnabas produce` and `consume` with schemas from files and from a registry, on the real daemon.
 
-BARNABAS_TEST_REGISTRY=URL takes a registry that runs, such as Karapace, for those tests that need
-no answers of a certain kind.
+BARNABAS_TEST_REGISTRY=URL names a running registry, such as Karapace, for the tests that need no
+special responses.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ CSV = "id,item,price\n1,tea,2.5\n2,cake,\n"
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
 ) -> CommandLine:
-    """The command line, which goes to the shared broker."""
+    """The command line, connected to the shared broker."""
     return CommandLine(monkeypatch, capsys).use(servers)
 
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
-    """A registry of this test."""
+    """A registry for one test."""
     with fake_registry() as running:
         yield running
 
@@ -87,7 +87,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "order.json").write_text(json.dumps(JSON_SCHEMA))
     (tmp_path / "id.avsc").write_text('"long"')
     (tmp_path / "shop").mkdir()
-    money = unique("money")  # in a registry it is a subject
+    money = unique("money")  # the name of a subject in the registry
     (tmp_path / "shop" / "order.proto").write_text(PROTO.replace("MONEY", money))
     (tmp_path / "shop" / f"{money}.proto").write_text(MONEY)
     return tmp_path

@@ -1,4 +1,4 @@
-"""Commands against a broker that asks for TLS: `--client-config`."""
+"""Commands with `--client-config` against a broker that requires TLS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def listener() -> Iterator[GuardedListener]:
-    """In front of a broker that sends all clients to it."""
+    """A listener in front of a broker that advertises the listener's address."""
     with GuardedListener(tls=server_context("server.pem")) as listening:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{listening.port}"}
         with LocalBroker(settings=advertised, topics=["orders"]) as broker:

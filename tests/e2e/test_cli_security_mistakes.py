@@ -1,4 +1,6 @@
-"""Security mistakes of a client: the first refusal ends the command, and names the setting."""
+"""Mistakes in a client's security settings: the first refusal ends the command, and the error names
+the setting.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,14 @@ def _settings(protocol: str, broker: LocalBroker, **others: str) -> dict[str, st
 
 
 class Client:
-    """Runs commands with a file of settings, and a timeout that no test waits for."""
+    """Runs commands with a file of settings, and a timeout that is longer than any test."""
 
     def __init__(self, tmp_path: Path, barnabas: CommandLine) -> None:
         self._file = tmp_path / "client.properties"
         self._barnabas = barnabas
 
     def error(self, broker: LocalBroker, settings: dict[str, str]) -> str:
-        """The last line of standard error of a command that has to fail."""
+        """The last line on standard error of a command that must fail."""
         self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         ended = self._barnabas.alone(
             "topics", "list", "-b", broker.bootstrap_servers, "--client-config", str(self._file),

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.e2e
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
 ) -> CommandLine:
-    """The command line, which goes to the shared broker."""
+    """The command line, connected to the shared broker."""
     return CommandLine(monkeypatch, capsys).use(servers)
 
 
@@ -28,7 +28,7 @@ def topic(barnabas: CommandLine) -> str:
 
 @pytest.fixture
 def group(barnabas: CommandLine) -> str:
-    """A share group that begins with the first record."""
+    """A share group that starts at the first record."""
     name = unique("workers")
     barnabas.ok("config", "set", "group", name, "share.auto.offset.reset=earliest")
     return name

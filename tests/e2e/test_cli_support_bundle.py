@@ -1,4 +1,4 @@
-"""`barnabas support-bundle`: what is in it, and that no secret is."""
+"""`barnabas support-bundle`: its contents, and that they have no secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`barnabas user`: who may log in, on a broker that asks."""
+"""`barnabas user`: users on a broker that requires authentication."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A broker that goes away: each verb's `--timeout` holds, a line says what the verb waits for, and
-Ctrl-C ends it.
+"""A broker that stops answering: each verb keeps its `--timeout`, prints what it waits for, and
+ends at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from barnabas.local_broker import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
-FOR_BOOTSTRAP = 2  # requests before a client sends the first of its own
+FOR_BOOTSTRAP = 2  # requests of a client's bootstrap, before its first other one
 OTHER_WAYS: dict[str, Sequence[str]] = {
     "consume --follow": ("consume", TOPIC, "--follow"),
     "consume --group": ("consume", TOPIC, "--group", "kitchen"),
@@ -41,7 +41,7 @@ COMMANDS = {name: (*name.split(), *rest) for name, rest in VERBS.items()} | OTHE
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> CommandLine:
-    """The command line, which says soon what it waits for, in a directory of its own."""
+    """The command line, which soon prints what it waits for, in a directory of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(waiting, "NOTE_AFTER_S", 0.05)
     return CommandLine(monkeypatch, capsys)
@@ -49,7 +49,7 @@ def barnabas(
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[CountedRequests]:
-    """In front of a broker that sends all clients to it."""
+    """A port in front of a broker that advertises the port's address."""
     with CountedRequests() as port:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port.number}"}
         with LocalBroker(settings=advertised, topics=[TOPIC]) as broker:
@@ -94,10 +94,11 @@ def test_a_client_that_could_not_connect_leaves_no_socket_open(
     port.hang_up()
     port.allow(port.broker_port, FOR_BOOTSTRAP)
     barnabas.use(port.address)
-    # what is imported once may take longer than the call has, which then goes on by itself
+    # the first import may take longer than the call's timeout; the call's thread then continues
+    # alone
     barnabas(*COMMANDS[name], "--timeout", "0.3", stdin="coffee\n")
     eventually(_no_call_waits, what="the ends of the calls' threads")
-    gc.collect()  # what this and earlier tests have left
+    gc.collect()  # garbage of this and earlier tests
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         assert barnabas(*COMMANDS[name], "--timeout", "0.3", stdin="coffee\n").code == 1
@@ -111,11 +112,11 @@ def _no_call_waits() -> bool:
 
 
 class Started:
-    """A command in a process of its own, that waits long, and what it writes on standard error."""
+    """A command in a process of its own, with a long timeout, and its standard error."""
 
     def __init__(self, address: str, *arguments: str, timeout_s: int = 600) -> None:
         where = ("-b", address, "--timeout", str(timeout_s))
-        # a background job of a shell, as this test may be, ignores what Ctrl-C sends
+        # a shell's background job, as this test may be, ignores the signal of Ctrl-C
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "barnabas", *arguments, *where],
@@ -142,7 +143,7 @@ class Started:
         self.process.stdin.flush()
 
     def interrupt(self) -> int:
-        """Send what Ctrl-C sends; the exit code."""
+        """Send the signal of Ctrl-C; gives the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.wait()
 
@@ -171,7 +172,7 @@ def test_ctrl_c_ends_a_verb_that_waits(name: str) -> None:
 
 @pytest.fixture
 def topic(barnabas: CommandLine, port: CountedRequests) -> str:
-    """A topic of one partition, behind the port."""
+    """A topic of one partition on the broker behind the port."""
     port.hang_up()
     port.allow(port.broker_port, None)
     name = unique("early")
@@ -247,7 +248,9 @@ def test_consume_that_follows_waits_while_the_broker_answers(
 def test_the_line_comes_before_the_error_where_the_command_is_late_to_look(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On a busy machine the first look may come when the timeout is over, or the client's end."""
+    """On a busy machine the first check may come after the timeout, or after the client has
+    ended.
+    """
     now_s = [100.0]
     monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     late = waiting.Silence("127.0.0.1:9092", 5.0)

@@ -1,5 +1,5 @@
-"""Compaction in the real daemon: by a process of its own, while clients write and read, across
-kills of either.
+"""Compaction in the real daemon, by a separate process, while clients write and read, with kills of
+both processes.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def transactional(broker: LocalBroker, name: str) -> Producer:
 
 
 def write(producer: Producer, topic: str, rounds: range) -> dict[bytes, bytes]:
-    """Each round is a transaction over five keys; every third is aborted. Gives what is committed
-    of each key in the end.
+    """Write one transaction per round, over five keys; every third is aborted. Gives the last
+    committed value of each key.
     """
     committed: dict[bytes, bytes] = {}
     for turn in rounds:
@@ -102,13 +102,13 @@ def read(
 
 
 def cleaners(broker: LocalBroker) -> list[psutil.Process]:
-    """The processes that the broker has begun and that have not ended."""
+    """The broker's child processes that have not ended."""
     return [child for child in psutil.Process(broker.pid).children() if is_running(child)]
 
 
 def is_running(process: psutil.Process) -> bool:
-    """One that has ended and is only not yet buried, as is the case for long where nobody waits for
-    orphans, does not.
+    """Whether the process runs. A zombie does not; it may stay for long if no process reaps
+    orphans.
     """
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -156,8 +156,8 @@ def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: LocalBroker
     turn = 0
 
     def kill_and_write() -> bool:
-        """A process that has nothing to do for long ends by itself: then there is none to kill, and
-        the next turn finds one.
+        """Write, and kill the cleaner's process if there is one. It exits when it is idle for long;
+        then the next round finds one.
         """
         nonlocal turn
         turn += 1
@@ -187,7 +187,7 @@ def test_the_broker_is_killed_again_and_again_while_it_cleans(own: LocalBroker) 
         own.output.clear()
         own.restart()
         assert dict(read(own, "t")) == committed
-    own.stop()  # while it runs, files come and go
+    own.stop()  # until the stop, files are created and deleted
     names = {path.suffix for path in (Path(own.data_dir) / "t-0").iterdir()}
     assert names <= {
         ".log",

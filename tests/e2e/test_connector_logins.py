@@ -1,5 +1,5 @@
-"""The Spark connector's client against the real daemon: logins by tokens, chosen versions and
-suites of TLS, PKCS#12 stores.
+"""The Spark connector's client against the real daemon: logins with tokens, TLS versions and cipher
+suites, PKCS#12 stores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 
 
 def partitions(broker: LocalBroker, **options: str) -> int:
-    """How many partitions the topic has, as a source's client finds out; options with __ for
+    """The topic's number of partitions, as the client of a source requests it; options with __ for
     dots.
     """
     given = {
@@ -125,7 +125,7 @@ def test_no_token_is_an_error_in_words(bearing: LocalBroker, tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def modern() -> Iterator[LocalBroker]:
-    """It speaks TLS 1.2 alone, and one suite."""
+    """A broker with only TLS 1.2 and one cipher suite."""
     settings = {
         "ssl.enabled.protocols": "TLSv1.2",
         "ssl.cipher.suites": "ECDHE-ECDSA-AES256-GCM-SHA384,ECDHE-RSA-AES256-GCM-SHA384",

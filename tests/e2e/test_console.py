@@ -1,5 +1,5 @@
-"""The console in a real browser: what a person sees of transactions, by mouse, by keyboard and by a
-screen reader's rules; and who may ask its endpoint.
+"""The console in a real browser: transactions as a user sees them, with mouse, keyboard and the
+rules of screen readers; and access to its endpoint.
 
 helpers/console_page.py says which browser it needs.
 """
@@ -129,7 +129,7 @@ def test_a_click_leads_from_the_stuck_reader_to_what_holds_it(
     window: Callable[..., Page], shop: Shop
 ) -> None:
     page = window().open()
-    page.wait_for_selector(".verdict.bad", timeout=30_000)  # once it is open for ten seconds
+    page.wait_for_selector(".verdict.bad", timeout=30_000)  # a transaction open for ten seconds
     assert "nightly has been open for" in page.inner_text(".verdict.bad")
     page.click("a[href='#/groups']")
     page.click("a[href='#/group/kitchen']")
@@ -200,7 +200,7 @@ def test_all_of_it_by_keyboard(window: Callable[..., Page], shop: Shop) -> None:
         page.keyboard.press("ArrowRight")
     label = page.evaluate("document.activeElement.getAttribute('aria-label')")
     assert label == "open of nightly: offset 5, 1 record"
-    page.wait_for_timeout(1500)  # the page renews itself, and the focus stays
+    page.wait_for_timeout(1500)  # the page refreshes itself and must keep the focus
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == label
     page.keyboard.press("Enter")
     page.wait_for_selector("pre[aria-label=Value]")
@@ -253,7 +253,7 @@ def test_an_empty_broker_says_what_to_do_and_one_that_is_gone_that_it_is(
         shop.broker.start()
         page.wait_for_selector(".pulse.live")
         until(page, "!document.querySelector('#notice').textContent")
-        opened.complaints.clear()  # the browser complains of each answer that did not come
+        opened.complaints.clear()  # the browser logs each failed request
         opened.close()
 
 
@@ -293,4 +293,4 @@ def test_what_does_not_exist_is_named_on_the_page(window: Callable[..., Page], r
     page = opened.open(route)
     assert "There is no" in page.inner_text("main h1")
     assert page.get_attribute("main a", "href") == "#/"
-    opened.complaints.clear()  # the browser's line for an answer with the status 404
+    opened.complaints.clear()  # the browser logs the response with status 404

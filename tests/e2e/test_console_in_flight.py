@@ -1,7 +1,7 @@
-"""The console's page of what a share group has in flight, in a real browser: which member holds
-which records, how often they were delivered, and what was given up.
+"""The console's page of a share group's in-flight records, in a real browser: which member holds
+which records, how often they were delivered, and which were archived.
 
-The members send their requests themselves, so that each record is where the test says.
+The members send single requests, so that each record has the state that the test wants.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeat
 pytestmark = pytest.mark.e2e
 
 GROUP, IDLE, TOPIC = "couriers", "reserve", "deliveries-of-the-northern-district"
-ADA, BOB = "Jx2uYb0qQ9-Wm1ZkX3vTaA", "c7HnR5d_TLuK0sVgB8wEoQ"  # as Apache Kafka's clients make them
+ADA, BOB = "Jx2uYb0qQ9-Wm1ZkX3vTaA", "c7HnR5d_TLuK0sVgB8wEoQ"  # as made by Kafka's clients
 GROUP_RESOURCE, RECORD_LIMIT = 32, 1
 ROUTE = f"#/group/{GROUP}/in-flight"
 # (records, state, deliveries, member), by offset
@@ -108,7 +108,7 @@ class Courier:
         return answer.assignment is not None and bool(answer.assignment.topic_partitions)
 
     def take(self, count: int) -> list[tuple[int, int, int]]:
-        """(first offset, last offset, delivery count) of what a fetch has acquired."""
+        """(first offset, last offset, delivery count) of the records acquired by a fetch."""
         topic = share_fetch.FetchTopic(self.topic_id, [share_fetch.FetchPartition(0, [])])
         request = share_fetch.ShareFetchRequest(
             self.group, self.member_id, self._epoch, 10_000, 1, 1 << 20, count, count, RECORD_LIMIT,
@@ -146,7 +146,7 @@ def shop() -> Iterator[Depot]:
 
 
 def shown(page: Any) -> list[tuple[str, ...]]:
-    """The rows of the list, by its columns, without how long a member holds its records."""
+    """The rows of the list by columns, without the time for which a member has held its records."""
     rows: list[list[str]] = page.evaluate(
         "[...document.querySelectorAll('.virtual tbody tr:not(.space)')]"
         ".map((row) => [...row.children].map((cell) => cell.innerText))"
@@ -246,7 +246,7 @@ def test_the_order_of_the_list(shop: Depot, query: str, first: tuple[int, str, i
 
 
 def test_rows_change_while_one_looks(window: Callable[..., Page], shop: Depot) -> None:
-    """The last one, since others look at the rows as they were."""
+    """It comes last, since other tests need the rows unchanged."""
     page = opened(window)
     assert shown(page) == ROWS
     ada, *_ = shop.couriers

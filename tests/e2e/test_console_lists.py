@@ -1,4 +1,4 @@
-"""Ten thousand groups and many open transactions on the console, in lists that stay quick."""
+"""Ten thousand groups and many open transactions on the console, in lists that stay fast."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_is_wrong_with_a_list(shop: Hall, path: str) -> None:
 
 
 def test_what_a_look_at_ten_thousand_groups_costs(shop: Hall) -> None:
-    """An answer is for the rows on the screen, however many groups there are."""
+    """A response has only the rows on the screen, however many groups there are."""
     status, headers, body = shop.ask("/api/groups?count=60")
     assert status == 200 and len(body["rows"]) == 60
     assert int(headers["Content-Length"]) < 40_000
@@ -148,7 +148,7 @@ def test_the_list_of_groups_by_keyboard(window: Callable[..., Page]) -> None:
     page.focus("#list")
     page.keyboard.press("End")
     page.wait_for_selector(".virtual >> text=group-09990")
-    page.wait_for_timeout(1500)  # the page renews itself, and the focus stays
+    page.wait_for_timeout(1500)  # the page refreshes itself and must keep the focus
     assert page.evaluate("document.activeElement.id") == "list"
     page.focus("th.col-lag button")
     page.keyboard.press("Enter")
@@ -187,7 +187,7 @@ def test_the_overview_names_what_holds_readers_among_many_older_ones(
 ) -> None:
     shop.write("late", 0, b"v")
     page = window().open()
-    page.wait_for_selector(".verdict.bad", timeout=30_000)  # once it is open for ten seconds
+    page.wait_for_selector(".verdict.bad", timeout=30_000)  # a transaction open for ten seconds
     assert "late has been open for" in page.inner_text(".verdict.bad")
     shop.producers["late"].abort_transaction(20)
     page.wait_for_selector(".verdict.good")
@@ -197,7 +197,7 @@ def test_a_transaction_that_has_ended_says_so(window: Callable[..., Page]) -> No
     opened = window()
     page = opened.open("#/transaction/999999")
     assert "There is no open transaction of producer 999999" in page.inner_text("main h1")
-    opened.complaints.clear()  # the browser's line for an answer with the status 404
+    opened.complaints.clear()  # the browser logs the response with status 404
 
 
 @pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)

@@ -1,4 +1,6 @@
-"""The console of a broker with users: nothing without a login, and each user's own rights."""
+"""The console of a broker with users: it shows nothing without a login, and then only what the user
+may see.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,7 @@ class Guarded(Shop):
         return answer.status, answer.headers, json.loads(text)
 
     def log_in(self, user: tuple[str, str]) -> str:
-        """The cookie of a user's session."""
+        """Log in as the user; gives the session's cookie."""
         if user[0] not in self.cookies:
             body = {"user": user[0], "password": user[1]}
             status, headers, answer = self.post("/api/login", body)
@@ -466,7 +468,7 @@ def open_logged_in(opened: Page, route: str, user: tuple[str, str]) -> Any:
     page.fill("input[name=password]", user[1])
     page.keyboard.press("Enter")
     page.wait_for_selector("main h1:not(:text('Log in'))", state="attached")
-    opened.complaints.clear()  # the browser's line for the answer with the status 401
+    opened.complaints.clear()  # the browser logs the response with status 401
     return page
 
 

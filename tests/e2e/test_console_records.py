@@ -1,4 +1,4 @@
-"""The records of a whole topic on the console: merged, searched, live, as links and as files."""
+"""The records of a whole topic on the console: merged, searched, live, linked and downloaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 
 def lines_of(page: Any) -> list[str]:
-    """The places and previews of the records that the page shows."""
+    """The positions and previews of the records on the page."""
     rows = page.eval_on_selector_all(
         ".topic-records .record-head", "rows => rows.map(row => row.innerText)"
     )
@@ -157,7 +157,7 @@ def test_a_filter_that_is_wrong_is_marked_at_its_place(window: Callable[..., Pag
     page.wait_for_selector(".note.warn pre")
     assert page.inner_text(".note.warn p") == "The filter is wrong: `~` has no meaning here."
     assert page.inner_text(".note.warn pre") == "value.item ~ 3\n           ↑"
-    opened.complaints.clear()  # the browser's line for an answer with the status 400
+    opened.complaints.clear()  # the browser logs the response with status 400
     search_for(page, filter="value.item is not null")
     until(page, "document.querySelectorAll('.topic-records .record').length === 6")
 
@@ -208,13 +208,13 @@ def test_the_search_by_keyboard(window: Callable[..., Page]) -> None:
     page.keyboard.type("tea")
     page.keyboard.press("Enter")
     until(page, "document.querySelectorAll('.topic-records .record').length === 1")
-    for _ in range(40):  # a field for a time is seven stops
+    for _ in range(40):  # a time field has seven tab stops
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.matches('.record-head')"):
             break
     page.keyboard.press("Enter")
     page.wait_for_selector("pre[aria-label=Value]")
-    page.wait_for_timeout(1500)  # the page renews itself, and the focus stays
+    page.wait_for_timeout(1500)  # the page refreshes itself and must keep the focus
     assert page.evaluate("document.activeElement.matches('.record-head')")
 
 

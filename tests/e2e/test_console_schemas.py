@@ -1,4 +1,6 @@
-"""Records on the console by schemas of a registry: shown, found, copied, replayed as bytes."""
+"""Records with schemas of a registry on the console: shown, searched, copied, and replayed as
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def shop(registry: FakeRegistry) -> Iterator[Shop]:
             wire_format.header(CUP, (0,)) + b"\x0a\x04blue",
             wire_format.header(99) + b"?",
             b"plain text",
-            b"\0\0\0\0\0\0\0\5",  # a number of eight bytes
+            b"\0\0\0\0\0\0\0\5",  # an 8-byte integer
         )
         for number, value in enumerate(values):
             producer.produce("orders", value, key=b"k%d" % number, partition=0)

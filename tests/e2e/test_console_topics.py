@@ -1,4 +1,6 @@
-"""Topics and groups on the console: the list of all, rates and lag over time, progress in words."""
+"""Topics and groups on the console: the list of all topics, rates and lag over time, and progress
+in words.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from helpers.console_page import WIDTHS_AND_SCHEMES, Page, Shop, until, violatio
 pytestmark = pytest.mark.e2e
 
 SAMPLE_MS = 30_000
-MANY = 150  # test control decodes each answer, and one of Metadata names them all
+MANY = 150  # test control decodes each response, and one Metadata response lists them all
 
 
 class Market(Shop):
-    """A broker whose clock the test moves, with many topics."""
+    """A broker with many topics, whose clock the test advances."""
 
     def __init__(self) -> None:
         super().__init__(control=True)
@@ -40,7 +42,7 @@ class Market(Shop):
         consumer.close()
 
     def sample(self) -> None:
-        """Have the next sample taken."""
+        """Make the broker take its next sample."""
         before = len(self.ask("/api/topic?topic=orders")[2]["samples"])
         self.broker.control.advance(ms=SAMPLE_MS)
         deadline = time.monotonic() + 20
@@ -168,14 +170,14 @@ def test_the_spark_sink_s_group_is_shown_as_what_it_is(
 
 
 def test_the_spark_sink_s_group_waits_for_no_transaction(shop: Market) -> None:
-    shop.commit("reader", 1_000_000_000)  # far beyond: it reads what is not committed
+    shop.commit("reader", 1_000_000_000)  # beyond the end: it waits for the open transaction
     shop.commit("sink-of-held", 0, '{"what": "batch 0"}')
     shop.commit("held", 0)
     producer = shop.producer("nightly")
     producer.begin_transaction()
     producer.produce("orders", b"held", partition=0)
     assert producer.flush(20) == 0
-    time.sleep(1.2)  # a look is half a second old at most
+    time.sleep(1.2)  # responses are cached for half a second
     explanation = shop.ask("/api/partition?topic=orders&partition=0")[2]["explanation"]
     producer.abort_transaction(20)
     assert "nightly" in explanation and "sink" not in explanation
@@ -183,7 +185,7 @@ def test_the_spark_sink_s_group_waits_for_no_transaction(shop: Market) -> None:
 
 def test_a_group_moves_only_with_members_and_progress(shop: Market) -> None:
     shop.commit("idle", 5)
-    time.sleep(1.2)  # a look is half a second old at most
+    time.sleep(1.2)  # responses are cached for half a second
     assert shop.ask("/api/group?group=idle")[2]["rows"][0]["progress"] == "no members"
     consumer = Consumer({"bootstrap.servers": shop.broker.bootstrap_servers, "group.id": "busy"})
     consumer.subscribe(["orders"])

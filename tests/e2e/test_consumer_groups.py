@@ -1,7 +1,7 @@
-"""Groups of the consumer protocol (KIP-848) with librdkafka: churn, members and broker killed,
-groups that change their protocol, and exactly once through it.
+"""Groups of the consumer protocol (KIP-848) with librdkafka: members that come and go, kills of
+members and broker, groups that change their protocol, and exactly-once processing.
 
-The broker asks for heartbeats ten times a second, so that rebalances are quick.
+The heartbeat interval is 0.1 s, so that rebalances are fast.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SETTINGS = {
     "transaction.max.timeout.ms": "60000",
 }
 RECORDS = 600
-# A transaction a poll; it ends when it is killed.
+# One transaction for each poll, until it is killed.
 WORKER = """
 import sys
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -99,7 +99,9 @@ Join = Callable[..., confluent_kafka.Consumer]
 
 @pytest.fixture
 def join(own: LocalBroker) -> Iterator[Join]:
-    """Makes consumers; those that a test leaves open are closed while there is a broker."""
+    """A function that makes consumers; those that a test leaves open are closed before the
+    broker.
+    """
     made: list[confluent_kafka.Consumer] = []
 
     def new_member(group: str, *topics: str, **settings: Any) -> confluent_kafka.Consumer:
@@ -118,9 +120,10 @@ def owned(one: confluent_kafka.Consumer) -> set[tuple[str, int]]:
 
 
 def until_shared(*members: confluent_kafka.Consumer, partitions: int) -> None:
-    """Poll until each partition has one owner, and no member has two more than another.
+    """Poll until each partition has one owner, and the members' numbers of partitions differ by one
+    at most.
 
-    On the way there all may have an owner while a member has yet to give one up.
+    Before that, all partitions may have an owner while a member still has to revoke one.
     """
 
     def is_shared() -> bool:
@@ -230,7 +233,7 @@ def test_a_group_changes_its_protocol_and_back_while_it_works(own: LocalBroker, 
 
 @contextmanager
 def workers(*arguments: str) -> Iterator[Any]:
-    """A function that starts a worker of that name; in the end all are killed."""
+    """A function that starts a named worker process; in the end all are killed."""
     running: list[subprocess.Popen[str]] = []
 
     def start(name: str) -> subprocess.Popen[str]:
@@ -252,8 +255,9 @@ def workers(*arguments: str) -> Iterator[Any]:
 
 
 def test_exactly_once_while_members_and_the_broker_are_killed(own: LocalBroker) -> None:
-    """Consume, transform, produce: offsets are committed in the transaction by the member's epoch,
-    so that a member that was put out cannot commit what another goes on with (KIP-447).
+    """Consume, transform, produce: the member's epoch goes with the offsets that a transaction
+    commits, so that a removed member cannot commit offsets of a partition that another member has
+    (KIP-447).
     """
     servers, group = own.bootstrap_servers, unique("group")
     source, target = create_topic(servers, "source", 4), create_topic(servers, "target", 2)
@@ -275,7 +279,7 @@ def test_exactly_once_while_members_and_the_broker_are_killed(own: LocalBroker) 
         wait_until_ready(servers)
         send_all(servers, source, numbers[2 * RECORDS // 3 :])
         second.kill()
-        start("worker-2")  # another process of the transactional id
+        start("worker-2")  # another process with the same transactional id
         deadline = time.monotonic() + 2 * PATIENCE_S
         while copied() < RECORDS and time.monotonic() < deadline:
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""A broker under test control, by what its own endpoint and a plain connection see of it."""
+"""A broker under test control, seen through its own endpoint and a plain connection."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def end(name: str, session: Any) -> wire.Call:
 
 
 def committed(client: Wire, group: str, topic: str) -> list[int]:
-    """The offsets that a group has committed, of 60 partitions."""
+    """The committed offsets of a group, for 60 partitions."""
     topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=list(range(60)))]
     answer = client.call(wire.request(OffsetFetchRequest(group_id=group, topics=topics), 5))
     return [row.committed_offset for row in answer.topics[0].partitions]
@@ -133,7 +133,9 @@ def deliveries(broker: LocalBroker, name: str) -> list[int]:
 def test_a_request_that_comes_late_comes_over_the_connection_that_was_given_up(
     broker: LocalBroker,
 ) -> None:
-    """Else a late EndTxn would end the next transaction, which no broker lets it do."""
+    """It must not arrive over the new one: a late EndTxn would then end the next transaction, which
+    no broker allows.
+    """
     with broker.control.fault("hold", api="EndTxn", times=1) as fault:
         with Wire(broker.port) as earlier:
             session = earlier.call(init("late"))
@@ -151,7 +153,7 @@ def test_a_request_that_comes_late_comes_over_the_connection_that_was_given_up(
 
 
 def test_a_request_that_comes_late_is_of_the_user_who_had_sent_it() -> None:
-    """Also where clients have to show who they are, and only that one may end it."""
+    """This also holds if clients must authenticate and only that user may list the transaction."""
     settings = {"authorizer.class.name": "StandardAuthorizer", "super.users": "User:alice"}
     with (
         LocalBroker(control=True, users={"alice": "her-secret"}, settings=settings) as broker,
@@ -177,7 +179,9 @@ def test_a_request_that_comes_late_is_of_the_user_who_had_sent_it() -> None:
 
 
 def test_a_large_request_that_comes_late_is_carried_out(broker: LocalBroker) -> None:
-    """A thread decodes it, which takes longer than a call: the connection has to stand so long."""
+    """A thread decodes it, which takes longer than a call: the connection must stay open for that
+    time.
+    """
     broker.create_topic("wide", 60)
     rows = [
         OffsetCommitRequestPartition(
@@ -205,7 +209,7 @@ def test_a_large_request_that_comes_late_is_carried_out(broker: LocalBroker) -> 
 def test_a_fault_of_a_topic_meets_the_fetches_of_a_session_that_has_it(
     broker: LocalBroker, version: int
 ) -> None:
-    """Such a Fetch names nothing: the session knows what is fetched."""
+    """Such a Fetch names no topic: only the session has its partitions."""
     with Wire(broker.port) as client:
         metadata = client.call(
             wire.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
@@ -260,7 +264,9 @@ def end_offsets(client: Wire, topic: str, count: int) -> list[int]:
 def test_a_produce_without_an_answer_comes_twice_also_where_it_is_parked(
     broker: LocalBroker,
 ) -> None:
-    """So many batches are checked in turns: the request is done some rounds of the loop later."""
+    """So many partitions are checked in slices, and the request ends some rounds of the loop
+    later.
+    """
     count = ROWS_AT_ONCE + 1
     broker.create_topic("many", count)
     batch = bytes(encode_batch([NewRecord(None, b"v")]))
@@ -426,7 +432,7 @@ def _producers_of(topic: str) -> wire.Call:
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_what_a_restart_loads_is_as_old_as_the_tests_clock_says(end: str) -> None:
-    """Offsets, transactional ids and open transactions: 45 of their 60 minutes."""
+    """The age of offsets, transactional ids and open transactions is 45 of their 60 minutes."""
     hour = {
         "offsets.retention.minutes": 60,
         "offsets.retention.check.interval.ms": 1000,
@@ -501,7 +507,9 @@ def test_a_broker_is_killed_whose_endpoint_answers_with_an_error(
 
 
 def test_nothing_is_written_after_the_power_is_lost() -> None:
-    """Else a segment has a hole, as no power failure leaves it, and a start sets it aside."""
+    """Otherwise a segment would have a hole, which no power failure leaves, and a start would set
+    it aside.
+    """
     batch = encode_batch([NewRecord(None, b"v" * 100, 0)])
     lost = threading.Event()
 
@@ -518,7 +526,7 @@ def test_nothing_is_written_after_the_power_is_lost() -> None:
         for thread in threads:
             thread.start()
         answered = []
-        while len(answered) < 20:  # all of them are amid their work
+        while len(answered) < 20:  # until all threads are sending
             answered = broker.control.requests(api="Produce", outcome="answered")
         broker.lose_power()
         lost.set()
@@ -541,7 +549,7 @@ def quota_of_everybody(percentage: float | None) -> wire.Call:
 def test_an_answer_that_is_late_is_before_the_next_one_also_above_a_quota(
     broker: LocalBroker,
 ) -> None:
-    """The client's wait is over before the answer leaves."""
+    """The client's wait for the quota ends before the late response is sent."""
     calls = [list_transactions(), init("above")]
     with Wire(broker.port) as client:
         client.call(quota_of_everybody(1e-6))

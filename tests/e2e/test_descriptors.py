@@ -1,4 +1,6 @@
-"""A daemon with more segments and partitions than descriptors: stock clients notice nothing."""
+"""A daemon with more segments and partitions than file descriptors, which stock clients do not
+notice.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class LimitedBroker(LocalBroker):
-    """A broker whose process may have so many descriptors."""
+    """A broker whose process has a limit of file descriptors."""
 
     limit = LIMIT
 
@@ -53,7 +55,7 @@ class LimitedBroker(LocalBroker):
         return [sys.executable, "-c", LIMITED, str(self.limit), *super()._command()]
 
     def descriptors(self) -> int:
-        """How many its process has."""
+        """The number of open descriptors of its process."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
 
@@ -132,7 +134,9 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 class CrowdedBroker(LimitedBroker):
-    """One with so many that each port may have more connections than are left beside clients'."""
+    """A broker with a metrics and a console port, and so few descriptors that connections to all
+    ports may need more.
+    """
 
     limit = 256
 
@@ -146,7 +150,9 @@ class CrowdedBroker(LimitedBroker):
 
 
 def test_whoever_fills_every_port_ends_no_request_of_a_client_that_is_there(tmp_path: Path) -> None:
-    """The modules of a handler, among others, are opened when they are first needed."""
+    """A handler's modules, among others, are only opened at its first request, which needs
+    descriptors.
+    """
     with CrowdedBroker(tmp_path / "data", topics=["t"]) as broker, ExitStack() as clients:
         client = clients.enter_context(Wire(broker.port))
         for port in (*broker.ports_beside * 70, *[broker.port] * broker.limit):

@@ -1,7 +1,8 @@
-"""What is published: a wheel and an sdist that install into an empty environment, and run there.
+"""The published distributions: a wheel and an sdist that install into an empty environment, and run
+there.
 
-The Python that runs the tests is tried always; others that are named in BARNABAS_PYTHONS, as
-`make dist` does, if the machine has them.
+The Python of the tests is always tried; those named in BARNABAS_PYTHONS, as by `make dist`, if the
+machine has them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ VERSIONS = list(dict.fromkeys([THIS, *os.environ.get("BARNABAS_PYTHONS", "").spl
 
 
 def interpreter(version: str) -> str | None:
-    """A Python of that version on the PATH, or among pyenv's; None where there is none."""
+    """A Python of that version on the PATH, or of pyenv; None if there is none."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [
         shutil.which(f"python{version}"),
@@ -39,7 +40,7 @@ def interpreter(version: str) -> str | None:
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
-    """Run a command to its end, without this environment's Python path; what it printed."""
+    """Run a command to its end, without this environment's PYTHONPATH; gives its output."""
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [str(part) for part in command],
@@ -55,7 +56,9 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel, made from the sdist, and the sdist, made from a copy of the tree."""
+    """A folder with the wheel, built from the sdist, and the sdist, built from a copy of the
+    tree.
+    """
     source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     files = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
     for name in filter(None, files):

@@ -1,4 +1,6 @@
-"""The site of docs/: it builds without a warning, is whole, and loads nothing from elsewhere."""
+"""The site of docs/: it builds without warnings, is complete, and loads nothing from other
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` does it: a link that leads nowhere fails it."""
+    """The site as `make docs` builds it, where a broken link fails the build."""
     target = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(target)],
@@ -56,7 +58,7 @@ def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_links_between_the_repository_and_the_site(site: Path) -> None:
-    """Files that are no page of the site are named there, without a link."""
+    """Files that are not pages of the site are named there without a link."""
     assert 'href="spark/index.html"' in (site / "index.html").read_text("utf-8")
     tests = (site / "inside" / "tests.html").read_text("utf-8")
     assert "targets.py" in tests and 'targets.py"' not in tests

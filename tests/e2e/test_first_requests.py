@@ -1,7 +1,7 @@
-"""The first request of an API to a daemon imports no module on the event loop: the worker does.
-The watch that is in each daemon of the tests sees an import as a fault.
+"""The first request of an API to a daemon imports no module on the event loop: the worker imports
+it. The watchdog in each daemon of the tests reports an import as a fault.
 
-What one API imports, another may need: so the APIs are gone through in several orders.
+An import of one API may cover for another's, so the APIs are tried in several orders.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from barnabas.protocol.api_table import APIS, BY_KEY, Api
 pytestmark = pytest.mark.e2e
 
 REQUESTS_A_VERSION = 2
-ANSWERED_WITHIN_S = 0.3  # some requests wait for others; nothing depends on their answers
+ANSWERED_WITHIN_S = 0.3  # some requests wait for others; the test does not need their responses
 NOW_MS = 1_700_000_000_000
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 EMULATED = {**SETTINGS, "barnabas.emulate": "4.3"}
@@ -31,7 +31,7 @@ ORDERS = ("by key", "by key from the end", "by chance")
 
 
 def in_order(order: str) -> list[Api]:
-    """The APIs in an order of that name."""
+    """The APIs in a named order."""
     if order.startswith("by key"):
         return list(APIS) if order == "by key" else list(reversed(APIS))
     return Random(order).sample(APIS, len(APIS))
@@ -42,13 +42,13 @@ def ask(port: int, frame: bytes) -> None:
     with socket.create_connection(("127.0.0.1", port), ANSWERED_WITHIN_S) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         if int.from_bytes(frame[:2]) == PRODUCE:
-            connection.shutdown(socket.SHUT_WR)  # where no answer comes, the broker hangs up
+            connection.shutdown(socket.SHUT_WR)  # without a response, the broker closes it
         with suppress(TimeoutError, ConnectionResetError):
             assert connection.recv(1) or True
 
 
 def ask_each(broker: LocalBroker, apis: Sequence[Api]) -> None:
-    """Send requests of each version of each API."""
+    """Send a request of each version of each API."""
     maker = Maker(Random(1), Knowledge(), NOW_MS)
     found: list[str] = []
     for api in apis:

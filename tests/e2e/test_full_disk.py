@@ -1,7 +1,7 @@
-"""A daemon that can write not one byte for a while: stock clients wait, and go on by themselves.
+"""A daemon that cannot write a byte for a while: stock clients wait, and continue by themselves.
 
-RLIMIT_FSIZE of another process of the same user can be lowered and raised again: every write beyond
-it fails with EFBIG, as one to a full disk does with ENOSPC.
+RLIMIT_FSIZE of another process of the same user can be lowered and raised again: writes beyond it
+fail with EFBIG, as those to a full disk fail with ENOSPC.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FULL_S = 4.0
 
 @contextmanager
 def no_space(pid: int) -> Iterator[None]:
-    """Within it the process can write nothing to files."""
+    """Within it the process cannot write to files."""
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, before[1]))
     try:
@@ -58,12 +58,12 @@ class Background:
         self._thread.start()
 
     def is_waiting(self, seconds: float) -> bool:
-        """Whether it has not ended after so long."""
+        """Whether it is still running after `seconds`."""
         self._thread.join(seconds)
         return self._thread.is_alive()
 
     def result(self) -> None:
-        """Wait for its end, which is no error."""
+        """Wait for its end, and raise its error, if any."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "it still waits"
         assert self._errors == []

@@ -1,7 +1,7 @@
 """docs/GETTING_STARTED.md: each of its programs writes an order and reads it back.
 
 Clients of other languages come from `.clients/`, which `make clients` fills as far as the machine
-can (see tests/clients/fetch.sh); where one is missing, its test is skipped.
+allows (see tests/clients/fetch.sh); without its client a test is skipped.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PYTHON = ("confluent-kafka", "kafka-python", "aiokafka")
 
 
 def run_program(tmp_path: Path, heading: str, name: str, *command: str) -> None:
-    """Run the program under a heading against a broker of its own. Takes: command, with `name`, the
-    file that it is written to, where the program is.
+    """Run the program under a heading against a broker of its own. Takes: command, which runs the
+    program, with `name`, the program's file.
     """
     with LocalBroker() as broker:
         program = PROGRAMS[heading][1]

@@ -34,7 +34,7 @@ from barnabas.protocol.errors import Code
 pytestmark = pytest.mark.e2e
 
 PARTITIONS = 4
-SESSION_MS = 120_000  # no session ends by itself, but where a test says so
+SESSION_MS = 120_000  # no session times out unless a test shortens it
 FAST = {
     "session_timeout_ms": SESSION_MS,
     "heartbeat_interval_ms": 100,
@@ -43,8 +43,8 @@ FAST = {
 
 
 class Member:
-    """A confluent-kafka consumer of one topic that is polled by hand; remembers what it was given
-    and what was taken.
+    """A confluent-kafka consumer of one topic, polled by the test; it records assigned and revoked
+    partitions.
     """
 
     def __init__(self, servers: str, group: str, topic: str, **settings: Any) -> None:
@@ -84,9 +84,7 @@ class Member:
 
 
 def settle(members: list[Member], shares: list[int], *, what: str) -> None:
-    """Poll all until each owns as many partitions as it should, and together they own all, each
-    once.
-    """
+    """Poll all members until each owns its share, and together they own every partition once."""
 
     def probe() -> bool:
         for member in members:
@@ -206,7 +204,7 @@ while True:
 
 
 def test_a_member_that_is_killed_loses_its_partitions(servers: str) -> None:
-    """It cannot say that it leaves: its session ends and the other takes over."""
+    """It sends no LeaveGroup: its session times out, and the other member gets its partitions."""
     topic, group = create_topic(servers, "killed", PARTITIONS), unique("killed")
     with subprocess.Popen(
         [sys.executable, "-c", CRASHING_MEMBER, servers, group, topic],
@@ -259,7 +257,7 @@ def test_a_zombie_member_cannot_commit(servers: str) -> None:
     )
     settle([zombie], [4], what="the zombie has all")
     other = Member(servers, group, topic, partition_assignment_strategy="range")
-    # the zombie is not polled: it does not rejoin, and its generation becomes old
+    # the zombie is not polled: it does not rejoin, so its generation becomes old
     eventually(lambda: other.poll() or len(other.owned) == 4, what="the other has all", pause_s=0)
     with pytest.raises(confluent_kafka.KafkaException):
         zombie.client.commit(
@@ -271,7 +269,7 @@ def test_a_zombie_member_cannot_commit(servers: str) -> None:
 
 
 class PythonMember:
-    """A kafka-python consumer that is polled by a thread of its own, as its users do."""
+    """A kafka-python consumer that is polled by a thread of its own, as applications do."""
 
     def __init__(self, servers: str, group: str, topic: str, assignor: type) -> None:
         self.values: list[bytes] = []
@@ -297,7 +295,7 @@ class PythonMember:
                 self.values.extend(record.value for record in records)
             self.owned = {
                 partition.partition for partition in self.client.assignment()
-            }  # it is for one thread alone
+            }  # a consumer must be used by one thread
         self.client.close()
 
     def begin_to_close(self) -> None:
@@ -361,7 +359,7 @@ def test_aiokafka_rebalances_and_its_static_members(servers: str) -> None:
 
         async def until(probe: Callable[[], bool], what: str) -> None:
             async with asyncio.timeout(PATIENCE_S):
-                while not probe():  # noqa: ASYNC110  (the client has nothing to wait for)
+                while not probe():  # noqa: ASYNC110  (the client has no event to wait for)
                     await asyncio.sleep(0.05)
 
         first = await member(None)
@@ -381,7 +379,7 @@ def test_aiokafka_rebalances_and_its_static_members(servers: str) -> None:
 
 
 def test_the_three_libraries_in_one_group(servers: str) -> None:
-    """The leader assigns with the `range` strategy that all three know."""
+    """The leader assigns with the `range` strategy, which all three support."""
     topic, group = create_topic(servers, "mixed", PARTITIONS), unique("mixed")
     loop = asyncio.new_event_loop()
 
@@ -419,7 +417,7 @@ def test_the_three_libraries_in_one_group(servers: str) -> None:
 
     eventually(probe, what="each of the three has a share", pause_s=0)
     stopping = asyncio.run_coroutine_threadsafe(starting.result().stop(), loop)
-    # a rebalance needs all members, so this one is polled on while the others leave
+    # a rebalance needs all members, so confluent-kafka's is polled while the others leave
     python.begin_to_close()
     settle([confluent], [4], what="the last has all")
     stopping.result(PATIENCE_S)

@@ -1,5 +1,5 @@
-"""`connections.max.idle.ms`: clients that are hung up on connect again, and who waits for an answer
-is not hung up on.
+"""`connections.max.idle.ms`: clients reconnect after an idle connection was closed, and a
+connection that waits for a response is not closed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from barnabas.protocol.errors import Code
 
 pytestmark = pytest.mark.e2e
 
-# librdkafka looks at what it has to send once a second: with less, a new connection may be idle
-# before it is used
+# librdkafka checks its queue once a second: with a lower limit, a new connection may be closed
+# before its first use
 IDLE_MS = 1000
 
 
@@ -48,7 +48,7 @@ def test_clients_that_were_idle_connect_again_and_one_that_waits_is_answered() -
         topic, empty = create_topic(servers, "idle"), create_topic(servers, "empty")
         fetch = wire.fetch([(empty, 0, 0)], committed=False, max_wait_ms=IDLE_MS * 3 // 2)
         waiting = stack.enter_context(Wire(broker.port))
-        waiting.send(fetch)  # at once: a connection on which nothing was asked yet may end
+        waiting.send(fetch)  # at once: an unused connection may be closed
         others = hung_up_on(broker) | {waiting.socket.getsockname()[1]}
         first = producer(servers)
         second = kafka.KafkaProducer(bootstrap_servers=servers, linger_ms=0)

@@ -1,4 +1,6 @@
-"""Each command of the documents that installs Barnabas, run to the letter beside a checkout."""
+"""Each command in the documents that installs Barnabas, run exactly as written, beside a
+checkout.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ COMMANDS = sorted({found for path in documents() for found in COMMAND.findall(pa
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a clone in it, and an environment that has the requirements already."""
+    """A folder with a clone in it, and an environment that already has the requirements."""
     folder = tmp_path_factory.mktemp("beside")
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -59,7 +61,7 @@ def test_it_installs_the_checkout_with_what_the_extras_need(folder: Path, comman
     environment = {
         **{name: text for name, text in os.environ.items() if name != "PYTHONPATH"},
         "PATH": f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PIP_NO_BUILD_ISOLATION": "0",  # as --no-build-isolation: setuptools is there
+        "PIP_NO_BUILD_ISOLATION": "0",  # as --no-build-isolation: setuptools is installed
         "PIP_FORCE_REINSTALL": "0",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }

@@ -1,8 +1,8 @@
-"""The daemon on a log directory that Apache Kafka 3.9 wrote: clients read what they read from
-Kafka, and transactions go on where they were.
+"""The daemon on a log directory that Apache Kafka 3.9 wrote: clients read the same as from Kafka,
+and transactions continue in their state.
 
-expected.json is what clients of Apache Kafka read; the directory was stopped cleanly, with delta's
-transaction open. Each test works on a copy.
+expected.json has what clients read from Apache Kafka; the directory was stopped cleanly, with
+delta's transaction open. Each test works on a copy.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Restart = Callable[[LocalBroker], None]
 
 
 def copy_of_the_directory(path: Path) -> Path:
-    """With what a KRaft node has beside its partitions."""
+    """The copy, with the other files of a KRaft node."""
     shutil.copytree(FIXTURE / "logdir", path)
     for name, content in KAFKAS_OWN.items():
         (path / name).parent.mkdir(exist_ok=True)
@@ -128,12 +128,12 @@ def test_topics_are_those_of_the_directories(broker: LocalBroker) -> None:
 
 @pytest.mark.parametrize("end", [stopped, killed])
 def test_the_second_start(broker: LocalBroker, end: Restart) -> None:
-    """What was read before is read again, and what was written in between; the internal topics keep
-    their two partitions.
+    """Earlier records are read again, and those written in between; the internal topics keep their
+    two partitions.
     """
     servers = broker.bootstrap_servers
     wait_until_ready(servers)
-    client = producer(servers, transactional_id="alpha")  # one of Kafka's own
+    client = producer(servers, transactional_id="alpha")  # one of Kafka's transactional ids
     client.init_transactions(PATIENCE_S)
     transact(client, "plain", [b"by alpha"])
     transact(client, "plain", [b"not by alpha"], commit=False)
@@ -174,8 +174,8 @@ def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
 
 
 def test_the_open_transaction_of_delta_runs_out_of_time(broker: LocalBroker) -> None:
-    """Ten minutes after it began, which is long ago: then the last stable offset is at the end, and
-    nothing of it is read.
+    """Its timeout of ten minutes ended long ago: then the last stable offset moves to the end, and
+    its records are not read.
     """
     servers = broker.bootstrap_servers
     reader = consumer(servers, isolation_level="read_committed")

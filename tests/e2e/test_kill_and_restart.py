@@ -1,8 +1,8 @@
-"""SIGKILL, restart, and what clients find afterwards. Each test has a broker of its own.
+"""SIGKILL, restart, and the state that clients find afterwards. Each test has a broker of its own.
 
-A SIGKILL takes nothing that was acknowledged: the operating system has it. What is open when it
-comes is resumed by its producer if that still lives (the transaction's record is in the log), or
-aborted: by the next session of its transactional id, or by its timeout (KIP-98).
+A SIGKILL loses nothing that was acknowledged: the operating system has it. A transaction that is
+open at that time is continued by its producer, if that still runs (the transaction's record is in
+the log), or aborted: by the next session of its transactional id, or by its timeout (KIP-98).
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
             client.commit_transaction(PATIENCE_S)
     assert client.flush(PATIENCE_S) == 0
     again(own)
-    # the offset of the open transaction is pending: who does not ask for stable ones sees the last
-    # committed one
+    # the open transaction's offset is pending: an OffsetFetch without require_stable returns the
+    # last committed one
     with Wire(own.port) as connection:
         fetch = wire.request(
             OffsetFetchRequest(
@@ -220,7 +220,7 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
 def test_an_idempotent_producer_goes_on_without_duplicate_or_gap(
     own: LocalBroker, again: Restart
 ) -> None:
-    """It sends all the time while the broker goes down and comes up, three times."""
+    """It keeps sending while the broker is killed and restarted three times."""
     servers = own.bootstrap_servers
     topic = create_topic(servers, "steady")
     failures: list[object] = []
@@ -278,8 +278,8 @@ def _batch(
 def test_the_last_five_batches_of_a_producer_are_remembered(
     own: LocalBroker, again: Restart
 ) -> None:
-    """Old batches sent once more are answered with the offset that they got first; older ones and
-    those that leave a gap are refused.
+    """Old batches sent again get a response with their first offset; older ones, and those after a
+    gap, are refused.
     """
     topic = create_topic(own.bootstrap_servers, "window")
     with Wire(own.port) as connection:
@@ -361,7 +361,7 @@ def test_producer_ids_are_not_given_twice(own: LocalBroker) -> None:
 
 @both_ways
 def test_a_group_keeps_its_offsets_and_its_members(own: LocalBroker, again: Restart) -> None:
-    """A living member goes on in its generation: no rebalance, no record twice."""
+    """A running member continues in its generation: no rebalance, no record twice."""
     servers = own.bootstrap_servers
     topic, group = create_topic(servers, "group", 2), unique("group")
     for partition in range(2):
@@ -417,7 +417,7 @@ def test_a_group_keeps_its_offsets_and_its_members(own: LocalBroker, again: Rest
 
 
 def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: LocalBroker) -> None:
-    """Transactions over four partitions; each kill comes at another point of their course."""
+    """Transactions over four partitions; each kill comes at another stage of a transaction."""
     servers = own.bootstrap_servers
     topic = create_topic(servers, "whole", 4)
     sure: set[bytes] = set()
@@ -457,7 +457,7 @@ def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: LocalBroker) 
                             sure.add(value)
                         progress[0] = number
                 except confluent_kafka.KafkaException:
-                    continue  # a new session decides what became of the last transaction
+                    continue  # the outcome of the last transaction is unknown until a new session
         except BaseException as error:
             died.append(error)
 
@@ -467,7 +467,7 @@ def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: LocalBroker) 
         for round_number in range(6):
             mark = progress[0]
             eventually(lambda mark=mark: died or progress[0] > mark + 20, what="transactions go on")
-            time.sleep(0.0007 * round_number)  # where in its course the kill hits a transaction
+            time.sleep(0.0007 * round_number)  # varies the transaction's stage at the kill
             killed(own)
     finally:
         done.set()

@@ -1,4 +1,4 @@
-"""An etcd that speaks TLS, wants a user with a password, and of whose endpoints one is gone."""
+"""An etcd with TLS and a user with a password, and with one endpoint down."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASSWORD = "of etcd"
 
 
 def enable_users(address: str, context: ssl.SSLContext) -> None:
-    """Have etcd ask for the user `root`."""
+    """Enable authentication in etcd, with the user `root`."""
 
     def call(what: str, body: dict[str, Any]) -> None:
         request = urllib.request.Request(

@@ -1,4 +1,4 @@
-"""A daemon that tests start is watched: with a bound of nothing, each callback is a fault."""
+"""A daemon that tests start is watched: with a limit of zero, each callback is a fault."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Real clients that have read further than the log after a power loss: they get what is
-acknowledged in place of what was lost.
+"""Real clients whose position is beyond the end of the log after a power loss: they get the records
+that are acknowledged in place of the lost ones.
 
-A reader by assignment goes back to where the log was cut (KIP-320). A group goes on from there by
-its committed offset, which the broker sets back: librdkafka and kafka-python do not compare that
-with the log, and aiokafka knows nothing of leader epochs.
+A reader with assigned partitions goes back to the offset of the truncation (KIP-320). A group
+continues there by its committed offset, which the broker resets: librdkafka and kafka-python do not
+validate committed offsets, and aiokafka does not support leader epochs.
 
-The power loss is made: the daemon is killed, what it had not flushed is cut off the log's file, and
-the machine is another run of itself.
+The power loss is simulated: the daemon is killed, the log's file is truncated to its flushed part,
+and the machine gets another boot id.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Cut:
         send_all(self.servers, self.topic, [b"old %d" % number for number in range(KEPT, READ)])
 
     def lose_power(self) -> list[bytes]:
-        """Gives what is acknowledged after it: more than was lost."""
+        """Gives the records acknowledged after it: more than were lost."""
         self.broker.kill()
         with self._log.open("r+b") as file:
             file.truncate(self._kept_bytes)
@@ -169,9 +169,7 @@ class KafkaPython(Member):
 
 
 class AioKafka(Member):
-    """Its loop runs in a thread, since the member goes on with its heartbeats whatever the test
-    waits for.
-    """
+    """Its loop runs in a thread, so that heartbeats continue while the test waits."""
 
     def __init__(self, cut: Cut) -> None:
         super().__init__(cut)
@@ -236,8 +234,8 @@ def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(
 def test_a_member_that_lives_through_it_joins_again_and_gets_it_too(
     own: LocalBroker, member_of: type[Member]
 ) -> None:
-    """Some of it twice, perhaps: until it hears that it is no member any more, it reads on from
-    at its offset.
+    """It may get some records twice: until it learns that it was removed from the group, it reads
+    on from its own position.
     """
     cut = Cut(own)
     member = member_of(cut)

@@ -1,5 +1,5 @@
-"""Metrics of a running broker: what a scrape shows of what clients did, and the dashboard's queries
-against it.
+"""Metrics of a running broker: the figures of a scrape after clients' requests, and the dashboard's
+queries against it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def produce(client: Wire, batch: bytes, partition: int = 0, **transaction: Any) 
 
 
 def begin(client: Wire, name: str) -> tuple[int, int]:
-    """A transaction with one record in t-1."""
+    """Begin a transaction with one record in t-1."""
     request = InitProducerIdRequest(
         transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
     )
@@ -85,7 +85,7 @@ def begin(client: Wire, name: str) -> tuple[int, int]:
 
 @pytest.fixture(scope="module")
 def used() -> Iterator[LocalBroker]:
-    """A broker that has served a little of everything."""
+    """A broker that has served requests of many kinds."""
     settings = {
         "barnabas.metrics.port": 0,
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
@@ -204,7 +204,7 @@ def test_the_table_is_what_the_endpoint_shows(used: LocalBroker) -> None:
 
 
 def selectors_of(expression: str) -> list[Any]:
-    """The selectors of a query of PromQL."""
+    """The selectors of a PromQL query."""
     found: list[Any] = []
 
     def visit(expr: Any) -> None:
@@ -221,8 +221,8 @@ def selectors_of(expression: str) -> list[Any]:
 
 
 def test_the_dashboard_asks_for_what_is_there(used: LocalBroker) -> None:
-    """Each query is one, and its metrics and labels are at the endpoint; and so are those of the
-    variables, and the labels that legends show.
+    """Each query is valid, and its metrics and labels exist at the endpoint, as do those of the
+    variables and of the legends.
     """
     seen = scrape(used)
     of_a_leader = {(metric.name, frozenset[tuple[str, str]]()): 0.0 for metric in OF_REPLICATION}
@@ -274,7 +274,7 @@ def test_topics_and_partitions_can_be_left_out() -> None:
 
 
 def test_a_group_that_waits_before_its_first_commit_has_a_lag() -> None:
-    """What an open transaction holds back; and the page says that the group waits for it."""
+    """The lag is due to an open transaction, and the page says that the group waits for it."""
     settings = {"barnabas.metrics.port": "0", "barnabas.console.port": "0"}
     with LocalBroker(settings=settings, topics=["t"]) as broker:
         servers = broker.bootstrap_servers

@@ -60,9 +60,9 @@ def confluent(broker: LocalBroker, token: Any, **more: Any) -> Producer:
 
 
 def test_librdkafka_with_a_token_and_the_next_one(settings: dict[str, str], issuer: Issuer) -> None:
-    """The session ends with the token, and goes on with another: no request fails.
+    """The session expires with the token, and is renewed with another one: no request fails.
 
-    The broker's clock is stopped: however slow the machine is, the client is in time.
+    The broker's clock is stopped, so that the client renews in time on any machine.
     """
     given: list[float] = []
     issued_s = int(time.time())

@@ -1,8 +1,9 @@
-"""Clients that knew one address of a pair: Metadata gives them the other, and they go on there.
+"""Clients configured with one address of a pair: they learn the other one from Metadata, and
+continue there.
 
 Each of three libraries has a producer (of two with transactions) and a member of a group, whose
-only bootstrap server is the first leader. It is killed, comes back as the standby, and takes over
-again.
+only bootstrap server is the first leader. That node is killed, comes back as the standby, and takes
+over again.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ PAUSE_S, AT_ONCE = 0.1, 3
 
 
 class Program:
-    """A producer or a consumer in a thread. values: committed, or seen. at: what a consumer saw at
-    each offset. unknown: of transactions whose end is unknown.
+    """A producer or a consumer in a thread. values: committed, or seen. at: the values that a
+    consumer saw, by offset. unknown: values of transactions with an unknown outcome.
     """
 
     def __init__(self, name: str, servers: str) -> None:
@@ -60,7 +61,7 @@ class Program:
         raise NotImplementedError
 
     def next_values(self) -> list[bytes]:
-        """What the next transaction has."""
+        """The values of the next transaction."""
         time.sleep(PAUSE_S)
         self._number += 1
         return [b"%d-%d" % (self._number, at) for at in range(AT_ONCE)]
@@ -123,8 +124,8 @@ class ConfluentMember(Program):
 
 
 class KafkaPythonProducer(Program):
-    """kafka-python, idempotent. (Its transactional producer forgets its AddPartitionsToTxn when the
-    coordinator is gone as a transaction begins, and waits for ever.)
+    """kafka-python, idempotent. (Its transactional producer loses its AddPartitionsToTxn if the
+    coordinator is gone when a transaction begins, and waits for ever.)
     """
 
     def run(self) -> None:
@@ -205,7 +206,7 @@ PROGRAMS = {
 
 @contextlib.contextmanager
 def started(servers: str) -> Iterator[list[Program]]:
-    """All of them; they end with the context, whatever happens in it."""
+    """All programs, running until the end of the context."""
     programs: list[Program] = []
     try:
         for topic, kinds in PROGRAMS.items():
@@ -217,7 +218,7 @@ def started(servers: str) -> Iterator[list[Program]]:
 
 
 def all_go_on(programs: list[Program]) -> None:
-    """Each sees two more transactions."""
+    """Each program makes or sees two more transactions."""
     before = [len(program.values) for program in programs]
 
     def waiting() -> list[str]:
@@ -250,8 +251,8 @@ def test_clients_that_knew_one_address_live_through_two_take_overs(tmp_path: Pat
 
 
 def check(producer: Program, member: Program) -> None:
-    """All that is committed, nothing that is aborted, each record once. (A member that the group
-    gave up while there was no leader may see records again, at the same offsets.)
+    """The member saw every committed value and no aborted one, each record once. (A member that was
+    removed from the group while there was no leader may see records again, at the same offsets.)
     """
     committed = set(producer.values)
     eventually(lambda: committed <= set(member.values), what=f"{member.name} sees all")
@@ -264,7 +265,7 @@ def check(producer: Program, member: Program) -> None:
 
 
 def check_metadata(client: AdminClient, leader: PairNode, standby: PairNode) -> None:
-    """Both nodes are listed, and both have each partition."""
+    """Both nodes are listed, and both have a replica of each partition."""
     found = client.list_topics(timeout=PATIENCE_S)
     ports = {broker.id: broker.port for broker in found.brokers.values()}
     assert ports == {node.node_id: node.port for node in (leader, standby)}

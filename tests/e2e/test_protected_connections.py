@@ -48,7 +48,9 @@ def now_ms() -> int:
 
 @pytest.fixture(scope="module")
 def listener() -> Iterator[GuardedListener]:
-    """In front of a broker that sends all clients to it; each test sets what it asks for."""
+    """A listener in front of a broker that advertises the listener's address; each test sets the
+    required security.
+    """
     with (
         GuardedListener() as listening,
         LocalBroker(
@@ -245,8 +247,8 @@ def test_publishing_with_a_wrong_password_fails_at_once(listener: GuardedListene
 def test_connections_are_changed_before_their_login_ends(
     listener: GuardedListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The listener ends what is used after the lifetime. Both sides have one clock, that goes on
-    from batch to batch.
+    """The listener closes connections that are used after their lifetime. Both sides use one clock,
+    which advances with each batch.
     """
     now_s = 0.0
     monkeypatch.setattr(listener, "now_s", lambda: now_s)
@@ -264,7 +266,7 @@ def test_connections_are_changed_before_their_login_ends(
         number = 0
         while (
             len(sasl.logins) < start + 2
-        ):  # the producer's connections are changed while it publishes
+        ):  # the producer replaces its connections while it publishes
             records = [NewRecord(None, b"%d" % number, now_ms())]
             yield EncodedRecordBatch(topic, 0, 1, encode_batch(records, transactional=True))
             number += 1

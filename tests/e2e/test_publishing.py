@@ -1,5 +1,5 @@
-"""Publishing batches to the real daemon: each batch is there once and whole, whatever fails on the
-way.
+"""Publishing batches to the real daemon: each batch is written once and whole, whatever fails on
+the way.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from barnabas.spark_connector.transactional_producer import TransactionalProduce
 
 pytestmark = pytest.mark.e2e
 
-# Neither time is to be over before a test is, however slow the machine.
+# Neither timeout may end before a test does, however slow the machine is.
 SETTINGS = PublishSettings(delivery_timeout_ms=600_000, transaction_timeout_ms=600_000)
 PATIENT = {"request_timeout_ms": 600_000}
 
@@ -82,7 +82,7 @@ PATIENT = {"request_timeout_ms": 600_000}
 def encoded(
     topic: str, partition: int, *values: bytes, key: bytes | None = b"k"
 ) -> EncodedRecordBatch:
-    now_ms = time.time_ns() // 1_000_000  # what is older than retention.ms may go at any time
+    now_ms = time.time_ns() // 1_000_000  # records older than retention.ms could expire at any time
     records = [NewRecord(key, value, now_ms) for value in values]
     return EncodedRecordBatch(
         topic, partition, len(values), encode_batch(records, transactional=True)
@@ -112,7 +112,7 @@ def publish_to(
 
 @pytest.fixture(scope="module")
 def behind() -> Iterator[tuple[LocalBroker, KafkaProxy]]:
-    """One broker behind one proxy for the tests that need to fail at an exact point."""
+    """One broker behind one proxy, for the tests that inject a failure at an exact point."""
     with broker_behind_proxy() as pair:
         yield pair
 
@@ -162,7 +162,9 @@ def test_the_number_is_remembered_although_later_batches_go_to_other_topics(
 
 
 def test_the_begun_note_outlives_the_groups_offsets() -> None:
-    """Days without a batch: the group forgets, the second group does not, also after a restart."""
+    """After days without a batch the group's offsets expire, and the second group's note stays,
+    also after a restart.
+    """
     with LocalBroker(control=True) as broker:
         topic = create_topic(broker.bootstrap_servers, "quiet", retention_ms="-1")
         seen: list[GroupState] = []
@@ -199,13 +201,13 @@ def test_the_begun_note_outlives_the_groups_offsets() -> None:
 
 
 def forgotten(servers: str) -> bool:
-    """Whether the group of the stream is gone."""
+    """Whether the offsets of the stream's group have expired."""
     listed = AdminClient({"bootstrap.servers": servers, "log_level": 2}).list_consumer_groups()
     return "stream" not in {each.group_id for each in listed.result(60).valid}
 
 
 def test_nothing_is_sent_for_no_batches(servers: str) -> None:
-    with Publisher(options_of(1), SETTINGS) as publisher:  # nothing listens there
+    with Publisher(options_of(1), SETTINGS) as publisher:  # no broker listens there
         done = publisher.commit_once(
             transactional_id="x", group_id="x", batch_id=0, metadata="", record_batches=lambda: ()
         )
@@ -258,7 +260,7 @@ def _final(
     with pytest.raises(PublishError, match=rf"partition {bad}-0: {code.name}.*{says}") as raised:
         publish_to(broker.port, name, 0, encoded(good, 0, b"a"), *wrong)
     assert raised.value.code == code
-    # The transaction is over, and not only when it times out: a reader gets to the end.
+    # The transaction was ended, and does not wait for its timeout: a reader gets to the end.
     transact_one(servers, good, b"later")
     assert values_of(servers, good) == [b"later"] and values_of(servers, bad) == []
     assert values_of(servers, good, committed=False) in ([b"a", b"later"], [b"later"])
@@ -354,7 +356,7 @@ def test_what_the_batches_raise_comes_through_after_an_abort(
 
 
 def test_versions_change_between_batches_and_kills(tmp_path: Path) -> None:
-    """A broker that is killed amid a batch comes back at another level of transaction.version."""
+    """A broker that is killed during a batch restarts with another level of transaction.version."""
     name, topic = "query", "changing"
     for number, level in enumerate((1, 2, 1, 0, 2, 2)):
         features = {"barnabas.features": f"transaction.version={level}"}
@@ -604,11 +606,11 @@ def test_a_transaction_that_times_out_is_begun_again(broker: LocalBroker, server
                 lambda: values_of(servers, topic, committed=False),
                 what="the first batch is in the log",
             )
-            transact_one(servers, topic, b"x")  # it is read when the transaction before it is over
+            transact_one(servers, topic, b"x")  # readable once the transaction before it ends
             eventually(lambda: values_of(servers, topic), what="the broker ends the transaction")
             assert publisher._producer is not None
             publisher._producer._settings = (
-                SETTINGS  # for the next attempt, which is not to be ended so
+                SETTINGS  # for the next attempt, which must not time out
             )
         yield encoded(topic, 0, b"c")
 
@@ -676,7 +678,7 @@ def test_a_thousand_partitions_in_one_publish() -> None:
         )
         assert (done.record_count, done.attempts) == (1000, 1)
         assert values_of(wide.bootstrap_servers, topic) == [b"%d" % index for index in range(1000)]
-        wide.kill()  # a clean end of so many partitions takes its time
+        wide.kill()  # a clean stop with this many partitions takes too long
 
 
 def test_two_hundred_megabytes_need_little_memory(broker: LocalBroker, servers: str) -> None:
@@ -706,7 +708,7 @@ def test_two_hundred_megabytes_need_little_memory(broker: LocalBroker, servers: 
 
 
 def counted(servers: str, topic: str) -> dict[int, int]:
-    """How many committed records there are by partition, without keeping them."""
+    """The number of committed records by partition, without storing them."""
     counts: dict[int, int] = {}
     for seen in read_all(servers, topic, timeout_s=120):
         counts[seen.partition] = counts.get(seen.partition, 0) + 1
@@ -735,7 +737,7 @@ def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", DeprecationWarning
-            )  # that other clients of this process have threads
+            )  # warns that other clients of this process have threads
             child = os.fork()
         if not child:
             code = 1
@@ -746,5 +748,5 @@ def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert (
             not publish_with(publisher, 3).was_committed
-        )  # this broker may end connections that another one took the transactional id from
+        )  # taking over the transactional id from another connection may close that one
     assert values_of(servers, topic) == [b"0", b"1", b"2", b"3"]

@@ -1,4 +1,4 @@
-"""The fixtures, as a project with Barnabas installed has them: no import, no configuration."""
+"""The fixtures in a project with Barnabas installed: no import, no configuration."""
 
 from __future__ import annotations
 

@@ -57,6 +57,6 @@ def make_again(servers: str, topic: str) -> None:
 
 
 def fill(servers: str, topic: str, value: bytes) -> None:
-    """In batches small enough for several fetches."""
+    """Write records in batches so small that reading them takes several fetches."""
     for _ in range(CHUNKS):
         send_all(servers, topic, [value] * CHUNK)

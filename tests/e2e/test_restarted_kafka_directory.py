@@ -151,8 +151,8 @@ def test_every_answer_has_the_epoch_after_kafkas(broker: LocalBroker) -> None:
 def test_transactions_and_groups_go_on(
     broker: LocalBroker, end: Callable[[LocalBroker], None]
 ) -> None:
-    """What is committed by transactional ids of Kafka's, on partitions with markers of a
-    coordinator of epoch 4, stays through restarts.
+    """Transactions of Kafka's transactional ids, on partitions with markers of coordinator epoch 4,
+    stay committed across restarts.
     """
     servers = broker.bootstrap_servers
     wait_until_ready(servers)

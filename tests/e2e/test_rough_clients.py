@@ -1,5 +1,5 @@
-"""Clients that misbehave do not disturb those that behave: bad bytes, slow readers, many
-connections, halves of requests.
+"""Clients that misbehave do not disturb the others: invalid bytes, slow readers, many connections,
+incomplete requests.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def test_bad_bytes_end_their_connection_alone(broker: LocalBroker, what: str) ->
 
 
 def test_noise_in_every_request_disturbs_nobody(broker: LocalBroker) -> None:
-    """A thousand broken requests of all kinds, from a fixed seed: each is answered or its
-    connection ended; no error line, no death.
+    """A thousand corrupt requests of all kinds, from a fixed seed: each gets a response or its
+    connection is closed; there is no error line and no crash.
     """
     generator = random.Random(20)
     topic = create_topic(broker.bootstrap_servers, "noise")
@@ -169,11 +169,11 @@ def test_many_requests_in_one_go_are_answered_in_order(broker: LocalBroker) -> N
 def test_half_a_request_holds_nobody_up(broker: LocalBroker) -> None:
     with Wire(broker.port) as half, Wire(broker.port) as other:
         half.socket.sendall(struct.pack(">i", 50_000_000) + b"\0" * 1000)
-        assert other.call(METADATA).brokers  # the rest of the other one's never comes
+        assert other.call(METADATA).brokers  # the rest of the other client's request never comes
 
 
 def test_sizes_alone_take_no_memory(broker: LocalBroker) -> None:
-    """Forty clients announce requests of 100 MB and send nothing of them."""
+    """Forty clients announce requests of 100 MB and send none of their bytes."""
     process = psutil.Process(broker.pid)
     before = process.memory_info().rss
     connections = [_connect(broker) for _ in range(40)]
@@ -190,7 +190,9 @@ def test_sizes_alone_take_no_memory(broker: LocalBroker) -> None:
 def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(
     broker: LocalBroker,
 ) -> None:
-    """Thousands of fetches of a megabyte each are asked for, and none of the answers is read."""
+    """A client requests thousands of fetches of a megabyte each, and reads none of the
+    responses.
+    """
     topic = create_topic(broker.bootstrap_servers, "slow", max_message_bytes=str(3 << 20))
     send_all(broker.bootstrap_servers, topic, [bytes(1 << 20)] * 8, message_max_bytes=3 << 20)
     process = psutil.Process(broker.pid)
@@ -215,7 +217,7 @@ def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(
             for _ in range(2000):
                 connection.socket.sendall(request)
         except BlockingIOError:
-            pass  # the broker takes no more requests from a client that takes no answers
+            pass  # the broker reads no more requests from a client that reads no responses
     with Wire(broker.port) as other:
         for _ in range(50):
             assert other.call(METADATA).brokers

@@ -1,5 +1,5 @@
-"""Stock clients that have to say who they are: each mechanism, wrong passwords, and users that
-come and go.
+"""Stock clients that must authenticate: each mechanism, wrong passwords, and users that are added
+and removed.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def test_a_client_without_sasl_is_not_served(broker: LocalBroker) -> None:
 
 
 def test_a_user_who_is_removed_amid_a_transaction(tmp_path: Path) -> None:
-    """What he has goes on to the end of his session; then he is nobody, and his transaction is
-    aborted when its time is up.
+    """His session continues to its end; then his logins fail, and his transaction is aborted at its
+    timeout.
     """
     reauth = "listener.name.sasl_plaintext.scram-sha-512.connections.max.reauth.ms"
     settings = {reauth: "1500", "connection.failed.authentication.delay.ms": "1"}

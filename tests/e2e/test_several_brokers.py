@@ -1,5 +1,5 @@
-"""Several brokers in one process under stock clients: they ride over leaders and coordinators that
-move, and over a broker that is taken away and given back, and nothing is lost or doubled.
+"""Several brokers in one process under stock clients: leaders and coordinators move, and a broker
+leaves and returns, without lost or duplicated records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def confluent(broker: LocalBroker, **settings: Any) -> dict[str, Any]:
 
 
 def everything(broker: LocalBroker, topic: str, count: int) -> list[bytes]:
-    """What readers of committed records get, and a moment later still."""
+    """All values that read_committed readers get, checked again a moment later."""
     reader = Consumer(
         confluent(broker, **{"group.id": f"audit-{topic}", "auto.offset.reset": "earliest"})
     )
@@ -98,7 +98,7 @@ def test_a_broker_that_is_away_refuses_connections_and_comes_back(broker: LocalB
     assert all(not one["is_there"] for one in control.brokers())
     for node_id in NODES:
         control.give_back(node_id)
-    # the last one that was in sync leads again
+    # the last in-sync replica leads again
     assert {one["id"]: one["leads"].get("t") for one in control.brokers()} == {
         1: None,
         2: None,
@@ -134,7 +134,9 @@ def test_ports_are_kept_over_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_plain_producer_and_a_group_ride_over_all_moves(broker: LocalBroker) -> None:
-    """confluent-kafka: each broker goes and comes, and a leader and a coordinator move besides."""
+    """confluent-kafka, while each broker leaves and returns, and a leader and a coordinator
+    move.
+    """
     sender = Producer(confluent(broker, **{"enable.idempotence": True}))
     reader = Consumer(
         confluent(
@@ -171,7 +173,9 @@ def test_a_plain_producer_and_a_group_ride_over_all_moves(broker: LocalBroker) -
 
 
 def test_copying_in_transactions_rides_over_all_moves(broker: LocalBroker) -> None:
-    """confluent-kafka: consume, produce and offsets in one transaction; coordinators move in it."""
+    """confluent-kafka: consume, produce and offsets in one transaction, during which coordinators
+    move.
+    """
     source = Producer(confluent(broker))
     values = [str(number).encode() for number in range(90)]
     for number, value in enumerate(values):
@@ -211,7 +215,9 @@ def test_copying_in_transactions_rides_over_all_moves(broker: LocalBroker) -> No
 
 
 def test_a_failover_takes_milliseconds(broker: LocalBroker) -> None:
-    """librdkafka learns of the new leader from the refusal (KIP-951), without asking anybody."""
+    """librdkafka learns the new leader from the error response (KIP-951), without another
+    request.
+    """
     sender = Producer(confluent(broker, **{"enable.idempotence": True, "linger.ms": 0}))
     sender.produce("t", b"first", partition=0)
     assert sender.flush(30) == 0
@@ -229,16 +235,16 @@ def test_a_failover_takes_milliseconds(broker: LocalBroker) -> None:
 
 @pytest.fixture
 def collects_sockets() -> Iterator[None]:
-    """Sockets that a client has left open are found here, where they are no error."""
+    """Collect the sockets that a client left open here, where they are not an error."""
     yield
     gc.collect()
 
 
 @pytest.mark.usefixtures("collects_sockets")
 def test_kafka_pythons_producers_ride_over_all_moves(broker: LocalBroker) -> None:
-    """Its transactional producer waits for a coordinator that is gone for its request timeout, and
-    again; so the brokers go under a plain one, and coordinators move under the other. Its consumer
-    may go on to look for a broker that has gone, and is not tried.
+    """Its transactional producer repeats waits of a whole request timeout for a coordinator that is
+    gone. So brokers are stopped only under a plain producer, and coordinators move under the
+    transactional one. Its consumer may keep looking for a stopped broker, and is not tested.
     """
     settings: dict[str, Any] = {
         "bootstrap_servers": broker.bootstrap_servers.split(","),

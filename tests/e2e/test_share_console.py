@@ -1,7 +1,7 @@
-"""Kafka's console share consumer (`kafka-console-share-consumer.sh` of 4.3), which is killed, as is
-the broker: it prints every record, and acknowledges it as its options say.
+"""Kafka's console share consumer (`kafka-console-share-consumer.sh` of 4.3) and the broker are
+killed: it prints every record, and acknowledges it according to its options.
 
-Its jars come from `.clients/tools`, which `make clients` fills where it can.
+Its jars come from `.clients/tools`, which `make clients` fills if it can.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def broker() -> Iterator[LocalBroker]:
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broker: LocalBroker
 ) -> CommandLine:
-    """The command line; the group begins with the first record."""
+    """The command line; the group starts at the first record."""
     command = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
     command.ok("config", "set", "group", GROUP, "share.auto.offset.reset=earliest")
     return command
 
 
 class Console:
-    """A console share consumer. lines: what it has printed. errors: what it said beside that."""
+    """A console share consumer. lines: its output. errors: its standard error."""
 
     def __init__(self, broker: LocalBroker, *options: str) -> None:
         self.lines: list[str] = []
@@ -75,7 +75,7 @@ class Console:
 
     def _print(self) -> None:
         assert self._process.stdout is not None
-        # a kill cuts the last line
+        # a kill truncates the last line
         self.lines.extend(line[:-1] for line in self._process.stdout if line.endswith("\n"))
 
     def _complain(self) -> None:
@@ -84,14 +84,14 @@ class Console:
             self.errors += line
 
     def end(self) -> list[str]:
-        """Wait for its end. Gives: what it has printed, which is what it counted."""
+        """Wait for its end. Gives: the printed lines, whose number it reports."""
         assert self._process.wait(PATIENCE_S) in (0, 143), self.errors
         self._join()
         assert f"Processed a total of {len(self.lines)} messages" in self.errors, self.errors
         return self.lines
 
     def stop(self) -> list[str]:
-        """Let it leave the group."""
+        """Stop it cleanly, so that it leaves the group."""
         self._process.terminate()
         return self.end()
 
@@ -107,7 +107,7 @@ class Console:
 
 
 def write(broker: LocalBroker, first: int, count: int) -> None:
-    """Records on all partitions, each with a number of its own."""
+    """Records on all partitions, each with a unique number."""
     for partition in range(PARTITIONS):
         numbers = range(first + partition, first + count, PARTITIONS)
         values = [f"record-{number:05}".encode() for number in numbers]
@@ -115,7 +115,7 @@ def write(broker: LocalBroker, first: int, count: int) -> None:
 
 
 def unfinished(barnabas: CommandLine) -> int:
-    """What the group has not finished."""
+    """The number of records that the group has not finished."""
     (row,) = barnabas.ok("groups", "describe", GROUP, "--json").data
     lags = [partition["lag"] for partition in row["partitions"]]
     assert len(lags) == PARTITIONS
@@ -128,7 +128,7 @@ def test_every_record_is_printed_and_acknowledged_over_kills(
     written = 0
 
     def write_until_printed(*consoles: Console) -> None:
-        """Write until each of them has printed 50 lines more."""
+        """Write until each of them has printed 50 more lines."""
         nonlocal written
         wanted = [(console, len(console.lines) + 50) for console in consoles]
         deadline_s = time.monotonic() + PATIENCE_S

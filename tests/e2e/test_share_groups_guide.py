@@ -1,4 +1,4 @@
-"""docs/SHARE_GROUPS.md does what it says: retries, and a topic for dead letters."""
+"""The examples of docs/SHARE_GROUPS.md: retries, and a topic for dead letters."""
 
 from __future__ import annotations
 

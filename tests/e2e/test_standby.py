@@ -1,4 +1,4 @@
-"""A leader that is killed, and its standby that a broker goes on from, with a real client."""
+"""A leader is killed, and a broker continues on its standby's copy, with a real client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VALUES = [b"a", b"b", b"not answered while the standby is stopped", b"c"]
 def standby_of(
     leader: LocalBroker, data_dir: Path, settings: Mapping[str, object] = SETTINGS
 ) -> Iterator[subprocess.Popen[str]]:
-    """The standby's process, which has caught up. settings: its secret, and what TLS takes."""
+    """The standby's process, once it has caught up. settings: its secret, and those of TLS."""
     address = ":".join(map(str, address_of(leader)))
     command = [*daemon_command(), "start", "--standby-of", address]
     for name, value in settings.items():
@@ -60,7 +60,7 @@ def standby_of(
 
 
 def address_of(leader: LocalBroker) -> tuple[str, int]:
-    """Where its standby connects."""
+    """The address that the leader's standby connects to."""
     where = re.compile(r"a standby connects at (\S+):(\d+)")
     found = eventually(
         lambda: where.search("".join(leader.output)), what="the leader's port for a standby"
@@ -99,12 +99,12 @@ def test_a_standby_goes_on_from_what_was_answered(tmp_path: Path) -> None:
         again = Producer(
             {"bootstrap.servers": successor.bootstrap_servers, "transactional.id": "x"}
         )
-        again.init_transactions(PATIENCE_S)  # what was open is aborted
-        with standby_of(successor, first):  # the leader that was comes back
+        again.init_transactions(PATIENCE_S)  # aborts the open transaction
+        with standby_of(successor, first):  # the former leader comes back
             commit(again, "c")
             with pytest.raises(KafkaException) as fenced:
                 producer.commit_transaction(PATIENCE_S)
-            # nothing says that the leader was not alone at last: as after a loss of power
+            # the standby cannot know that it had everything, so this counts as a power loss
             assert fenced.value.args[0].code() == KafkaError.INVALID_PRODUCER_ID_MAPPING
         assert values_of(successor.bootstrap_servers, "t") == VALUES
     with LocalBroker(first) as back:
@@ -112,7 +112,7 @@ def test_a_standby_goes_on_from_what_was_answered(tmp_path: Path) -> None:
 
 
 def test_a_leader_that_is_stopped_leaves_all_with_its_standby(tmp_path: Path) -> None:
-    """Also with `async`, where nothing waits: a clean stop hands the rest over."""
+    """This holds with `async`, too, where no response waits: a clean stop sends the rest."""
     first, second = tmp_path / "first", tmp_path / "second"
     settings = {**SETTINGS, "barnabas.replication.mode": "async"}
     values = [b"%d" % number for number in range(3000)]
@@ -162,7 +162,7 @@ def test_a_standby_follows_over_tls_amid_strangers_who_come_again_and_again(
 
 
 def come_again(port: int, over: threading.Event) -> None:
-    """Connect, say something, and connect again."""
+    """Connect, send something, and connect again."""
     while not over.is_set():
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as sock:
             sock.sendall(b"\0\0\0\1x")

@@ -1,5 +1,5 @@
-"""The command line as a user meets it: help, wrong settings, what prevents a start, and
-a clean and quick end.
+"""The command line as a user sees it: help, wrong settings, errors at the start, and a clean and
+quick stop.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def barnabas(*arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.Compl
 
 
 def refusal(*arguments: str) -> str:
-    """The one line with which a start is refused."""
+    """The one line of a refused start."""
     done = barnabas("start", *arguments)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
@@ -144,8 +144,8 @@ def test_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_signal_ends_it_cleanly_and_soon_under_load(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """With a transaction open and a reader waiting, either of them for ten minutes: none of it is
-    waited for.
+    """The stop does not wait for an open transaction, nor for a parked fetch, each with ten minutes
+    left.
     """
     with LocalBroker(tmp_path) as broker:
         servers = broker.bootstrap_servers
@@ -176,8 +176,8 @@ def test_a_signal_ends_it_cleanly_and_soon_under_load(
 
 
 def test_more_signals_do_no_harm(tmp_path: Path) -> None:
-    """One after the other, from the moment that it listens until it is gone: whatever it is at,
-    they do not end it half way.
+    """Signals follow each other from the time that it listens until it has ended: none of them
+    interrupts the stop.
     """
     with LocalBroker(tmp_path) as broker:
         create_topic(broker.bootstrap_servers, "many", 50)
@@ -190,7 +190,7 @@ def test_more_signals_do_no_harm(tmp_path: Path) -> None:
         while process.poll() is None:
             process.send_signal(next(signals))
             assert time.monotonic() < deadline, "it does not end"
-            time.sleep(0.001)  # it is to get on with its end
+            time.sleep(0.001)  # lets it make progress
         assert broker.stop() == process.returncode == 0, "".join(broker.output)
         assert "Traceback" not in "".join(broker.output)
         assert (tmp_path / ".kafka_cleanshutdown").exists()
@@ -254,15 +254,17 @@ def ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def test_a_log_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
-    """A terminal with Ctrl-S, a log collector that hangs: its pipe is full after 64 KB."""
+    """Examples are a terminal with Ctrl-S and a log collector that hangs: the pipe is full after 64
+    KB.
+    """
     reading, writing = os.pipe()
     process, port = started(tmp_path, writing)
     try:
         os.close(writing)
-        for number in range(1500):  # of each address so many lines are written in a minute
+        for number in range(1500):  # many addresses: log lines are limited for each
             source = (f"127.0.1.{1 + number % 100}", 0)
             with socket.create_connection(("127.0.0.1", port), source_address=source) as client:
-                client.sendall(b"\xff\xff\xff\xfb")  # a size that none is: a line in the log
+                client.sendall(b"\xff\xff\xff\xfb")  # an invalid size, which is logged
         topic = create_topic(f"127.0.0.1:{port}", "heard")
         send_all(f"127.0.0.1:{port}", topic, [b"v"])
         assert values_of(f"127.0.0.1:{port}", topic) == [b"v"]
@@ -301,8 +303,8 @@ def test_a_data_directory_that_vanished_is_told_in_one_line(tmp_path: Path) -> N
 
 
 def test_it_takes_little_memory(tmp_path: Path) -> None:
-    """What a user sees after the first Metadata answer; bench/start.py measures memory and time
-    more closely.
+    """The memory after the first Metadata response; bench/start.py measures memory and time more
+    exactly.
     """
     with LocalBroker(tmp_path) as broker:
         wait_until_ready(broker.bootstrap_servers)
@@ -310,7 +312,7 @@ def test_it_takes_little_memory(tmp_path: Path) -> None:
 
 
 def test_the_working_directory_does_not_shadow_its_modules(tmp_path: Path) -> None:
-    """A user's own `storage` package is where the command is run."""
+    """A user's own `storage` package is in the directory in which the command runs."""
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "__init__.py").write_text("raise RuntimeError('the wrong storage')\n")
     with subprocess.Popen(

@@ -1,7 +1,7 @@
-"""Clients of other languages against the daemon, by the programs in tests/clients.
+"""Clients of other languages against the daemon, with the programs in tests/clients.
 
-They come from `.clients/`, which `make clients` fills as far as the machine can; where one is
-missing, its test is skipped. docs/COMPATIBILITY.md has the numbers of their steps.
+They come from `.clients/`, which `make clients` fills as far as the machine allows; without its
+client a test is skipped. docs/COMPATIBILITY.md has the number of steps of each program.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PAGE = (ROOT / "docs" / "COMPATIBILITY.md").read_text("utf-8")
 
 
 def steps(program: str) -> int:
-    """How many steps of that program the page says were taken."""
+    """The number of the program's steps, according to that page."""
     (number,) = re.findall(rf"\[(\d+) steps\]\(\.\./tests/clients/{re.escape(program)}\)", PAGE)
     return int(number)
 
 
 def run(program: str, *command: str, **environment: str) -> None:
-    """Run a program against a broker of its own; each of its steps has to come through."""
+    """Run a program against a broker of its own; each of its steps must succeed."""
     with LocalBroker() as broker:
         done = subprocess.run(
             [*command, str(PROGRAMS / program), broker.bootstrap_servers],

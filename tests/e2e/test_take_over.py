@@ -1,5 +1,5 @@
-"""Two daemons that share a lease in a real etcd: the leader is killed, or stopped past its lease,
-and clients with transactions go on by themselves.
+"""Two daemons share a lease in a real etcd: the leader is killed, or stopped past its lease, and
+clients with transactions go on by themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ON_A_LOADED_MACHINE = 4
 
 
 class Load:
-    """A transactional producer in a thread; what a commit was answered for is in `committed`."""
+    """A transactional producer in a thread; `committed` has the values of acknowledged commits."""
 
     def __init__(self, servers: str) -> None:
         self.committed: list[bytes] = []
@@ -70,21 +70,23 @@ class Load:
         self.committed += values
 
     def goes_on(self, what: str) -> float:
-        """Wait for two more commits. Gives how many seconds that took."""
+        """Wait for two more commits. Gives the seconds that they took."""
         began_s, before = time.monotonic(), len(self.committed)
         eventually(lambda: self.failure is not None or len(self.committed) >= before + 6, what=what)
         assert self.failure is None, self.failure
         return time.monotonic() - began_s
 
     def end(self) -> None:
-        """Stop after the transaction under way."""
+        """Stop after the current transaction."""
         self._ends.set()
         self._thread.join(PATIENCE_S)
         assert self.failure is None, self.failure
 
 
 def read_all(servers: str, count: int) -> list[bytes]:
-    """What a read_committed consumer gets, up to so many values and whatever follows at once."""
+    """The values that a read_committed consumer gets: `count` of them, and any that follow at
+    once.
+    """
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest",
          "isolation.level": "read_committed", "enable.auto.commit": False}

@@ -56,7 +56,7 @@ def test_a_task_reads_after_the_broker_restarted() -> None:
 
 
 def test_a_task_sees_that_the_topic_was_made_again() -> None:
-    """Metadata of an earlier task is not used again."""
+    """It must not use the metadata of an earlier task."""
     with LocalBroker() as broker:
         servers = broker.bootstrap_servers
         topic = create_topic(servers, "made-again")

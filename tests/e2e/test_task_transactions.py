@@ -1,5 +1,5 @@
-"""Transactions that tasks write and a driver ends, on the real daemon: with two-phase commit and
-without it. What drivers do to each other: tests/property/test_spark_lineage.py.
+"""Transactions that tasks write and a driver ends, on the real daemon, with and without two-phase
+commit. Races between drivers are in tests/property/test_spark_lineage.py.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class World:
             )
 
     def dies_at(self, api_key: int, nth: int = 0, *, last: Action = CUT) -> None:
-        """Cut each request from one on, to which `last` is done: what comes after is the next
-        driver's.
+        """Apply `last` to the nth request of that API, and cut all later ones, which are then left
+        to the next driver.
         """
         left = [nth + 1]
 
@@ -180,7 +180,7 @@ def test_a_batch_of_tasks_and_driver_is_committed_once(world: World) -> None:
 
 @pytest.mark.parametrize("nth", [0, 1, 2])
 def test_what_a_driver_decided_on_its_successor_ends(world: World, nth: int) -> None:
-    """The decision's own answer is lost, or that of some of the ends after it."""
+    """The response to the decision is lost, or that of one of the following EndTxns."""
     parts = [world.task(b"%d" % number) for number in range(3)]
     world.dies_at(END_TXN, nth, last=PASS_THEN_CUT)
     with pytest.raises(PublishError, match="failed"):
@@ -192,7 +192,7 @@ def test_what_a_driver_decided_on_its_successor_ends(world: World, nth: int) -> 
 
 
 def test_the_next_batch_ends_what_was_decided_before_it(world: World) -> None:
-    """Also where its rows come by the driver alone: the option was changed."""
+    """This holds also if its rows come only from the driver, since the option was changed."""
     parts = [world.task(b"%d" % number) for number in range(3)]
     world.dies_at(END_TXN, 2)
     with pytest.raises(PublishError):
@@ -216,7 +216,7 @@ def test_what_was_not_decided_is_aborted(world: World) -> None:
 
 
 def test_a_driver_aborts_what_its_failed_attempt_left(world: World) -> None:
-    """Of its own run: what another driver has under way is not touched."""
+    """It aborts only transactions of its own run, not those of another driver."""
     parts = world.task(b"a"), world.task(b"b", run="other")
     with Publisher(world.options, SETTINGS) as publisher:
         publisher.abandon(
@@ -233,7 +233,7 @@ def test_a_driver_aborts_what_its_failed_attempt_left(world: World) -> None:
 def test_a_driver_that_another_one_replaced_aborts_what_it_did_not_decide_on(
     world: World, monkeypatch: pytest.MonkeyPatch, is_decided: bool
 ) -> None:
-    """It is fenced as often as it tries, and takes the id from the other one no more than that."""
+    """It is fenced at each attempt, and takes the id from the other one only that often."""
     part = world.task(b"a")
     commit = TransactionalProducer.commit
 
@@ -244,7 +244,7 @@ def test_a_driver_that_another_one_replaced_aborts_what_it_did_not_decide_on(
         raise FencedError("another driver has begun")
 
     monkeypatch.setattr(TransactionalProducer, "commit", overtaken)
-    if is_decided:  # its next attempt finds that
+    if is_decided:  # its next attempt finds the batch committed
         assert world.commit(0, part).was_committed
         assert world.values == [b"a"] and world.open_ids() == []
         return
@@ -353,7 +353,9 @@ def test_a_list_that_is_too_long_for_one_note_goes_on_in_the_next_partitions(
 
 
 def test_a_batch_that_takes_too_long_is_not_decided_on(world: World) -> None:
-    """Without two-phase commit a timeout might end it between the decision and its end."""
+    """Without two-phase commit a timeout could end its transactions between the decision and their
+    EndTxn.
+    """
     part = world.task(b"a")._replace(began_ms=time.time_ns() // 1_000_000 - 46_000)
     if world.keeps:
         world.commit(0, part, timeout_ms=60_000)
@@ -366,7 +368,7 @@ def test_a_batch_that_takes_too_long_is_not_decided_on(world: World) -> None:
 
 
 def test_what_times_out_after_the_decision_is_lost_in_words(world: World) -> None:
-    """With two-phase commit nothing times out then."""
+    """With two-phase commit no transaction times out then."""
     brief = PublishSettings(transaction_timeout_ms=3_000)
     part = world.task(b"a", settings=brief)
     world.dies_at(END_TXN, 1)

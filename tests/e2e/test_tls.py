@@ -1,5 +1,5 @@
-"""Stock clients over TLS: with and without SASL, with certificates of their own, and with those
-that are refused.
+"""Stock clients over TLS: with and without SASL, with client certificates, and with refused
+ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from barnabas.certificates import make_certificates
 pytestmark = pytest.mark.e2e
 
 USERS = {"alice": "her-secret"}
-LARGE = 300  # records of 10 KB: more than any buffer on the way
+LARGE = 300  # records of 10 KB: more than all buffers on the way hold
 
 
 def confluent(broker: LocalBroker, **more: str) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
         "barnabas.audit.log": str(tmp_path / "audit"),
     }
     with LocalBroker(tls=True, settings=settings) as broker:
-        for part in ("ca.pem", "ca-key.pem"):  # the same authority signs
+        for part in ("ca.pem", "ca-key.pem"):  # for certificates of the same authority
             shutil.copy(Path(broker.ca_file).parent / part, tmp_path)
         make_certificates(tmp_path, clients=["client", "other"])
         topics = {}
@@ -162,7 +162,7 @@ def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
                 contextlib.suppress(ssl.SSLError, ConnectionError),
                 context.wrap_socket(stranger, server_hostname="localhost") as secured,
             ):
-                secured.recv(1)  # with TLS 1.3 the error comes now
+                secured.recv(1)  # with TLS 1.3 the error comes at the first read
     assert topics == {"client": {"t"}, "other": set()}
     lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
     logins = {

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.e2e
 
 
 class Transaction:
-    """One on t-0, with an offset of the group g."""
+    """A transaction on t-0, with an offset of the group g."""
 
     def __init__(self, client: Wire, name: str) -> None:
         self.client, self.name = client, name
@@ -82,7 +82,7 @@ class Transaction:
 
 
 def run(directory: Path, *options: str) -> tuple[list[dict[str, Any]], Transaction]:
-    """What a broker logs while two transactions, of `one` and `other`, go their way."""
+    """The log of a broker during two transactions, of `one` and `other`."""
     daemon = subprocess.Popen(
         [
             *daemon_command(), "start", "--port", "0",
@@ -117,7 +117,7 @@ def run_transactions(daemon: subprocess.Popen[str]) -> Transaction:
         one.write_offset()
         other.end(commit=False)
         one.end(commit=True)
-        client.call(  # it waits until the last is complete
+        client.call(  # parked until the last one is complete
             wire.request(
                 InitProducerIdRequest(
                     transactional_id="one", transaction_timeout_ms=60_000, producer_id=-1,

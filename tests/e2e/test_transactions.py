@@ -1,5 +1,5 @@
-"""Transactions of the real daemon, with all three libraries: what readers see, fencing, timeouts,
-and consume-transform-produce.
+"""Transactions of the real daemon, with all three libraries: the records that readers see, fencing,
+timeouts, and consume-transform-produce.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def test_offsets_and_records_of_a_transaction_come_together_or_not_at_all(server
 
 
 def test_offsets_of_an_open_transaction_make_a_new_owner_wait(servers: str) -> None:
-    """KIP-447: who asks for stable offsets gets none until the transaction has ended."""
+    """KIP-447: an OffsetFetch with require_stable fails until the transaction has ended."""
     source, group = create_topic(servers, "source"), unique("group")
     send_all(servers, source, [b"%d" % number for number in range(10)])
     client = producer(servers, transactional_id=unique("etl"))
@@ -255,8 +255,8 @@ def test_offsets_of_an_open_transaction_make_a_new_owner_wait(servers: str) -> N
 def _transform(
     servers: str, source: str, target: str, group: str, name: str, *, abort_every: int, stop_at: int
 ) -> None:
-    """Consume, transform, produce, with confluent-kafka; every n-th transaction is aborted and done
-    again.
+    """Consume, transform, produce, with confluent-kafka; every n-th transaction is aborted and
+    repeated.
     """
     reader = consumer(servers, group, isolation_level="read_committed")
     reader.subscribe([source])

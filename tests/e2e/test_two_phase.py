@@ -1,5 +1,5 @@
-"""barnabas.TwoPhaseProducer against the real daemon: the process after a crash ends what was
-prepared as was decided, whatever is lost on the way.
+"""barnabas.TwoPhaseProducer against the real daemon: after a crash the next process ends the
+prepared transaction as decided, whichever message is lost.
 
 Source: KIP-939.
 """
@@ -58,7 +58,9 @@ def committed(proxy: KafkaProxy, topic: str) -> list[bytes]:
 def test_transactions_end_as_they_are_asked_to(
     proxy: KafkaProxy, topic: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One after the other in one session, by key, partition and neither; offsets with them."""
+    """Several in one session, with records by key, by partition and with neither, and with
+    offsets.
+    """
     if version == 1:
         monkeypatch.setattr(Connection, "level_of", lambda self, feature: 1)
     states = []
@@ -85,7 +87,7 @@ def test_transactions_end_as_they_are_asked_to(
 def test_whoever_comes_after_a_crash_ends_it(
     pair: tuple[LocalBroker, KafkaProxy], proxy: KafkaProxy, topic: str, is_decided: bool
 ) -> None:
-    """Of the producer and of the broker."""
+    """After a crash of the producer and of the broker."""
     name = unique("txn")
     with new(proxy, name) as first, new(proxy, name) as second:
         first.recover()
@@ -123,7 +125,7 @@ def test_an_end_whose_answer_is_lost_is_asked_for_again(proxy: KafkaProxy, topic
 def test_who_is_interrupted_may_ask_again(
     proxy: KafkaProxy, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was not read of an answer must not be taken for the next one."""
+    """The unread rest of a response must not be taken for the next one."""
     read = Connection._read
 
     def interrupt(self: Connection, size: int) -> memoryview:
@@ -144,7 +146,7 @@ def test_who_is_interrupted_may_ask_again(
         monkeypatch.setattr(Connection, "_read", interrupt)
         with pytest.raises(KeyboardInterrupt):
             producer.prepare()
-        producer.complete(producer.recover())  # the Produce may have come in time, or not
+        producer.complete(producer.recover())  # the Produce may have arrived or not
     assert committed(proxy, topic) in ([b"a"], [b"a", b"b"])
 
 
@@ -173,7 +175,9 @@ def test_what_was_not_prepared_can_only_be_aborted(proxy: KafkaProxy, topic: str
 
 
 def test_what_is_empty_has_no_state(proxy: KafkaProxy, topic: str) -> None:
-    """Its epoch is the next transaction's, which the database would take for decided."""
+    """The epoch of an empty transaction is also the next one's, which the database would take for
+    decided.
+    """
     with new(proxy, unique("txn")) as producer:
         producer.recover()
         producer.begin()
@@ -191,7 +195,9 @@ def test_an_operator_ends_what_was_abandoned(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """As the other system has it, or aborts it; and shows what waits, and for what."""
+    """The operator ends it as the other system decided, or aborts it; and the command shows what
+    waits for whom.
+    """
     barnabas = CommandLine(monkeypatch, capsys).use(proxy.bootstrap_servers)
     name = unique("abandoned")
     for value in (b"a", b"b"):

@@ -1,5 +1,5 @@
-"""Wrong passwords, by each client in Python, mechanism and protocol: each gets the error, and
-no client gets in.
+"""Wrong passwords with each Python client, mechanism and protocol: each client gets the error, and
+none gets in.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def librdkafka(broker: LocalBroker, mechanism: str) -> None:
 
 
 def kafka_python(broker: LocalBroker, mechanism: str) -> None:
-    """It logs the refusal, and tries again until its time for the first connection is over."""
+    """It logs the refusal, and tries again until its time for the first connection has passed."""
     with pytest.raises((SaslAuthenticationFailedError, KafkaTimeoutError)):
         KafkaAdminClient(
             bootstrap_servers=broker.bootstrap_servers,
@@ -96,7 +96,7 @@ def aiokafka(broker: LocalBroker, mechanism: str) -> None:
     with pytest.raises(AiokafkaError):
         asyncio.run(asyncio.wait_for(begin(), 60))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # it leaves the refused transport open
+        warnings.simplefilter("ignore", ResourceWarning)  # the refused login's transport stays open
         gc.collect()
 
 

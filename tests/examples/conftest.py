@@ -1,5 +1,5 @@
-"""The examples as a user runs them: their folder is on the path, each test has topics of its own,
-one broker and one PostgreSQL serve all.
+"""The examples as a user runs them: their folder is on the path, each test has its own topics, and
+all share one broker and one PostgreSQL.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from barnabas import LocalBroker
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples" / "guarantees"
 sys.path.insert(0, str(EXAMPLES))
 
-import guarantee_tools  # noqa: E402 (these are found by the line above)
+import guarantee_tools  # noqa: E402 (the line above makes these importable)
 from postgres_process import PostgresProcess  # noqa: E402
 
-guarantee_tools.TIMEOUT_S = 300.0  # of a machine that does much else
+guarantee_tools.TIMEOUT_S = 300.0  # for a busy machine
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[LocalBroker]:
-    """Sessions may be short, so that no client waits for dead ones."""
+    """A broker that allows short sessions, so that no client waits long for a dead one."""
     settings = {
         "group.min.session.timeout.ms": "500",
         "transaction.two.phase.commit.enable": "true",
@@ -46,19 +46,19 @@ def servers(broker: LocalBroker) -> str:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresProcess]:
-    """A kill takes nothing that was written, fsynced or not."""
+    """A PostgreSQL without fsync: a kill of the process loses no writes."""
     with PostgresProcess({"fsync": "off"}) as running:
         yield running
 
 
 @pytest.fixture
 def dsn(postgres: PostgresProcess) -> str:
-    """Without any table."""
+    """A schema without tables, in PostgreSQL."""
     return empty_schema(postgres)
 
 
 def empty_schema(postgres: PostgresProcess) -> str:
-    """A schema is made in no time, where a database is a copy of files."""
+    """A new schema, which is made at once, while a new database is a copy of files."""
     name = f"test_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(postgres.dsn, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}")
@@ -73,12 +73,12 @@ def shared_dsn(postgres: PostgresProcess) -> str:
 
 @pytest.fixture
 def name() -> str:
-    """For topics and groups that no other test has."""
+    """A unique name for topics and groups."""
     return uuid.uuid4().hex[:8]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What client libraries leave open is their own affair."""
+    """Ignore warnings about resources that client libraries leave open."""
     for item in items:
         if "tests/examples" in str(item.path):
             item.add_marker(pytest.mark.e2e)

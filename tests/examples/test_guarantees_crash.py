@@ -1,4 +1,6 @@
-"""What each guarantee loses and doubles when its worker is killed at each of its steps."""
+"""The records that each guarantee loses and duplicates when its worker is killed, for each of its
+steps.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ ORDERS = 200
 
 @pytest.fixture(scope="module")
 def outcomes(broker: LocalBroker, shared_dsn: str) -> dict[str, Outcome]:
-    """The crash demo, each step once."""
+    """The outcomes of the crash demo, which runs each step once."""
     return {
         outcome.name: outcome
         for outcome in crash_demo.run(broker.bootstrap_servers, shared_dsn, ORDERS, rounds=1)

@@ -1,5 +1,5 @@
-"""Into PostgreSQL: kills of the server and of the broker within a transaction, two writers at once,
-upserts of anything twice.
+"""Writing to PostgreSQL: kills of the server and of the broker within a transaction, two concurrent
+writers, repeated upserts.
 
 (Kills of the writer: test_guarantees_crash.py.)
 """
@@ -27,14 +27,14 @@ from postgres_worker import make_tables
 from barnabas import LocalBroker
 
 ORDERS = 200
-PATIENCE_S = 300.0  # of a machine that does much else
+PATIENCE_S = 300.0  # for a busy machine
 ALL_ONCE = Counter(range(ORDERS))
 
 
 @pytest.fixture
 def with_orders(servers: str, name: str) -> str:
-    """A topic with the orders, and as many again in a transaction that was aborted; its name is the
-    test's.
+    """A topic with the orders, and the same number in an aborted transaction; it has the test's
+    name.
     """
     fill(servers, name)
     return name
@@ -77,7 +77,7 @@ def test_the_database_may_be_killed_at_any_step(
         living.run_until(step, 3)
         stored = invoices_in(dsn).total()
         batches = 3 if step == "stored" else 2
-        assert batches <= stored <= 20 * batches  # one that is slow to come is smaller
+        assert batches <= stored <= 20 * batches  # a batch that arrives slowly is smaller
         postgres.kill()
         postgres.restart()
         assert invoices_in(dsn).total() == stored
@@ -103,8 +103,8 @@ def test_the_broker_may_go_within_a_transaction(
 def test_a_writer_that_was_replaced_is_refused_and_finds_its_place(
     servers: str, dsn: str, with_orders: str
 ) -> None:
-    """Groups of their own, so that both have all partitions: nothing but the offsets in the
-    database is between them.
+    """Each writer has its own group and so all partitions: only the offsets in the database protect
+    the rows.
     """
     with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
         first.run_until("rows inserted", 2)
@@ -119,7 +119,7 @@ def test_a_writer_that_was_replaced_is_refused_and_finds_its_place(
 def test_two_writers_at_once_store_everything_once(
     servers: str, dsn: str, with_orders: str
 ) -> None:
-    """They take turns: each is refused whenever the other was there before."""
+    """They take turns: each is refused if the other was there before."""
     with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
         first.run_until("stored")
         with writer(servers, dsn, with_orders, "--group", f"{with_orders}-2") as second:
@@ -165,7 +165,7 @@ def test_two_writers_may_make_the_tables_at_once(dsn: str, tables: str) -> None:
         psycopg.connect(dsn, autocommit=True) as second,
         ThreadPoolExecutor(1) as beside,
     ):
-        first.execute("SELECT")  # begins a transaction, which stays open
+        first.execute("SELECT")  # begins a transaction and leaves it open
         make_tables(first, tables)
         made = beside.submit(make_tables, second, tables)
         wait_until_it_waits(dsn, second.info.backend_pid)
@@ -174,7 +174,7 @@ def test_two_writers_may_make_the_tables_at_once(dsn: str, tables: str) -> None:
 
 
 def wait_until_it_waits(dsn: str, backend: int) -> None:
-    """Until the session waits for another one."""
+    """Wait until the session waits for another one."""
     deadline = time.monotonic() + PATIENCE_S
     with psycopg.connect(dsn, autocommit=True) as connection:
         while not connection.execute("SELECT pg_blocking_pids(%s) <> '{}'", (backend,)).fetchone()[
@@ -214,7 +214,7 @@ def test_duplicates_and_disorder_do_no_harm(servers: str, dsn: str, name: str, s
     assert applied.ignored >= len(records) - len(versions), (
         "a repeated record has changed something"
     )
-    # pieces * price_cents, see an_order
+    # pieces * price_cents, see `an_order`
     expected = {
         number: (5, (number % 7 + 1) * (100 + number)) for number in range(20) if number % 4
     }

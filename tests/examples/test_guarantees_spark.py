@@ -1,5 +1,5 @@
-"""De-duplication on Spark: each form is crashed between the store and Spark's checkpoint, started
-again, and has each reading once.
+"""De-duplication on Spark: each form is killed between the write to the store and Spark's
+checkpoint, started again, and must have each reading once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = [
 READINGS = example.readings(devices=4, each=50)
 SENT = list(example.sent_at_least_once(READINGS, seed=3))
 PER_BATCH = 110
-# Queries that run for seconds are not worth compiling well.
+# Queries of a few seconds gain nothing from better compilation.
 SETTINGS = {
     "spark.log.level": "OFF",
     "spark.sql.shuffle.partitions": "1",
@@ -39,7 +39,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """Workers find the example by PYTHONPATH."""
+    """A session whose workers find the example through PYTHONPATH."""
     from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
     try:
@@ -69,7 +69,7 @@ def test_the_producer_repeats_but_keeps_the_order() -> None:
         first_seen[reading.device] = max(first_seen.get(reading.device, -1), reading.sequence)
 
 
-@pytest.mark.parametrize(  # the watermark's is run by the test below, too
+@pytest.mark.parametrize(  # the test below runs the form with a watermark
     "name",
     [pytest.param(name, marks=pytest.mark.long if name == "watermark" else ()) for name in FORMS],
 )
@@ -89,8 +89,8 @@ def test_each_reading_once_in_spite_of_a_crash(
 def test_what_is_later_than_the_watermark_is_dropped_whether_it_is_new_or_not(
     spark: SparkSession, servers: str, tables: str, tmp_path: Path
 ) -> None:
-    """That is what bounded state costs. The other two forms look into the store, which forgets
-    nothing.
+    """That is the price of bounded state. The other two forms query the store, which keeps
+    everything.
     """
     topic = "late-readings"
     make_topic(servers, topic, 1)

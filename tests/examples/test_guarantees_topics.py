@@ -1,5 +1,5 @@
-"""Consume, transform, produce: fencing, abort and rewind, a broker that is killed. (Kills of the
-worker: test_guarantees_crash.py.)
+"""Consume, transform, produce: fencing, abort and rewind, a killed broker. (Kills of the worker:
+test_guarantees_crash.py.)
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ INPUT = "orders-of-topic-tests"
 
 @pytest.fixture(scope="module")
 def with_orders(broker: LocalBroker) -> str:
-    """A broker whose input topic has the orders, and as many again in a transaction that was
-    aborted.
-    """
+    """A broker whose input topic has the orders, and the same number in an aborted transaction."""
     make_topic(broker.bootstrap_servers, INPUT)
     publish(broker.bootstrap_servers, INPUT, map(an_order, range(ORDERS)))
     aborted = map(an_order, range(ORDERS, 2 * ORDERS))
@@ -62,8 +60,8 @@ def invoices(servers: str, name: str) -> Counter[int]:
 
 
 ALL_ONCE = Counter(range(ORDERS))
-# Of a worker that is to be thought dead when it is stopped, and not before; and of one that is
-# not, however slow the machine.
+# Settings of a worker that must expire when it is stopped, and not before; and of one that must
+# not, however slow the machine is.
 IMPATIENT = ("--dynamic", "--session-timeout-ms", "3000", "--max-poll-interval-ms", "3000")
 PATIENT = ("--dynamic", "--session-timeout-ms", "120000", "--max-poll-interval-ms", "300000")
 
@@ -93,8 +91,8 @@ def test_a_successor_with_the_same_transactional_id_fences_the_first(
 
 
 def test_a_worker_that_was_thought_dead_aborts_and_rewinds(with_orders: str, name: str) -> None:
-    """Both have transactional ids of their own, so that it is the group's generation alone that
-    refuses the offsets of the first.
+    """Both have their own transactional ids, so only the group's generation refuses the first one's
+    offsets.
     """
     with worker(with_orders, name, "--member", "first", *IMPATIENT) as first:
         first.run_until("produced", 2)
@@ -115,25 +113,25 @@ def test_a_second_member_of_the_same_name_ends_the_first(
             assert second.finish() == 0, second.output
         assert first.finish() == FENCED, "".join(first.output)
         assert "taken the place" in first.output[-1]
-    # The batch that the first had in hand is done twice where it is committed last, and once where
+    # The first worker's pending batch is processed twice if the worker commits it last, and once if
     # it was committed before.
     doubled = invoices(with_orders, name).total() - ORDERS
     assert (
         0 < doubled <= 20 if guarantee == "at-least-once" else not doubled
-    )  # a batch, which is smaller where it is slow to come
+    )  # a batch, which is smaller when records arrive slowly
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(
     with_orders: str, name: str, guarantee: str
 ) -> None:
-    """It has nothing in hand, so that it is the reading of the next batch that fails."""
+    """It has no pending records, so reading the next batch is what fails."""
     guarantees = (
         "--guarantee",
         guarantee,
         "--session-timeout-ms",
         "240000",
-    )  # no worker may be taken for dead, however slow the machine is
+    )  # no worker may expire, however slow the machine is
     with worker(with_orders, name, *guarantees, "--forever") as first:
         first.run_until("committed")
         while invoices(with_orders, name) != ALL_ONCE:
@@ -159,7 +157,7 @@ def test_a_worker_whose_partitions_went_to_another_goes_on(
     doubled = invoices(with_orders, name).total() - ORDERS
     assert (
         0 < doubled <= 20 if guarantee == "at-least-once" else not doubled
-    )  # a batch, which is smaller where it is slow to come
+    )  # a batch, which is smaller when records arrive slowly
 
 
 @pytest.mark.parametrize("step", ["half produced", "offsets sent"])

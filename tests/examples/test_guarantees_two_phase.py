@@ -17,7 +17,7 @@ ENABLED = {"transaction.two.phase.commit.enable": "true"}
 
 @pytest.fixture
 def both(broker: LocalBroker, postgres: PostgresProcess, dsn: str, name: str) -> Servers:
-    """The topic has the test's name, as the transactional id."""
+    """The topic and the transactional id have the test's name."""
     make_topic(broker.bootstrap_servers, name)
     return Servers(broker, postgres, dsn)
 
@@ -40,7 +40,7 @@ def test_the_database_may_be_killed(both: Servers, name: str) -> None:
 def test_the_broker_may_be_killed(
     tmp_path: Path, postgres: PostgresProcess, dsn: str, name: str
 ) -> None:
-    """With transactions of version 1: the crash script has those of version 2."""
+    """With transactions of version 1: the crash script uses version 2."""
     features = {"barnabas.features": "transaction.version=1"}
     steps = ("sent", "broker prepared", "decided")
     with LocalBroker(tmp_path, settings={**ENABLED, **features}) as broker:
@@ -50,8 +50,8 @@ def test_the_broker_may_be_killed(
 
 
 def test_who_was_thought_dead_is_refused_by_the_database_too(both: Servers, name: str) -> None:
-    """It has prepared at the broker, where another has ended that since; nothing but the number of
-    the session keeps it from committing its rows alone.
+    """It has prepared at the broker, where another has ended its transaction since; only the
+    session's number prevents it from committing its rows alone.
     """
     arguments = ["--bootstrap-servers", both.broker.bootstrap_servers, "--postgres", both.dsn]
     arguments += ["--topic", name, "--name", name, "--orders", "9", "--batch-size", str(BATCH)]

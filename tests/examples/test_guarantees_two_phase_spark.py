@@ -1,4 +1,6 @@
-"""The function of a micro-batch, without Spark: `foreachBatch` calls it, again after each crash."""
+"""The function of a micro-batch, without Spark, which calls it through `foreachBatch`, again after
+each crash.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from barnabas.spark_connector.connection import ClientError
 
 
 class Batch:
-    """As much of a DataFrame as is asked for."""
+    """The part of a DataFrame that the function uses."""
 
     def __init__(self, *rows: str) -> None:
         self._rows = rows
@@ -71,7 +73,7 @@ def test_a_micro_batch_is_in_both_once_whichever_step_its_driver_dies_at(
         with sink(broker, table, name, step) as first, pytest.raises(CrashError):
             first(batch, batch_id)
         with sink(broker, table, name) as second:
-            second(batch, batch_id)  # Spark brings it again
+            second(batch, batch_id)  # Spark repeats the batch
             second(batch, batch_id)
     once = Counter(words)
     assert found(broker, table, name) == (once, once)

@@ -1,9 +1,9 @@
-"""The paper's pipeline in its forms: revisions, final results, late records, and outputs that stay
-exactly once when the driver is killed.
+"""The pipeline of docs/PIPELINE.md in its forms: revisions, final results, late records, and
+exactly-once output when the driver is killed.
 
 Spark needs seconds for each query's first batch, so there are few queries here: one run of the demo
-for all that is said about single events, and one kill for all forms at once, after which the
-queries go on in this process.
+for all statements about single events, and one kill for all forms at once, after which the queries
+continue in this process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from barnabas import LocalBroker
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "page_views"
 sys.path.insert(0, str(EXAMPLE))
 
-import demo  # noqa: E402 (these are found by the line above)
+import demo  # noqa: E402 (the line above makes these importable)
 import per_record  # noqa: E402
 from count_views import Job, new_session, start_until_up  # noqa: E402
 from page_views import counted, views_in  # noqa: E402
@@ -48,7 +48,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-PATIENCE_S = 600.0  # of a machine that does much else
+PATIENCE_S = 600.0  # for a busy machine
 TIMES = demo.PAPER + demo.TOO_LATE
 
 
@@ -119,7 +119,7 @@ def test_categories_of_a_task_share_its_stream_time_and_other_tasks_have_their_o
 
 @pytest.mark.parametrize("seed", range(20))
 def test_however_the_records_are_divided_into_batches(seed: int) -> None:
-    """And a window's final count is its last revision, given once."""
+    """A window's final count is its last revision, emitted once."""
     draw = random.Random(seed)
     times = [(draw.choice("ab"), max(0, number + draw.randrange(-25, 5))) for number in range(60)]
     whole = new_task()
@@ -204,8 +204,8 @@ def test_help(script: str) -> None:
 def test_each_event_in_each_form(
     spark: SparkSession, view_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table of docs/PIPELINE.md, one event a micro-batch; then the same events all in one,
-    which changes nothing per record.
+    """The table of docs/PIPELINE.md with one event in each micro-batch; then the same events in one
+    batch, which gives the same output for each record.
     """
     monkeypatch.setattr(demo, "COMPACTION_TIMEOUT_S", PATIENCE_S)
     job = a_job(view_servers, tmp_path, "paper", max_events=1)
@@ -221,8 +221,8 @@ def test_each_event_in_each_form(
         ["[10,15) 4"],
         [],
     ]
-    # The last event but one is too late, and Spark counts it: its batch is filtered by the
-    # watermark of the batch before the last.
+    # The last event but one is late, but Spark counts it: its batch is filtered by the watermark of
+    # the batch before the previous one.
     assert [step.emitted["final"] for step in steps] == [
         [],
         [],
@@ -279,9 +279,9 @@ def views(*events: tuple[int, str]) -> list[Event]:
 BEFORE = views((12, "news"), (13, "sports"), (16, "news"), (14, "news"))
 AFTER = [
     *views((21, "sports"), (17, "sports")),
-    an_event(22, "news", dwell_ms=300),  # does not count: the reader left at once
+    an_event(22, "news", dwell_ms=300),  # not counted: the reader left at once
     *views((23, "news"), (19, "news")),
-    {"user": "ada", "category": "news", "time_ms": 22_500, "dwell_ms": "a while"},  # is no event
+    {"user": "ada", "category": "news", "time_ms": 22_500, "dwell_ms": "a while"},  # not an event
     *views((26, "sports"), (24, "news"), (31, "sports"), (28, "news"), (40, "news")),
 ]
 REVISIONS = [
@@ -299,7 +299,7 @@ REVISIONS = [
     ("news@25000", 1),
     ("news@40000", 1),
 ]
-OPEN = {"sports@30000", "news@40000"}  # at 40, with a grace of 10
+OPEN = {"sports@30000", "news@40000"}  # at time 40, with a grace of 10
 FORMS = ("revisions", "final", "per-record")
 
 
@@ -350,7 +350,7 @@ def kill_with_children(process: subprocess.Popen[bytes]) -> None:
 def wait_for(
     job: Job, count: int, *, every: bool, driver: subprocess.Popen[bytes], log: Path
 ) -> None:
-    """Until every form that gives a revision for each event, or one of them, has so many."""
+    """Wait until the forms that emit a revision for each event, or one of them, have this many."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         assert driver.poll() is None, f"the driver has ended:\n{log.read_text()[-4000:]}"
@@ -364,7 +364,7 @@ def wait_for(
 
 
 def assert_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
-    """Of the last micro-batch there are changes only: who goes on from there has to read them."""
+    """The last micro-batch has only changelogs, so a restarted query must read them."""
     last = max(int(path.name) for path in (job.checkpoint / form / "commits").glob("[0-9]*"))
     stores = [
         path for path in (job.checkpoint / form / "state" / "0").glob("[0-9]*") if path.is_dir()
@@ -381,7 +381,9 @@ def assert_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
 def test_a_killed_driver_costs_nothing(
     spark: SparkSession, view_servers: str, tmp_path: Path
 ) -> None:
-    """Amid the events, all forms at once; a new driver goes on from their checkpoints."""
+    """The driver is killed between the events, with all forms at once; a new one continues from
+    their checkpoints.
+    """
     job = a_job(view_servers, tmp_path, "killed", max_events=1)
     log = tmp_path / "driver.log"
     make_topic(view_servers, job.input)
@@ -398,7 +400,7 @@ def test_a_killed_driver_costs_nothing(
         wait_for(job, len(BEFORE), every=True, driver=driver, log=log)
         send(
             view_servers, job.input, AFTER[:4]
-        )  # the others come later, so that it cannot be done before it is killed
+        )  # the others are sent later, so that the query cannot finish before the kill
         wait_for(job, len(BEFORE) + 1, every=False, driver=driver, log=log)
         while not list((job.checkpoint / "final" / "commits").glob("[0-9]*")):
             wait_for(job, len(BEFORE) + 1, every=False, driver=driver, log=log)

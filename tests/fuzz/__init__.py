@@ -1,1 +1,1 @@
-"""A storm of mutated requests against the real core: `PYTHONPATH=tests:. python -m fuzz`."""
+"""Mutated requests against the real core: `PYTHONPATH=tests:. python -m fuzz`."""

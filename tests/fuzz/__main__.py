@@ -1,5 +1,5 @@
-"""`PYTHONPATH=tests:. python -m fuzz [--count N] [--seed S] [--intruder]`: so many mutated
-requests, or so many frames of somebody who has no password; then what was found.
+"""`PYTHONPATH=tests:. python -m fuzz [--count N] [--seed S] [--intruder]`: send N mutated requests,
+or N frames of a client without a password; then print the findings.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def intrude(count: int, seed: int) -> int:
-    """The exit code: 0 if nobody got in, nothing broke, and nothing grew."""
+    """The exit code: 0 if no client got in, nothing broke, and no memory grew."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-", dir=IN_MEMORY) as scratch:
         intruder = Intruder(Path(scratch), seed)

@@ -1,10 +1,9 @@
-"""Giants: of every API and version the largest and the most repetitive requests that there can be,
-made from the schemas.
+"""Giants: the largest and the most repetitive requests of every API and version, made from the
+schemas.
 
-Each fills one array of the request, at whatever depth, with as many elements as the API's row
-allows and so many bytes hold; one has more than that, and one fills the tagged fields of the body.
-The rest of the request is such that the broker looks at it: names of what there is, and
-numbers that mean something.
+Each fills one array of the request, at any depth, with as many elements as the API's row and the
+size limit allow; one exceeds that, and one fills the tagged fields of the body. The rest of the
+request is plausible, so that the broker processes it: existing names, and meaningful numbers.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ KINDS = (*SHAPES, TOO_MANY, TAGGED)
 
 
 class Giant(NamedTuple):
-    """One request: the frame without its size, and what it is. elements: of its arrays, a number
-    being a quarter of one.
+    """One request: the frame without its size, and its description. elements: the number in its
+    arrays, where a number counts as a quarter.
     """
 
     name: str
@@ -99,8 +98,8 @@ def giants(
     kinds: tuple[str, ...] = KINDS,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Giant]:
-    """Of each array and each kind of its elements a request, and one of tagged fields; of these
-    those that are wanted, since each takes a while to make.
+    """A request for each array and each kind of its elements, and one with tagged fields. Only the
+    selected ones are made, since each takes a while.
     """
     for path in array_paths(api, version):
         for shape in kinds:
@@ -122,7 +121,7 @@ def giants(
 
 
 class _Made:
-    """A request whose array at `path` is filled up to most_bytes."""
+    """A request whose array at `path` is filled up to `most_bytes`."""
 
     def __init__(
         self, api: Api, version: int, path: tuple[str, ...], shape: str, most_bytes: int
@@ -134,7 +133,7 @@ class _Made:
             self._shape = "empty"
         self._compact = version >= api.flexible_from
         self._structs = _structs(api.name)
-        self._number = self._quarters = 0  # the elements of arrays so far; a number has one quarter
+        self._number = self._quarters = 0  # elements of arrays so far; a number counts as a quarter
 
     @property
     def elements(self) -> int:
@@ -208,7 +207,9 @@ class _Made:
         return field.nullable.first <= self._version <= field.nullable.last
 
     def _value(self, field: Field, *, is_outer: bool) -> bytes:
-        """Of the outer fields the meaningful value, of the many elements one of the shape."""
+        """A meaningful value for the outer fields; a value of the shape for the array's
+        elements.
+        """
         kind, name = field.type, field.name
         if kind in LETTERS:
             value = NUMBERS.get(name, 0)
@@ -227,7 +228,7 @@ class _Made:
         return self._bytes(b"")
 
     def _has_name(self, field: Field) -> bool:
-        """Whether the rows with this id have a name as well in the version."""
+        """Whether rows with this id also have a name in this version."""
         for kind in self._structs.values():
             if field in kind.fields:
                 return any(

@@ -1,10 +1,10 @@
-"""The intruder: clients that have no password and no token, and try whatever there is between a
-connection and its requests: greetings, handshakes, tokens good in form, recorded ones again, all of
-it mutated, in any order.
+"""The intruder: clients without a password or token, which try every message before authentication:
+ApiVersions, handshakes, well-formed tokens, replayed ones, all of them mutated, in any order.
 
-What must hold after each frame: nothing but ProtocolViolation comes out of `Broker.on_frame`;
-nobody is anybody (no principal, no admission); a request that is no greeting is not served; nothing
-is parked, worked on, flushed or changed; and, in the end, nothing is left in memory.
+What must hold after each frame: nothing but ProtocolViolation comes out of `Broker.on_frame`; no
+connection has a principal or is admitted; only ApiVersions and authentication requests are served;
+nothing is parked, queued for the worker, flushed or changed; and, in the end, nothing is left in
+memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DELAY_MS = 100
 
 
 class Intruder:
-    """findings: what went wrong, by its last line. served: frames that were answered."""
+    """findings: what went wrong, by the last line of the error. served: frames with a response."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.random, self.issuer = Random(seed), Issuer()
@@ -65,7 +65,7 @@ class Intruder:
         self._before = self._changeable()
 
     def _near_misses(self) -> dict[str, list[bytes]]:
-        """By mechanism, messages of which each lacks one thing."""
+        """By mechanism, messages that each lack one thing."""
         header, claims, signature = self.issuer.token().split(".")
         _, other_claims, _ = self.issuer.token("admin").split(".")
         tokens = [
@@ -90,7 +90,7 @@ class Intruder:
         }
 
     def _changeable(self) -> tuple[Any, ...]:
-        """What no stranger may change."""
+        """The state that an unauthenticated client must not change."""
         broker = self.host.broker
         return (
             sorted(broker.metadata.topics),
@@ -102,7 +102,7 @@ class Intruder:
     # --- inputs ----------------------------------------------------------------------------------
 
     def run(self, frames: int) -> None:
-        """So many frames, on as many connections as it takes."""
+        """Send this many frames, on as many connections as needed."""
         until = self.frames + frames
         while self.frames < until:
             self._connection()
@@ -122,7 +122,7 @@ class Intruder:
         host.broker.on_closed(1)
 
     def _frame(self, step: int, mechanism: str, answer: bytes) -> bytes:
-        """The next frame: mostly one that might follow, mutated or not."""
+        """The next frame: mostly a plausible one, sometimes mutated."""
         random, kind = self.random, self.random.random()
         if kind < 0.1:
             return random.randbytes(random.randrange(1, 80))
@@ -143,7 +143,7 @@ class Intruder:
     def _token(self, mechanism: str, answer: bytes) -> bytes:
         near = self._tokens[mechanism if self.random.random() < 0.9 else self._any_mechanism()]
         start = answer.find(b"r=nonce")
-        if start >= 0 and self.random.random() < 0.7:  # a server's first message: go on with it
+        if start >= 0 and self.random.random() < 0.7:  # continue after the server's first message
             text = answer[start:].split(b"\0", 1)[0].decode("latin-1")
             try:
                 return final_message(f"n={USER},r=nonce", text, "no-secret")
@@ -173,7 +173,7 @@ class Intruder:
     # --- what comes of it ------------------------------------------------------------------------
 
     def _offer(self, frame: bytes) -> tuple[bool, bytes]:
-        """Whether the connection is still open, and what was answered."""
+        """Whether the connection is still open, and the response."""
         host = self.host
         broker, outbox = host.broker, host.broker.outbox
         state = broker.connections[1].authentication
@@ -206,7 +206,7 @@ class Intruder:
         return is_open, answer
 
     def check_state(self) -> None:
-        """Nothing has changed, and who has the password still comes in."""
+        """Nothing has changed, and a client with the password can still log in."""
         host = self.host
         assert self._changeable() == self._before
         assert host.broker.connections == {}
@@ -223,6 +223,6 @@ class Intruder:
 
 
 def blocks() -> int:
-    """What is in memory, without what waits to be collected."""
+    """The number of allocated memory blocks, after a garbage collection."""
     gc.collect()
     return sys.getallocatedblocks()

@@ -1,4 +1,4 @@
-"""Requests to begin with: of every API and version, by the schemas, with values that mean something
+"""Requests to start from: of every API and version, by the schemas, with values that are meaningful
 to the broker under test.
 """
 
@@ -67,7 +67,7 @@ LETTERS = ("", "a", "é", "\0", "a b", "%s", "../..", "a" * 300, "-", ".")
 
 
 class Producer(NamedTuple):
-    """An identity that the broker gave out."""
+    """A producer id and epoch that the broker assigned."""
 
     transactional_id: str | None
     producer_id: int
@@ -75,7 +75,7 @@ class Producer(NamedTuple):
 
 
 class Knowledge:
-    """What clients of the broker know: it comes from answers, and from looking into it."""
+    """What clients know of the broker, from its responses and from inspecting it."""
 
     def __init__(self) -> None:
         self.topic_ids: dict[str, uuid.UUID] = {}
@@ -86,9 +86,7 @@ class Knowledge:
         self.end_offsets: dict[tuple[str, int], int] = {}
 
     def remember_producer(self, producer: Producer) -> None:
-        """The identities given out before under the same transactional id are mostly forgotten:
-        they are fenced.
-        """
+        """Mostly drop earlier identities of the same transactional id: they are fenced."""
         kept = [
             known
             for known in self.producers
@@ -109,7 +107,7 @@ class Knowledge:
 
 
 class Maker:
-    """Encodes requests. `wild`: how likely a single value is one that no client would send."""
+    """Encodes requests. `wild`: the probability that a value is one that no client would send."""
 
     def __init__(self, random: Random, knowledge: Knowledge, now_ms: int) -> None:
         self.random, self.knowledge, self.now_ms = random, knowledge, now_ms
@@ -304,8 +302,8 @@ class Maker:
         )
 
     def batch(self) -> bytes:
-        """Records of the chosen producer for the chosen partition, mutated as often as the request
-        is wild.
+        """Records of the chosen producer for the chosen partition, mutated with the probability of
+        the request's `wild`.
         """
         random = self.random
         producer = self._producer
@@ -336,7 +334,7 @@ class Maker:
 
 
 def mutated_batch(batch: bytearray, random: Random) -> bytes:
-    """A batch with something wrong in it; half of the time its checksum is right again."""
+    """A corrupted batch; in half of the cases its checksum is corrected."""
     for _ in range(random.choice((1, 1, 2, 4))):
         what = random.random()
         at = (
@@ -375,7 +373,7 @@ def mutated_batch(batch: bytearray, random: Random) -> bytes:
 
 
 def mutated(frame: bytes, other: bytes, random: Random) -> bytes:
-    """A frame with something wrong in it, or the head of one and the tail of another."""
+    """A corrupted frame, or the head of one and the tail of another."""
     data = bytearray(frame)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         what = random.randrange(9)

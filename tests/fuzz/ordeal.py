@@ -1,10 +1,10 @@
-"""The ordeal: a broker with an authorizer is given giants (giants.py), by a client that has not
-logged in, by one without any right, and by one that may do everything.
+"""The ordeal: a broker with an authorizer receives giants (giants.py) from a client that has not
+logged in, from one without any right, and from one that may do everything.
 
-What must hold of each: the request is answered, or its connection is closed for a reason that is
-the client's; no call of the core uses more than MOST_CALL_S of CPU, since other clients wait for
-the loop meanwhile; the process stays below MOST_MB. What the worker's thread does is no call of the
-core. The bound on CPU is for a desk's machine (helpers/slowness.py).
+For each, the request gets a response, or its connection is closed for the client's fault; no call
+of the core uses more than MOST_CALL_S of CPU, since all other clients wait for the loop; the
+process stays below MOST_MB. Work of the worker thread is not a call of the core. The CPU limit is
+for a desktop machine (helpers/slowness.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WAIT_FOR_OTHERS = ("JoinGroup", "SyncGroup")
 
 
 class Outcome(NamedTuple):
-    """What came of a giant. answer_bytes: -1 where the connection was closed, for `reason`."""
+    """The outcome of a giant. answer_bytes: -1 if the connection was closed, for `reason`."""
 
     name: str
     call_s: float
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 class Ordeal:
-    """One broker, and one connection for each giant. answer: the bytes of the last one."""
+    """One broker, and one connection for each giant. answer: the bytes of the last response."""
 
     def __init__(self, directory: Path) -> None:
         self.host = CoreHost(
@@ -140,7 +140,7 @@ class Ordeal:
                 self.host.tick(1000)
 
     def offer_from_all(self, giant: Giant) -> list[Outcome]:
-        """What comes of it from each client; of those who have not logged in less is received."""
+        """The outcome for each client; less is received from those who have not logged in."""
         most_bytes = self.broker.config.sasl_server_max_receive_size
         return [
             self.offer(giant, client)
@@ -151,7 +151,7 @@ class Ordeal:
     # --- one giant -------------------------------------------------------------------------------
 
     def offer(self, giant: Giant, client: str) -> Outcome:
-        """What comes of it."""
+        """The outcome of one giant from one client."""
         connection = self._connect(client)
         broker, outbox = self.broker, self.broker.outbox
         self._worst_s = self._all_s = 0.0
@@ -218,7 +218,7 @@ def _peak_mb() -> int:
 
 
 def findings_of(outcome: Outcome) -> list[str]:
-    """What does not hold of an outcome."""
+    """The requirements that an outcome violates."""
     found = []
     if outcome.call_s > MOST_CALL_S:
         found.append(f"one call used {outcome.call_s * 1000:.0f} ms of CPU")
@@ -233,7 +233,7 @@ def findings_of(outcome: Outcome) -> list[str]:
 
 
 def selected(apis: Iterable[Api], options: argparse.Namespace) -> Iterable[Giant]:
-    """The giants of these APIs: all of them, or a share of them by chance."""
+    """The giants of these APIs: all of them, or a random share."""
     random = Random(options.seed)
     for api in apis:
         versions = range(api.min_version, api.max_version + 1)
@@ -247,7 +247,9 @@ def selected(apis: Iterable[Api], options: argparse.Namespace) -> Iterable[Giant
 
 
 def in_child(giant: Giant) -> list[Outcome]:
-    """What came of a giant from each client: in a process of its own, whose memory is its own."""
+    """The outcomes of a giant for each client, in a child process, whose memory is measured
+    alone.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -274,7 +276,7 @@ def in_child(giant: Giant) -> list[Outcome]:
 
 
 def main(given: list[str] | None = None) -> int:
-    """The exit code: 0 if all holds."""
+    """The exit code: 0 if all requirements hold."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.ordeal", description=__doc__)
     parser.add_argument("--api", action="append", help="of these alone; by default of all")
     parser.add_argument("--newest", action="store_true", help="the newest version of each alone")

@@ -1,9 +1,9 @@
-"""What a request says, read a second time and strictly: a plain interpreter of Apache Kafka's
-schemas, to judge the broker's own reading.
+"""A second, strict decoder of requests: a plain interpreter of Apache Kafka's schemas, to check the
+broker's own decoder.
 
-Kafka's generated readers are the measure: a negative length is null; null where none may be, a
-count or a length beyond the frame, or a varint of more than five bytes ends the connection; bytes
-left over after the request do not matter; letters that are not UTF-8 are replaced.
+It follows Kafka's generated decoders: a negative length is null; null in a field that is not
+nullable, a count or a length beyond the frame, or a varint of more than five bytes ends the
+connection; bytes after the request are ignored; bytes that are not UTF-8 are replaced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BOUNDS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
 class Verdict(Enum):
-    """What the broker has to do with a frame."""
+    """How the broker must handle a frame."""
 
     UNDERSTOOD = "answer it"
     NOT_UNDERSTOOD = "hang up"
@@ -41,7 +41,7 @@ class Verdict(Enum):
 
 
 class Reading(NamedTuple):
-    """The verdict; the request's API and values where it is understood."""
+    """The verdict; the request's API and values if it could be decoded."""
 
     verdict: Verdict
     api: Api | None = None
@@ -52,11 +52,11 @@ class Reading(NamedTuple):
 
 
 class NotUnderstood(Exception):
-    """The bytes are no request."""
+    """The bytes are not a valid request."""
 
 
 class Reader:
-    """Takes values from the front of a frame."""
+    """Decodes values from the front of a frame."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -81,12 +81,12 @@ class Reader:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >= 1 << 32:
-                    self.unsure = True  # Java's int wraps
+                    self.unsure = True  # Java's int overflows
                 return value
         raise NotUnderstood("a varint is longer than five bytes")
 
     def length(self, kind: str, flexible: bool) -> int:
-        """Of a string, bytes or array; -1 is null."""
+        """The length of a string, bytes or array; -1 for null."""
         if flexible:
             length = self.varint() - 1
             if length >= 1 << 31:

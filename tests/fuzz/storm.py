@@ -1,9 +1,9 @@
-"""The storm: a real Broker in process, a dozen connections, requests good and bad, time, flushes in
-any order, clients that hang up.
+"""The storm: a real Broker in this process, a dozen connections, valid and invalid requests,
+passing time, flushes in any order, clients that disconnect.
 
-What must hold after each request: a frame that says nothing is not answered, and its connection
-ends; one that is understood is answered once, with its own correlation id, in the form of its
-version, or is parked; nothing but that comes out of `Broker.on_frame`.
+After each request these must hold: an undecodable frame gets no response, and its connection is
+closed; a decodable one gets one response, with its correlation id and in the format of its version,
+or is parked; `Broker.on_frame` raises nothing else.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ OFTEN = (
     26,
     28,
     28,
-)  # what makes the logs grow and the coordinators work
+)  # requests that make the logs grow and the coordinators work
 SETTINGS = {
     "node.id": "1",
     "group.initial.rebalance.delay.ms": "100",
@@ -81,7 +81,7 @@ SETTINGS = {
     "log.initial.task.delay.ms": "1000",
 }
 
-FIRST_CONNECTION = 7_000_000_001  # a number that nothing else has
+FIRST_CONNECTION = 7_000_000_001  # a number that occurs nowhere else
 
 
 class Storm:
@@ -144,7 +144,7 @@ class Storm:
         self.broker.on_closed(connection)
 
     def carry_out(self) -> list[int]:
-        """Check and take what the broker sends; gives the connections that it wants closed."""
+        """Check and take what the broker sends; gives the connections that it closes."""
         outbox = self.broker.outbox
         closed: list[int] = []
         self.last_reason: CloseReason = ""
@@ -184,7 +184,7 @@ class Storm:
     # --- one request -----------------------------------------------------------------------------
 
     def run(self, count: int) -> None:
-        """So many mutated requests, and good ones between them."""
+        """Send this many mutated requests, with valid ones in between."""
         until = self.counts["mutated"] + count
         while self.counts["mutated"] < until:
             self._number += 1
@@ -193,7 +193,7 @@ class Storm:
                 self.check_between()
 
     def step(self) -> None:
-        """Make one request, good or bad, and offer it; then some time passes."""
+        """Make one request, valid or not, and send it; then let some time pass."""
         random = self.random
         api = BY_KEY[random.choice(OFTEN)] if random.random() < 0.4 else random.choice(APIS)
         version = random.randint(api.min_version, api.max_version)
@@ -223,11 +223,11 @@ class Storm:
         self.pass_time(random.choices((0, 1, 20, 400, 5_000, 100_000), (70, 20, 20, 5, 1, 0.2))[0])
 
     def is_bearable(self, reading: Reading) -> bool:
-        """Whether a healthy broker comes through it well.
+        """Whether a healthy broker can handle the request well.
 
-        Left out: requests for thousands of partitions, which are honest work; and markers in a
-        later epoch than any coordinator or producer has, which shut these out of the partition for
-        good, as they do with Apache Kafka (an operator's tool writes them, KIP-664).
+        It excludes requests for thousands of partitions, which are legitimate work, and markers
+        with a later epoch than any coordinator or producer has. Such markers fence these from the
+        partition for good, as in Apache Kafka (an operator's tool writes them, KIP-664).
         """
         if reading.values is None or reading.api is None:
             return True
@@ -257,7 +257,7 @@ class Storm:
         memory = bytearray(frame)
         try:
             self.broker.on_frame(connection, memoryview(memory), self.now_ms)
-            memory[:] = b"\xaa" * len(memory)  # the core has promised to be done with it
+            memory[:] = b"\xaa" * len(memory)  # the core must not use the frame any more
             answered_before = self.counts["answered"]
             closed = connection in self.carry_out()
         except Exception:
@@ -277,7 +277,7 @@ class Storm:
         self.judge(frame, reading, closed=closed, answered=answered)
 
     def make_room(self) -> None:
-        """All connections wait: new ones come, and old ones go."""
+        """All connections have requests waiting: close old ones and open new ones."""
         if len(self.broker.connections) >= CONNECTIONS:
             self.flush()
         if not self.free and len(self.broker.connections) >= CONNECTIONS:
@@ -295,10 +295,10 @@ class Storm:
             self.find("understood, but hung up on", frame, reading)
 
     def may_hang_up(self, reading: Reading) -> bool:
-        """After a Produce that wants no answer: its error could not be shown otherwise. And where a
-        transaction's request comes late, over a connection that its producer has given up for a
-        later one: all connections use the same few transactional ids here. And where an ACL has a
-        number 0, as with Apache Kafka.
+        """Whether the broker may close the connection after a valid request. It may after a Produce
+        with acks=0, which has no response for an error. It may after a late request of a
+        transaction, over a connection that its producer has replaced: all connections use the same
+        few transactional ids here. And it may for an ACL with a number 0, as in Apache Kafka.
         """
         assert reading.api is not None
         if reading.api.name in OF_ACLS:
@@ -333,7 +333,7 @@ class Storm:
         self.learn(asked, response)
 
     def learn(self, asked: Reading, response: Any) -> None:
-        """What a client takes from an answer."""
+        """Store what a client learns from a response."""
         knowledge, values = self.knowledge, asked.values
         assert asked.api is not None
         if values is None or getattr(response, "error_code", 1) not in (
@@ -371,7 +371,7 @@ class Storm:
     # --- now and then ----------------------------------------------------------------------------
 
     def check_between(self) -> None:
-        """Learn what clients would find out by themselves; look at what must hold at any time."""
+        """Learn what clients would find out by themselves, and check the invariants."""
         broker, knowledge = self.broker, self.knowledge
         knowledge.topic_ids = {
             name: topic.topic_id for name, topic in broker.metadata.topics.items()
@@ -397,7 +397,7 @@ class Storm:
                 broker.topics.create_topic(name, partitions, {}, now_ms=self.now_ms)
             elif (
                 self.random.random() < 0.3
-            ):  # what the storm has set would otherwise stay for good, and close the topic
+            ):  # otherwise the storm's settings would stay, and close the topic
                 configs = {
                     "compacted": {"cleanup.policy": "compact"},
                     "small-segments": {"segment.bytes": "2000"},
@@ -432,8 +432,8 @@ class Storm:
         assert set(self.free) | set(self.asked) == set(broker.connections)
 
     def calm(self) -> None:
-        """All clients hang up, two hours pass, every flush comes back: then nothing is left that
-        waits.
+        """All clients disconnect, two hours pass, every flush completes: then nothing is left
+        waiting.
         """
         broker = self.broker
         for connection in list(broker.connections):
@@ -465,7 +465,7 @@ class Storm:
         gc.collect()
 
     def check_nothing_is_kept_of_connections(self) -> None:
-        """Of those that are closed."""
+        """No state of closed connections is left."""
         ids = range(FIRST_CONNECTION, self._next_connection)
         self.broker.outbox.audit.clear()
         self.broker.outbox.mutes.clear()
@@ -477,9 +477,9 @@ class Storm:
     # --- the same broker again -------------------------------------------------------------------
 
     def check_restarts(self, scratch: Path) -> None:
-        """It starts again from a copy of its directory as it is now (a kill), and after a clean
-        stop, with equal state; but a start after a kill sets offsets and share groups back that a
-        client has moved beyond the end of a log.
+        """The broker starts again from a copy of its current directory (as after a kill), and after
+        a clean stop, with equal state; except that a start after a kill resets offsets and share
+        groups that a client has moved beyond the end of a log.
         """
         self.take_back_offsets_beyond_logs()
         before = state_of(self.broker)
@@ -492,7 +492,9 @@ class Storm:
         differences("after a clean stop", before, state_of(self.broker))
 
     def take_back_offsets_beyond_logs(self) -> None:
-        """A client commits what each log has, where it had more; share groups likewise."""
+        """Reset committed offsets beyond the end of a log to its end, as a client may; share groups
+        likewise.
+        """
         groups, topics = self.broker.groups, self.broker.topics
 
         def log_end(topic: str, index: int) -> int | None:
@@ -512,7 +514,7 @@ def content(piece: Piece) -> bytes:
 
 
 def state_of(broker: Broker) -> dict[str, Any]:
-    """All that must survive."""
+    """The state that must survive a restart."""
     topics = {
         name: (topic.topic_id, topic.partition_count, dict(topic.configs))
         for name, topic in broker.metadata.topics.items()
@@ -552,11 +554,11 @@ def state_of_log(log: Log) -> dict[str, Any]:
 def differences(
     when: str, before: dict[str, Any], after: dict[str, Any], path: str = "the state"
 ) -> None:
-    """Say where two states part."""
+    """The differences of two states."""
     for key in dict.fromkeys([*before, *after]):
         left, right = before.get(key), after.get(key)
         if isinstance(left, dict) and isinstance(right, dict):
-            if key == "producers":  # one that had expired may be remembered again: no harm
+            if key == "producers":  # an expired one may be back, which does no harm
                 right = {producer: row for producer, row in right.items() if producer in left}
             differences(when, left, right, f"{path}, {key}")
             continue

@@ -28,7 +28,7 @@ from helpers.our_messages import read_answer, request_frame
 NOW_MS = 1_700_000_000_000
 NODE_ID = 7
 HOST, PORT = "192.0.2.1", 19092
-ASKS_FOR_CREATION = 4  # the first version of Metadata that can ask for none
+ASKS_FOR_CREATION = 4  # the first version of Metadata that can request topic creation
 
 
 class CountedIds:
@@ -77,7 +77,7 @@ class AdminHost:
         self.broker.close_logs(NOW_MS)
 
     def call(self, request: Message, version: int) -> Any:
-        """The answer, as a client decodes it."""
+        """The decoded response."""
         frame = bytearray(request_frame(request, version, 4711))
         self.broker.on_frame(1, memoryview(frame), NOW_MS)
         assert self.broker.outbox.closes == []
@@ -112,7 +112,7 @@ def creatable(
     configs: dict[str, str | None] | None = None,
     assignments: dict[int, list[int]] | None = None,
 ) -> Any:
-    """A topic as CreateTopics asks for it."""
+    """A topic as a field of CreateTopics."""
     return CreatableTopic(
         name=name,
         num_partitions=partitions,

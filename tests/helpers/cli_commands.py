@@ -40,7 +40,7 @@ VERBS: dict[str, Sequence[str]] = {
     "quota set": ("--user", "alice", "producer_byte_rate=5000"),
     "records delete": (TOPIC, "--before", "latest", "--yes"),
     "share consume": (TOPIC, "--group", "kitchen"),
-    "support-bundle": (),  # it writes where it is run
+    "support-bundle": (),  # it writes its file into the working directory
     "topics alter": (TOPIC, "--config", "retention.ms=5"),
     "topics create": ("more",),
     "topics delete": (TOPIC, "--yes"),
@@ -68,25 +68,25 @@ class Run(NamedTuple):
 
     @property
     def data(self) -> Any:
-        """Its JSON."""
+        """Its output, decoded from JSON."""
         return json.loads(self.out)
 
     @property
     def lines(self) -> list[Any]:
-        """Its JSON lines."""
+        """Its output lines, each decoded from JSON."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 class CommandLine:
-    """Runs commands; `servers` is where they look for a broker."""
+    """Runs commands; `servers` is the broker's address."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")  # no profile of who runs the tests
+        monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")  # not the user's profile
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
     def use(self, servers: str) -> CommandLine:
-        """Let commands go to that broker, and give this."""
+        """Direct the commands to that broker. Gives this object."""
         self._monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", servers)
         return self
 
@@ -100,8 +100,8 @@ class CommandLine:
         return Run(code, out, err)
 
     def alone(self, *arguments: str) -> Run:
-        """Run it in a process of its own, with which goes what kafka-python leaves open: sockets of
-        a client that did not start.
+        """Run the command in a process of its own. With that process end the sockets that
+        kafka-python leaves open when a client fails to start.
         """
         source = "import sys; from barnabas.broker.rim.daemon.main import main; "
         source += "sys.exit(main(sys.argv[1:]))"
@@ -115,7 +115,7 @@ class CommandLine:
         return Run(ended.returncode, ended.stdout, ended.stderr)
 
     def ok(self, *arguments: str, stdin: str | bytes = b"") -> Run:
-        """Run it; it has to end well."""
+        """Run it; it must exit with 0."""
         run = self(*arguments, stdin=stdin)
         assert run.code == 0, f"{arguments}: {run}"
         return run

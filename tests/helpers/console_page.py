@@ -1,4 +1,4 @@
-"""A broker with a console, its page in a real browser, and what went wrong in it.
+"""A broker with a console, its page in a real browser, and the page's errors.
 
 It needs Debian's `chromium-headless-shell` (`.ci/run` installs it) or `chromium`; nothing is
 downloaded. Both draw alike; the first opens a page with a third of the second's CPU time.
@@ -47,7 +47,7 @@ class Shop:
 
     @property
     def url(self) -> str:
-        """Where the console is, as the daemon says it."""
+        """The console's address, from the daemon's log."""
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             for line in self.broker.output:
@@ -61,7 +61,7 @@ class Shop:
         return int(self.url.rpartition(":")[2])
 
     def producer(self, transactional_id: str) -> Producer:
-        """A producer whose transaction can begin."""
+        """A transactional producer that is initialised."""
         if transactional_id not in self.producers:
             producer = Producer(
                 {
@@ -76,7 +76,7 @@ class Shop:
         return self.producers[transactional_id]
 
     def write(self, transactional_id: str, partition: int, *values: bytes, end: str = "") -> None:
-        """A transaction on orders; it stays open where no end is given."""
+        """A transaction on orders; it stays open unless `end` is given."""
         producer = self.producer(transactional_id)
         producer.begin_transaction()
         for value in values:
@@ -91,7 +91,7 @@ class Shop:
             producer.abort_transaction(20)
 
     def fill(self) -> None:
-        """Committed, aborted and open transactions, and a group that has read what it can."""
+        """Committed, aborted and open transactions, and a group that has read all it can."""
         self.write("morning", 0, b'{"item": "coffee"}', b'{"item": "tea"}', end="commit")
         self.write("morning", 0, b"\xff\x00not text", end="abort")
         self.write("nightly", 0, b"invoice")
@@ -109,7 +109,7 @@ class Shop:
         consumer.close()
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, Any]:
-        """Status, headers and decoded body of an answer of the endpoint."""
+        """Status, headers and decoded body of the endpoint's response."""
         client = http.client.HTTPConnection("127.0.0.1", self.console_port, timeout=20)
         client.putrequest(method, path, skip_host="Host" in headers)
         for name, value in headers.items():
@@ -123,7 +123,7 @@ class Shop:
 
 
 class Page:
-    """A page, with everything that went wrong in it, and every address that it asked."""
+    """A page that records its errors and the addresses that it requested."""
 
     def __init__(self, browser: Any, shop: Shop, **options: Any) -> None:
         self.context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
@@ -153,7 +153,9 @@ class Page:
 
 
 def until(page: Any, expression: str) -> None:
-    """Until it is true in the page. (Playwright's own waiting needs `eval`, which is forbidden.)"""
+    """Wait until the expression is true in the page. Playwright's own waiting needs `eval`, which
+    the page forbids.
+    """
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while not page.evaluate(expression):
         assert time.monotonic() < deadline, expression
@@ -162,11 +164,13 @@ def until(page: Any, expression: str) -> None:
 
 # Each width and each scheme once: colours do not depend on the width.
 WIDTHS_AND_SCHEMES = [(390, "dark"), pytest.param(1280, "light", marks=pytest.mark.long)]
-"""At which axe looks at a page: once in `make test`, since it takes ten seconds of CPU."""
+"""The widths and colour schemes that axe checks. `make test` runs one pair, since each takes ten
+seconds of CPU.
+"""
 
 
 def violations(page: Any) -> list[tuple[str, str]]:
-    """What axe finds wrong with the page as it is, and whether it has to be scrolled sideways."""
+    """The violations that axe finds in the current page, and whether it scrolls sideways."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response["violations"]

@@ -1,5 +1,5 @@
-"""A real Broker whose rim is the test: several connections, a clock, and flushes that end when the
-test says so.
+"""A real Broker driven by a test in place of the rim: several connections, a clock, and flushes
+that end when the test says so.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SETTINGS = {
 
 
 class CoreHost:
-    """answers: by connection, in order, decoded (None: a request without an answer). flushes: those
-    that the broker wants and has not got.
+    """answers: decoded responses by connection, in order (None: a request without a response).
+    flushes: requested flushes that are not done yet.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class CoreHost:
         return self.broker.routes.parts
 
     def event_ms(self) -> int:
-        """The steady time of what comes, with what the wall clock shows fed beside it."""
+        """The steady time of the next event; the wall clock's time is set with it."""
         self.broker.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
         return self.now_ms
 
@@ -77,7 +77,7 @@ class CoreHost:
         return connection
 
     def ask(self, connection: int, request: Message, version: int) -> None:
-        """Give the request to the broker; what comes of it is in `answers`, now or later."""
+        """Send the request; its response is added to `answers`, at once or later."""
         self._correlation_id += 1
         frame = bytearray(request_frame(request, version, self._correlation_id))
         self._asked[connection] = (type(request), version, self._correlation_id)
@@ -87,8 +87,8 @@ class CoreHost:
         self.carry_out()
 
     def call(self, connection: int, request: Message, version: int) -> Any:
-        """The answer to a request that is answered at once, or when the worker has loaded what its
-        handler needs.
+        """The response, which must come at once, or after the worker has loaded what the handler
+        needs.
         """
         before = len(self.answers[connection])
         self.ask(connection, request, version)
@@ -111,7 +111,7 @@ class CoreHost:
         flushes, outbox.flushes = outbox.flushes, []
         self.flushes += [job for job in flushes if job.then is None]
         for job in flushes:
-            if job.then is not None:  # between the steps of a change of files
+            if job.then is not None:  # between two steps of a change of files
                 for file in job.files:
                     file.fsync()
                 self.broker.on_flushed(job, self.now_ms)
@@ -131,14 +131,14 @@ class CoreHost:
         return read_answer(memoryview(answer)[4:], request, version)
 
     def finish_work(self) -> Work:
-        """The work that has waited longest is done."""
+        """Finish the oldest job of the worker."""
         work = self.work.pop(0)
         self.broker.on_worked(work, work.run(), None, self.now_ms)
         self.carry_out()
         return work
 
     def flush(self) -> FlushJob:
-        """The flush that is under way ends."""
+        """Finish the current flush."""
         job = self.flushes.pop(0)
         self.broker.on_flushed(job, self.event_ms())
         self.carry_out()
@@ -150,7 +150,7 @@ class CoreHost:
         self.carry_out()
 
     def await_answer(self, connection: int, *, ms: int = 0) -> Any:
-        """The answer to a request that is parked: others have their turn at each of the ticks."""
+        """The response to a parked request; other connections get their turn at each tick."""
         before = len(self.answers[connection])
         while len(self.answers[connection]) == before:
             if self.work:

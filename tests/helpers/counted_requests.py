@@ -1,11 +1,11 @@
-"""A port before a broker that hands on a number of requests, and then is silent.
+"""A port in front of a broker that forwards a number of requests and then goes silent.
 
     with CountedRequests() as port:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port.number}"}
         with LocalBroker(settings=advertised) as broker:
             port.allow(broker.port, 4)      # the fifth request and all after it get no answer
 
-Connections are accepted all the while, as the kernel does for a stopped broker.
+It still accepts connections, as the kernel does for a stopped broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHUNK_BYTES = 1 << 16
 
 
 class CountedRequests:
-    """The port. number: of 127.0.0.1. broker_port: the broker's."""
+    """The port. number: its number on 127.0.0.1. broker_port: the broker's."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -49,7 +49,7 @@ class CountedRequests:
         return f"127.0.0.1:{self.number}"
 
     def allow(self, broker_port: int, requests: int | None) -> None:
-        """Hand on so many requests from now on; None for all of them."""
+        """Forward this many requests from now on; None for all."""
         with self._lock:
             self.broker_port, self._left = broker_port, requests
 

@@ -1,5 +1,5 @@
-"""What a disk may hold when a process or a machine ends: taken before each change of the disk,
-while a broker goes on, so that one run shows every crash of it.
+"""The possible contents of a disk after a crash of the process or the machine. Images are taken
+before each change of the disk while a broker runs on, so one run covers all its crashes.
 
 kind      names (create, rename, unlink)     bytes
 kill      all                                all
@@ -26,7 +26,7 @@ POWER_KINDS = ("power", "names", "data")
 
 
 class Image(NamedTuple):
-    """done: how many actions had been answered. is_same_run: whether the machine stayed up."""
+    """done: how many actions were answered by then. is_same_run: whether the machine stayed up."""
 
     kind: str
     done: int
@@ -38,7 +38,7 @@ class Image(NamedTuple):
 
 
 class ImagedDisk(SimDisk):
-    """done: to be counted by who carries out the actions."""
+    """done: a counter for the caller, which runs the actions."""
 
     def __init__(self, now_ms: Any) -> None:
         super().__init__(Worst(), now_ms)
@@ -55,7 +55,7 @@ class ImagedDisk(SimDisk):
         return super().counts_down()
 
     def take(self) -> None:
-        """The images of just now; of equal ones the first stays."""
+        """Take an image of each kind now; of equal images the first is kept."""
         if not self.is_taking:
             return
         kill = tuple(_walk("", self.root, "kill"))
@@ -71,12 +71,12 @@ class ImagedDisk(SimDisk):
         self._images.setdefault((kind, files), self.done)
 
     def images(self) -> list[Image]:
-        """All that are different."""
+        """All images, without duplicates."""
         return [Image(kind, done, files) for (kind, files), done in self._images.items()]
 
 
 def files_on(disk: SimDisk, kind: str) -> Files:
-    """What a crash of that kind would leave now."""
+    """The files that a crash of that kind would leave now."""
     return tuple(_walk("", disk.root, kind))
 
 
@@ -94,7 +94,9 @@ def _walk(path: str, directory: Directory, kind: str) -> Iterator[tuple[str, byt
 
 
 def _torn(before: Mapping[str, bytes | None], now: Files) -> Files | None:
-    """The state now, with half of what was appended since; None where nothing was."""
+    """The current state, with half of each file's newly appended bytes; None if nothing was
+    appended.
+    """
     rows, is_torn = [], False
     for path, data in now:
         former = before.get(path)
@@ -125,11 +127,11 @@ def disk_of(image: Image, like: SimDisk) -> SimDisk:
 def started_on(
     image: Image, b: DiskBroker, opened: Callable[[Any], None] | None = None
 ) -> DiskBroker:
-    """Another broker of the same settings, which finds the image. opened: how it is started, if
-    not as the first one.
+    """Another broker with the same settings, started on the image. opened: how to start it, if not
+    like the first one.
     """
     other = copy.copy(b)
-    for name in ("send", "tick", "flush_one"):  # which a test may watch
+    for name in ("send", "tick", "flush_one"):  # a test may have wrapped these
         other.__dict__.pop(name, None)
     other.disk = disk_of(image, b.disk)
     other._ids = CountedIds()

@@ -1,10 +1,10 @@
-"""A small log directory with something of everything, one damage in it, and what the broker has to
-make of that.
+"""A small log directory with every kind of file, one damage in it, and how the broker must handle
+it.
 
-Either it starts: then every batch that the damage did not touch is read, or is in a file that
-was set aside, or its partition is off line with an error that names the file; and what the journal
-and the coordinators knew is known, unless the damage is in their own files, and then it was said.
-Or it does not start: then one line names the file and says what to do. `python -m
+Either it starts: then every batch outside the damage is read, or is in a file that was set aside,
+or its partition is off line with an error that names the file. The state of the journal and the
+coordinators is complete, unless the damage is in their own files; then a log line says so. Or the
+broker does not start: then one line names the file and says what to do. `python -m
 helpers.damaged_directories` tries every byte.
 """
 
@@ -102,8 +102,8 @@ class Original(NamedTuple):
 
 
 def history(path: Path) -> AdminHost:
-    """Topics with settings, one deleted and one grown; groups with plain and transactional offsets;
-    transactions of every outcome.
+    """Topics with settings, one deleted, one with added partitions; groups with plain and
+    transactional offsets; transactions of every outcome.
     """
     host = AdminHost(
         path,
@@ -243,7 +243,7 @@ def commit_offset(host: AdminHost, group: str, offset: int) -> None:
 
 @cache
 def original(way: str) -> Original:
-    """The directory after that history, stopped cleanly or killed."""
+    """The directory after `history`, stopped cleanly or killed."""
     host = history(Path(scratch_directory()))
     broker = host.broker
     data_dir = broker.logs.data_dir
@@ -363,8 +363,8 @@ class Complaints(logging.Handler):
 
 
 def check(damage: Damage) -> str:
-    """Start on a copy with that damage; gives what became of it. AssertionError where that is not
-    good enough.
+    """Start on a copy with the damage; gives a word for the outcome. Raises: AssertionError if the
+    outcome is not acceptable.
     """
     before = original(damage.way)
     complaints = Complaints()
@@ -415,8 +415,8 @@ def is_touched(damage: Damage, name: str, position: int, size: int) -> bool:
 def check_batches(
     damage: Damage, before: Original, broker: Broker, copy: Path, complaints: Complaints
 ) -> bool:
-    """Every batch that is untouched is read, set aside, or off line by name. Gives whether any
-    batch at all is gone.
+    """Every untouched batch is read, set aside, or in a partition that is off line with an error.
+    Gives whether any batch is lost.
     """
     lost = False
     for key, batches in before.batches.items():
@@ -449,16 +449,16 @@ def check_batches(
                 continue
             touched = is_touched(damage, name, position, len(content))
             if name == damage.name and is_in_a_base_offset(damage, before):
-                # no checksum covers a base offset: one that is off by a little hides its
-                # neighbours, with Apache Kafka too
+                # no checksum covers a base offset: a slightly wrong one hides its neighbours, in
+                # Apache Kafka, too
                 continue
             if (
                 touched
                 and damage.kind == "flip"
                 and (found is not None or base < log.log_end_offset)
             ):
-                # a reader gets it as it is there, and its checksum says that it is wrong; or an
-                # error that names the file
+                # a reader gets the changed batch, whose checksum does not match, or an error that
+                # names the file
                 continue
             assert (
                 touched
@@ -478,13 +478,13 @@ def check_batches(
         )
     if lost and (
         damage.way == "clean" or damage.kind == "flip"
-    ):  # after a kill nothing shows that a whole batch, or the last file, was there
+    ):  # after a kill, a missing last batch or last file leaves no trace
         assert complaints.texts, f"batches are gone, and nothing is said of {damage}"
     return lost
 
 
 def is_in_a_base_offset(damage: Damage, before: Original) -> bool:
-    """Whether a batch's first eight bytes are what was changed."""
+    """Whether the damage changed one of a batch's first eight bytes."""
     positions = [
         row[3]
         for batches in before.batches.values()
@@ -499,7 +499,7 @@ def original_start(key: tuple[str, int]) -> int:
 
 
 def read_batch(log: Log, offset: int) -> bytes | None:
-    """The batch that holds the offset; None where the answer is an error, or there is nothing."""
+    """The batch with the offset; None after an error, or if there is none."""
     if offset >= log.log_end_offset:
         return None
     try:
@@ -513,8 +513,8 @@ def read_batch(log: Log, offset: int) -> bytes | None:
 def check_knowledge(
     damage: Damage, before: Original, broker: Broker, complaints: Complaints, *, lost: bool
 ) -> None:
-    """Topics, settings, groups, transactions: all there, unless the damage is in what they are kept
-    in.
+    """Topics, settings, groups and transactions are complete, unless the damage is in the file that
+    stores them.
     """
     # Without the boot id any stop that was not clean counts as a power loss, after which all
     # transactional ids have other producer ids.
@@ -545,7 +545,7 @@ def check_knowledge(
     if seems_powerless:
         return
     if is_in_a_base_offset(damage, before):
-        return  # what is known of a group has the offset of its record beside it
+        return  # the state of a group includes the offsets of its records
     if not (lost and damage.name.startswith(TRANSACTIONS_TOPIC)):
         assert broker.transactions.snapshot() == before.transactions
     if not (lost and damage.name.startswith((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))):
@@ -565,7 +565,7 @@ def all_damages(way: str, every: int) -> Iterator[Damage]:
 
 
 def main() -> int:
-    """Gives 0 if every damage was handled well."""
+    """Gives 0 if the broker handled every damage well."""
     options = argparse.ArgumentParser(
         prog="python -m helpers.damaged_directories", description=__doc__
     )

@@ -1,11 +1,10 @@
-"""A real Broker on a simulated disk, and clients that are no more than their requests.
+"""A real Broker on a simulated disk, and clients that only send requests.
 
 Nothing happens by itself. Time does not advance until `tick`; flushes are carried out at once, or,
-after `hold_flushes`, one by one with `flush_one` (but for fsyncs between the steps of a change of
-files, which do not wait); the worker's work is done at once, too, unless `holds_work`. A
-connection's request that is not answered yet waits, and `answer` gives what came for it. Kills and
-power losses are as `sim.disk` has them, except that this power loss is the worst there is: all that
-was not fsynced is gone.
+after `hold_flushes`, one by one with `flush_one` (fsyncs between the steps of a change of files are
+never held); the worker's jobs run at once, too, unless `holds_work`. `answer` gives the response to
+a connection's request, once there is one. Kills and power losses are as `sim.disk` has them, except
+that a power loss here is the worst case: everything that was not fsynced is gone.
 
     b = DiskBroker()
     b.topic("t")
@@ -76,12 +75,12 @@ from helpers.admin_host import NOW_MS, CountedIds, creatable
 from helpers.our_messages import read_answer, request_frame
 
 DATA_DIR = "/data"
-READER = 90  # the connection over which the helper itself asks
+READER = 90  # the connection of the helper's own requests
 LONG_AGO = {"retention.ms": "-1"}
 
 
 class Worst(random.Random):
-    """Chance, when everything goes as badly as it may."""
+    """A random generator whose draws are always the worst case."""
 
     def choice(self, seq: Any) -> Any:
         return seq[0]
@@ -97,8 +96,8 @@ class Worst(random.Random):
 
 
 class Fetched(NamedTuple):
-    """One partition's part of an answer. aborted: (producer id, first offset), None for readers of
-    everything.
+    """One partition's part of a response. aborted: (producer id, first offset), None for
+    read_uncommitted.
     """
 
     code: int
@@ -109,8 +108,8 @@ class Fetched(NamedTuple):
     data: bytes
 
     def rows(self) -> list[tuple[int, bytes]]:
-        """(offset, value) of what a client hands on of this answer: for a reader of committed
-        records without the aborted ones.
+        """(offset, value) of the records that a client delivers from this response; a
+        read_committed client skips the aborted ones.
         """
         waiting = sorted(self.aborted or [], key=lambda row: row[1])
         aborting: set[int] = set()
@@ -129,7 +128,7 @@ class Fetched(NamedTuple):
         return found
 
     def next_offset(self, offset: int) -> int:
-        """Where the client goes on."""
+        """The offset of the client's next fetch."""
         for position, header in batches_in(self.data):
             if position + header.size_bytes <= len(self.data):
                 offset = max(offset, header.next_offset)
@@ -145,8 +144,8 @@ def creation_of(
 
 
 class DiskBroker:
-    """broker: the one that runs; another one after `kill`, `lose_power` or `stop`. disk: what they
-    have in common. closed: the connections that the broker closed, and why.
+    """broker: the running one, replaced by `kill`, `lose_power` and `stop`. disk: the disk that
+    they share. closed: the connections that the broker closed, with the reasons.
     """
 
     def __init__(
@@ -162,7 +161,7 @@ class DiskBroker:
         self.disk = SimDisk(rng, now_ms) if new_disk is None else new_disk(now_ms)
         self.clock_ns: Callable[[], int] = lambda: 0
         self.disk.mkdir(DATA_DIR)
-        self.disk.fsync_dir("/")  # what is above the data directory is not the broker's care
+        self.disk.fsync_dir("/")  # the broker syncs nothing above DATA_DIR
         self._properties = {
             "log.dirs": DATA_DIR,
             "transaction.state.log.num.partitions": "2",
@@ -171,11 +170,11 @@ class DiskBroker:
         } | {name.replace("_", "."): value for name, value in settings.items()}
         self._ids = CountedIds()
         self.holds_flushes = self.holds_work = False
-        self.cleanings: list[CleanJob] = []  # the last that were asked for, which are not done
+        self.cleanings: list[CleanJob] = []  # requested and not done yet, newest last
         self._next_connection = 1
         self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._answers: dict[int, Any] = {}
-        self.answer_frames: dict[int, bytes] = {}  # of a connection's last answer, without its size
+        self.answer_frames: dict[int, bytes] = {}  # last response by connection, without size
         self.closed: dict[int, str] = {}
         self._correlation = 0
         self.broker: Broker
@@ -189,7 +188,7 @@ class DiskBroker:
         return self.broker.routes.parts
 
     def open(self) -> None:
-        """Start it on what the disk has. All connections are new."""
+        """Start the broker on the disk. All connections are new."""
         self._asked.clear()
         self._answers.clear()
         config = BrokerConfig.from_properties(dict(self._properties))
@@ -210,7 +209,7 @@ class DiskBroker:
         self.open()
 
     def copy_disk(self, *, is_new_mount: bool) -> None:
-        """The broker is killed, and started on a copy of the disk, of which not all was written
+        """Kill the broker, and start it on a copy of the disk, of which some data was not written
         back; see `SimDisk.copy`.
         """
         self.disk.copy(is_new_mount=is_new_mount)
@@ -218,7 +217,7 @@ class DiskBroker:
         self.open()
 
     def lose_power(self) -> None:
-        """The machine loses what is not on its disk, and the broker is started again."""
+        """The machine loses everything that is not on its disk, and the broker is started again."""
         self.disk.lose_power()
         self.holds_flushes = False
         self.open()
@@ -230,8 +229,8 @@ class DiskBroker:
         self.open()
 
     def sync(self, part: str) -> None:
-        """Bring the files whose path holds `part` to the disk, names and all, behind the broker's
-        back, as an operating system may at any time.
+        """Write the files whose path contains `part` to the disk, with their names, as an operating
+        system may do at any time.
         """
         for path, inode in self.disk.files():
             if part in path:
@@ -263,7 +262,7 @@ class DiskBroker:
         self.holds_flushes = True
 
     def flush_one(self) -> bool:
-        """Carry out the flush that is under way; False: there is none."""
+        """Carry out the current flush; False if there is none."""
         jobs = self.broker.outbox.flushes
         if not jobs:
             return False
@@ -279,7 +278,7 @@ class DiskBroker:
         self._take_answers()
 
     def flush(self) -> None:
-        """Carry out flushes until none is under way."""
+        """Carry out flushes until none is left."""
         while self.flush_one():
             pass
 
@@ -301,7 +300,7 @@ class DiskBroker:
             self._end_flush(steps[0])
 
     def do_work(self) -> None:
-        """The worker does what it was given."""
+        """Run the worker's jobs."""
         self._do_work()
         self._carry_out()
 
@@ -338,7 +337,7 @@ class DiskBroker:
         return connection
 
     def send(self, connection: int, request: Message, version: int) -> None:
-        """Hand a request over; `answer` has what came of it."""
+        """Send a request; `answer` gives its response."""
         self._correlation += 1
         frame = request_frame(request, version, self._correlation)
         self._answers.pop(connection, None)
@@ -347,7 +346,7 @@ class DiskBroker:
         self._carry_out()
 
     def answer(self, connection: int) -> Any:
-        """The answer to the connection's last request; None while it waits."""
+        """The response to the connection's last request; None while it is parked."""
         return self._answers.get(connection)
 
     def call(self, request: Message, version: int, connection: int = READER) -> Any:
@@ -362,13 +361,13 @@ class DiskBroker:
         return answer
 
     def is_hung_up_on(self, connection: int, request: Message, version: int) -> bool:
-        """Whether the broker closes the connection over that request, without an answer."""
+        """Whether the broker closes the connection after that request, without a response."""
         self.send(connection, request, version)
         assert (self.answer(connection) is None) == (connection in self.closed)
         return connection in self.closed
 
     def topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        """A topic whose records, which are of any time, are kept."""
+        """A topic without time retention, so records with any timestamp are kept."""
         settings: dict[str, str | None] = {
             **LONG_AGO,
             **{key.replace("_", "."): value for key, value in configs.items()},
@@ -376,7 +375,9 @@ class DiskBroker:
         assert self.call(creation_of(name, partitions, settings), 7).topics[0].error_code == 0
 
     def topic_after_flushes(self, name: str, partitions: int = 1) -> None:
-        """A topic that is not made before flushes end that are held: then it is, at a tick."""
+        """A topic that is created while flushes are held: it exists when they have ended, at a
+        tick.
+        """
         connection = self.connect()
         self.send(connection, creation_of(name, partitions, LONG_AGO), 7)
         while self.answer(connection) is None:
@@ -391,7 +392,7 @@ class DiskBroker:
         assert self.answer(connection).topics[0].error_code == Code.NONE
 
     def make_files(self, topic: str) -> None:
-        """Give each partition its directory, as its first batch does."""
+        """Create each partition's directory, as its first batch does."""
         for log in self.broker.topics.logs_of(topic):
             log.files.make()
 
@@ -429,7 +430,7 @@ class DiskBroker:
         self.send(connection, request, 11)
 
     def fetched(self, connection: int = READER) -> Fetched | None:
-        """What the connection's fetch got; None while it waits."""
+        """The response to the connection's fetch; None while it waits."""
         answer = self.answer(connection)
         if answer is None:
             return None
@@ -459,8 +460,8 @@ class DiskBroker:
         committed: bool = False,
         max_bytes: int = 1 << 20,
     ) -> list[Any]:
-        """(offset, value) of all that a client gets from there to the end, fetch by fetch. Fails
-        where it gets no further.
+        """(offset, value) of all that a client gets from `offset` to the end, fetch by fetch. Fails
+        if a fetch makes no progress.
         """
         found: list[Any] = []
         while True:
@@ -563,8 +564,8 @@ class DiskBroker:
         return row.transaction_state, row.producer_id, row.producer_epoch
 
     def set_epoch(self, txn: str, epoch: int) -> None:
-        """Let a transactional id at rest have got as far as that epoch: thousands of sessions in
-        one record.
+        """Raise the epoch of an idle transactional id with one record, in place of thousands of
+        InitProducerId requests.
         """
         found = self.broker.transactions.metadata(txn)
         assert found is not None and not found.partitions
@@ -640,8 +641,8 @@ class DiskBroker:
 
 
 class Producer:
-    """A transactional producer: its requests, over the connection that it has at the time. Codes
-    come back.
+    """A transactional producer: it sends requests over its current connection. Its methods give
+    error codes.
     """
 
     def __init__(self, b: DiskBroker, txn: str, *, timeout_ms: int = 60_000) -> None:
@@ -657,8 +658,8 @@ class Producer:
         self.sequences.clear()
 
     def reconnect(self) -> int:
-        """Give the connection up for a new one; the old one's number. What it still has under way
-        may come later.
+        """Open a new connection; gives the old one's number. Requests in flight on the old one may
+        arrive later.
         """
         old, self.connection = self.connection, self.b.connect()
         return old
@@ -686,7 +687,9 @@ class Producer:
         sequence: int | None = None,
         connection: int | None = None,
     ) -> int:
-        """Without adding the partition. A given sequence is not counted."""
+        """Produce without adding the partition. A given sequence does not advance the producer's
+        own.
+        """
         at = self.sequences.get((topic, partition), 0)
         code, _ = self.b.produce(
             topic,
@@ -703,7 +706,7 @@ class Producer:
         return code
 
     def is_late(self, topic: str, *values: bytes, sequence: int, connection: int) -> bool:
-        """Whether a batch over a given-up connection is not heard, and that connection closed."""
+        """Whether a batch over an abandoned connection is ignored, and that connection closed."""
         request = self.b.produce_request(
             topic, values, pid=self.pid, epoch=self.epoch, sequence=sequence, txn=self.txn
         )
@@ -729,11 +732,13 @@ class Producer:
         return code
 
     def ends_over_a_lost_one(self, commit: bool, connection: int) -> bool:
-        """Whether a late EndTxn is heard; if not, its connection is closed."""
+        """Whether a late EndTxn over an abandoned connection is processed; if not, the connection
+        is closed.
+        """
         return not self.b.is_hung_up_on(connection, self.end_request(commit), 3)
 
     def start_end(self, commit: bool) -> None:
-        """EndTxn, of which the answer is awaited: `ended`."""
+        """Send EndTxn; `ended` gives its response."""
         self.b.send(self.connection, self.end_request(commit), 3)
 
     def ended(self) -> int | None:
@@ -755,8 +760,8 @@ class Producer:
         return code
 
     def offset_request(self, group: str, topic: str, offset: int, partition: int = 0) -> Any:
-        """Of any number: its metadata says that it need not be a place in the log, which a power
-        loss would set back.
+        """TxnOffsetCommit of any number. The metadata says that it need not be an offset of the
+        log, which a power loss would reset.
         """
         row = TxnOffsetCommitRequestPartition(
             partition_index=partition,
@@ -807,7 +812,7 @@ def init_row(answer: Any) -> tuple[int, int, int]:
 
 
 def code_of_adding(answer: Any) -> int:
-    """The one code of all partitions."""
+    """The only error code in a response, which all partitions must have."""
     (code,) = {
         row.partition_error_code
         for topic in answer.results_by_topic_v3_and_below

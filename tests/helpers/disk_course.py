@@ -1,5 +1,5 @@
-"""Something of everything that a broker writes, done one after the other on a disk that looks on:
-the history of `property/test_crash_images.py` and `property/test_failing_disk.py`.
+"""A sequence of every kind of write that a broker does, on a disk that records it: the history of
+`property/test_crash_images.py` and `property/test_failing_disk.py`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from helpers.disk_broker import DiskBroker, Producer
 from helpers.full_disk import REQUESTS, FullDisk, codes
 from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 
-# What a start may leave otherwise than either state, by the row.
+# Rows that may differ from both states after a start.
 AMID = re.compile(
-    # markers that a kill found written are written again, and their transaction ends now
+    # markers found after a kill are written again, and their transactions end at the restart
     r"log .*\.(high_watermark|last_stable_offset|log_end_offset|end_offset|size|coordinator_epoch):"
     r"|transactions\..*\.last_update_ms:"
-    # a deletion, and the initialisation of states, go on
+    # deletions and initialisations of share states continue
     r"|metadata\.deletions|share states\.|groups\..*\.initializing_since_ms"
-    # ids that were lost are skipped
+    # lost ids are skipped
     r"|metadata\.next_producer_id"
 )
 Fact = Callable[[DiskBroker], bool]
@@ -42,11 +42,11 @@ DELETE_TOPICS = 20
 
 
 class Course:
-    """A broker with something of everything, and what is done with it.
+    """A broker with every kind of state, and the actions on it.
 
-    states: what it knew, whenever that had changed; names: by which action. facts: what was
-    promised for ever, and how many states there were then. is_whole: whether all that is known is
-    compared, since no time passes and no start comes.
+    states: its state after each change; names: the action that made each. facts: lasting promises,
+    and the number of states at that time. is_whole: whether the whole state is compared, since no
+    time passes and no restart happens.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Course:
             setattr(self.b, name, self._noting(getattr(self.b, name)))
 
     def _noting(self, event: Callable[..., Any]) -> Callable[..., Any]:
-        """An event of the broker, after which what it knows is noted."""
+        """Wrap an event of the broker so that the state after it is recorded."""
 
         def noting(*arguments: Any, **named: Any) -> Any:
             done = event(*arguments, **named)
@@ -88,7 +88,7 @@ class Course:
         return noting
 
     def do(self, name: str, action: Callable[[], object], fact: Fact | None = None) -> None:
-        """Carry out an action; from its answer on the fact holds, whatever befalls the machine."""
+        """Run an action; from its response on the fact must hold, through any crash."""
         self.name = name
         action()
         self._note()
@@ -110,7 +110,7 @@ class Course:
     # --- what is done ----------------------------------------------------------------------------
 
     def requests(self) -> None:
-        """Each request that writes something."""
+        """Each request that writes."""
         for key, request in REQUESTS.items():
             self.do(f"request {key}", lambda made=request: self.full.call(*made(self.full)))
 
@@ -125,7 +125,7 @@ class Course:
             self.do("commit", lambda producer=producer: producer.end(True), _kept(number))
 
     def remake(self) -> None:
-        """A topic is deleted, and one of its name is made."""
+        """A topic is deleted, and another is created under its name."""
         self.name = "writes"
         assert self.b.produce("kept", (b"first",))[0] == self.b.commit("offsets", "kept", 1) == 0
         self.do("delete", lambda: self.full.call(deletion("kept"), 4), _is_not_first)
@@ -158,7 +158,9 @@ class Course:
         self.b.tick()
 
     def starts(self) -> None:
-        """It is stopped, killed, and loses its power; the images are of the starts, too."""
+        """The broker is stopped, killed, and loses power; the restarts write, too, and get
+        images.
+        """
         self.is_whole = False
         for name in ("stop", "kill", "lose_power"):
             self.full.b.produce("t", (name.encode(),))
@@ -177,7 +179,7 @@ def _kept(number: int) -> Fact:
 
     def fact(b: DiskBroker) -> bool:
         committed = b.group_offset("offsets", "kept")
-        is_open = committed[0] == Code.UNSTABLE_OFFSET_COMMIT  # in the next transaction
+        is_open = committed[0] == Code.UNSTABLE_OFFSET_COMMIT  # by the next transaction
         return value in b.read("t", 1, committed=True) and (is_open or committed[1] > number)
 
     return fact
@@ -211,9 +213,8 @@ def _config(topic: str, name: str, value: str) -> IncrementalAlterConfigsRequest
 
 
 def changed_amid(course: Course, done: int, b: DiskBroker, way: str, ahead: int = 1) -> list[str]:
-    """Where a broker that was started on what there was then knows neither what was known before
-    the action that was cut off, nor what was after it, up to so many changes ahead; below the
-    ways that begin so.
+    """The rows in which a broker, started on an image, has neither the state before the interrupted
+    action nor one of up to `ahead` states after it. way: only rows with this prefix.
     """
     known = known_of(b.broker, course.unsettled)
     known = {row: value for row, value in known.items() if row.startswith(way)}

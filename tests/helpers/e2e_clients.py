@@ -1,8 +1,8 @@
-"""What the end-to-end tests need of the three client libraries: one face for producing and reading,
-and waiting with a deadline.
+"""One interface to the three client libraries for producing and reading, and waiting with a
+deadline, for the end-to-end tests.
 
-Nothing here sleeps for luck: `eventually` asks again until its deadline, and reads end where the
-log does.
+No wait here is a fixed sleep: `eventually` tries again until its deadline, and reads end at the end
+of the log.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 T = TypeVar("T")
-PATIENCE_S = 120.0  # for what takes no time, on a machine that does much else
-# With one broker there is no other to find; a librdkafka that looks for one while it restarts may
-# wait for ever (its issues 5456 and 5511).
+PATIENCE_S = 120.0  # for steps that are fast on an idle machine
+# One broker has no other to be discovered, and a librdkafka that looks for another while it
+# restarts may wait for ever (its issues 5456 and 5511).
 RECONNECTING = {"metadata.recovery.strategy": "none"}
-# kafka-python's consumer that is polled for shorter than its first join takes may lose that join's
-# answer, and then neither reads nor joins again. A poll ends with the first record anyway.
+# If kafka-python's consumer is polled for less time than its first join takes, it may lose the
+# response of that join, and then neither reads nor joins again. A poll returns at the first record
+# anyway.
 KAFKA_PYTHON_POLL_MS = 5_000
 QUIET = {"log_level": 0}  # librdkafka logs each connection that a killed broker ends on stderr
 
 
 class Seen(NamedTuple):
-    """One record as a reader got it."""
+    """One record that a reader got."""
 
     partition: int
     offset: int
@@ -39,14 +40,14 @@ class Seen(NamedTuple):
 
 
 def unique(prefix: str) -> str:
-    """A name that no other test has."""
+    """A name that is unique to this call."""
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
 def eventually(
     probe: Callable[[], T], *, what: str, timeout_s: float = PATIENCE_S, pause_s: float = 0.05
 ) -> T:
-    """The first true value of `probe`; an assertion with the last one when the time is up."""
+    """The first true value of `probe`; an AssertionError with its last value at the deadline."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = probe()
@@ -70,16 +71,16 @@ def create_topic(servers: str, prefix: str, partitions: int = 1, **configs: str)
 
 
 def create_named_topic(servers: str, name: str, partitions: int = 1, **configs: str) -> None:
-    """Make a topic of this name, and wait until it is there."""
+    """Create the topic, and wait until it exists."""
     settings = {key.replace("_", "."): value for key, value in configs.items()}
-    client = admin(servers)  # its futures fail when it is let go of
+    client = admin(servers)  # its futures fail when it is garbage-collected
     for future in client.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
         future.result(PATIENCE_S)
 
 
 def producer(servers: str, **settings: Any) -> confluent_kafka.Producer:
-    """A confluent-kafka producer; settings with underscores for dots. Its transactions have time,
-    but where it is given.
+    """A confluent-kafka producer; settings with underscores for dots. Transactions have a long
+    timeout unless one is given.
     """
     if "transactional_id" in settings:
         settings = {"transaction_timeout_ms": 600_000, **settings}
@@ -109,7 +110,7 @@ def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
 def send_all(
     servers: str, topic: str, values: Iterable[bytes], *, partition: int = 0, **settings: Any
 ) -> list[int]:
-    """Produce in order and wait for every answer; the offsets that were promised."""
+    """Produce in order and wait for all acknowledgements. Gives the acknowledged offsets."""
     offsets: list[int] = []
     failures: list[Any] = []
 
@@ -150,11 +151,11 @@ def transact(
 def in_a_short_transaction(
     servers: str, topic: str, value: bytes, *, timeout_ms: int
 ) -> confluent_kafka.Producer:
-    """One record in an open transaction that ends by itself after `timeout_ms`: longer, where the
-    record does not get there within that.
+    """One record in an open transaction that the broker aborts after `timeout_ms`, or later if the
+    record does not arrive in that time.
 
-    Gives:  its producer. Attempts that were too short are aborted; their record may be in the log,
-            too.
+    Gives: its producer. Attempts that timed out too early are aborted; their records may be in the
+    log, too.
     """
     while True:
         failures: list[Any] = []
@@ -181,8 +182,8 @@ def in_a_short_transaction(
 def read_all(
     servers: str, topic: str, *, committed: bool = True, timeout_s: float = PATIENCE_S
 ) -> list[Seen]:
-    """Everything that a fresh reader finds up to the end of each partition (under `committed`: up
-    to the last stable offset).
+    """Everything that a new consumer finds up to the end of each partition (with `committed`: up to
+    the last stable offset).
     """
     level = "read_committed" if committed else "read_uncommitted"
     reader = consumer(servers, isolation_level=level, enable_partition_eof=True)
@@ -220,7 +221,7 @@ def read_all(
 
 
 def values_of(servers: str, topic: str, *, committed: bool = True) -> list[bytes | None]:
-    """The values in order; of several partitions one after the other."""
+    """The values in order, partition by partition."""
     return [
         seen.value
         for seen in sorted(
@@ -231,7 +232,7 @@ def values_of(servers: str, topic: str, *, committed: bool = True) -> list[bytes
 
 
 def committed_offset(servers: str, group: str, topic: str, partition: int = 0) -> int:
-    """What a group committed; -1001 where nothing is."""
+    """The group's committed offset; -1001 if there is none."""
     client = consumer(servers, group)
     try:
         (found,) = client.committed([confluent_kafka.TopicPartition(topic, partition)], PATIENCE_S)
@@ -241,7 +242,7 @@ def committed_offset(servers: str, group: str, topic: str, partition: int = 0) -
 
 
 def wait_until_ready(servers: str, timeout_s: float = PATIENCE_S) -> None:
-    """A broker that was restarted answers."""
+    """Wait until a restarted broker answers."""
     admin(servers).list_topics(timeout=timeout_s)
 
 

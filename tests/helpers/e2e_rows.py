@@ -1,4 +1,4 @@
-"""All that a client reads of a partition, to its end: to compare with what it read from Apache
+"""All records of a partition as a client reads them, for comparison with those read from Apache
 Kafka.
 """
 

@@ -1,5 +1,5 @@
-"""A client that asks one request at a time over a plain socket: for what stock clients hide
-(retries of old batches, broken bytes).
+"""A client that sends single requests over a plain socket, for cases that stock clients hide
+(retries of old batches, corrupt bytes).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Wire:
         self.socket.close()
 
     def send(self, call: wire.Call) -> None:
-        """Ask and do not wait."""
+        """Send the request without waiting for its response."""
         self._correlation_id += 1
         frame = wire.frame(call, self._correlation_id)
         self.socket.sendall(struct.pack(">i", len(frame)) + frame)
@@ -48,7 +48,7 @@ class Wire:
         return call.decode(data[4:])
 
     def call(self, call: wire.Call) -> Any:
-        """Ask and wait."""
+        """Send the request and wait for its response."""
         self.send(call)
         return self.receive(call)
 
@@ -63,7 +63,7 @@ class Wire:
         return b"".join(parts)
 
     def is_closed_by_broker(self) -> bool:
-        """Whether the broker hangs up, waiting for it as long as the socket's time allows."""
+        """Whether the broker closes the connection within the socket's timeout."""
         try:
             while self.socket.recv(65536):
                 pass

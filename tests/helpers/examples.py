@@ -8,9 +8,9 @@ ON_CI = 3
 
 
 def drawn(number: int) -> int:
-    """Gives: `number`, and a third of it where `CI` is in the environment.
+    """Gives: `number`, or a third of it where `CI` is in the environment.
 
-    CI draws the same examples at each run (tests/conftest.py), so most of them tell nothing new;
-    others come on a developer's machine and in the weekly run, which draw all.
+    CI draws the same examples at each run (tests/conftest.py), so most of them repeat earlier runs;
+    a developer's machine and the weekly run draw new examples, and the full number.
     """
     return -(-number // ON_CI) if os.environ.get("CI") else number

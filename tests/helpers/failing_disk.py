@@ -1,4 +1,4 @@
-"""A disk of which one operation fails: the n-th since it began to count, and no other."""
+"""A disk on which one operation fails: the n-th since counting began, and no other."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from helpers.full_disk import ALL
 
 
 class Halves(Worst):
-    """Half of a write that fails is there."""
+    """A write that fails leaves half of its bytes."""
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return start // 2
 
 
 class FailingDisk(ImagedDisk):
-    """fails_at: after so many operations, by code: with ENOSPC of those that need space, else of
-    all changes and fsyncs. count: of operations, from `begin` on.
+    """fails_at: the number of operations before the failure. With ENOSPC those that need space are
+    counted, with other codes all changes and fsyncs. count: operations since `begin`.
     """
 
     def __init__(self, now_ms: Any) -> None:
@@ -29,11 +29,11 @@ class FailingDisk(ImagedDisk):
         self.code, self.fails_at, self.count, self.is_counting = errno.EIO, -1, 0, False
 
     def begin(self) -> None:
-        """Count from now on; no image is taken."""
+        """Count from now on; no images are taken."""
         self.is_counting = True
 
     def allow(self, operation: str) -> None:
-        if operation != "open":  # a change, which `step` counts, or `refuses`
+        if operation != "open":  # a change, which `step` or `refuses` counts
             super().allow(operation)
 
     def refuses(self, operation: str) -> bool:
@@ -64,10 +64,10 @@ class FailingDisk(ImagedDisk):
         return is_next
 
     def forget(self) -> None:
-        """It fails no more; the system drops all that was not made durable."""
+        """Stop failing; everything that was not made durable is lost."""
         self.is_counting, self.rng = False, Worst()
 
 
 def is_of_the_disk(error: OSError) -> bool:
-    """Whether the disk made the error, and no code of the broker for another reason."""
+    """Whether the disk raised the error, not the broker for another reason."""
     return isinstance(error, FailedFsync) or error.errno in (errno.EIO, errno.ENOSPC)

@@ -1,9 +1,9 @@
-"""Servers for what a real broker does not do on demand: gaps of compaction, batches cut off,
-connections that end in the middle, errors that pass, several nodes, versions of other brokers.
+"""Servers that do what a real broker does not do on demand: gaps of compaction, truncated batches,
+connections that end in mid-response, temporary errors, several nodes, other brokers' versions.
 
-`FakeBroker` answers ApiVersions, Metadata, ListOffsets and Fetch from logs that a test wrote down.
-`FakeLog.batches` are encoded batches in offset order; a fetch brings those that begin before the
-isolation level's end, up to max_bytes but at least one.
+`FakeBroker` answers ApiVersions, Metadata, ListOffsets and Fetch from logs that a test provides.
+`FakeLog.batches` are encoded batches in offset order; a fetch returns those that begin before the
+isolation level's end offset, up to max_bytes but at least one.
 
 `FakeCluster` takes transactions: several nodes that share one state, each the leader of some
 partitions, and coordinators on different nodes.
@@ -94,7 +94,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.records import Record, add_sequence, computed_crc, read_header, records_of
 
-Versions = dict[int, tuple[type[Message], int, int]]  # of requests, by their API's key
+Versions = dict[int, tuple[type[Message], int, int]]  # of requests, by API key
 SPEAKS: Versions = {
     FetchRequest.API_KEY: (FetchRequest, 4, 11),
     ListOffsetsRequest.API_KEY: (ListOffsetsRequest, 1, 5),
@@ -106,8 +106,8 @@ HANG_UP = -2
 
 
 class FrameServer:
-    """Accepts connections and answers each request with what `handle` gives, None to hang up.
-    Threads: one for each connection.
+    """Accepts connections and answers each request with the result of `handle`, where None closes
+    the connection. It has one thread for each connection.
     """
 
     def __init__(self, speaks: Versions, handle: Callable[[Message], Message | None]) -> None:
@@ -149,7 +149,7 @@ class FrameServer:
             suppress(OSError),
             connection,
             connection.makefile("rb") as incoming,
-        ):  # clients may hang up at any time
+        ):  # clients may close the connection at any time
             while len(prefix := incoming.read(4)) == 4:
                 frame = incoming.read(struct.unpack(">i", prefix)[0])
                 api_key, version, correlation_id, client_id_size = struct.unpack_from(
@@ -182,7 +182,7 @@ class FakeLog:
     ] = ()  # producer_id, first_offset, offset of the abort marker
     start_offset: int = 0
     end_offset: int | None = None  # after the last batch
-    stable_offset: int | None = None  # the end
+    stable_offset: int | None = None  # by default the log's end
 
     @property
     def end(self) -> int:
@@ -210,8 +210,8 @@ class FakeBroker:
     requests: list[Message] = field(default_factory=list)
     topic_ids: dict[str, uuid.UUID] = field(
         default_factory=dict
-    )  # of a topic that is not in it brokers tell none
-    fetch_versions: tuple[int, int] = (4, 11)  # from 13 on a topic goes by its id
+    )  # brokers report none for a topic that is not in it
+    fetch_versions: tuple[int, int] = (4, 11)  # from 13 on a topic is identified by its id
 
     HANG_UP = HANG_UP
 
@@ -381,8 +381,8 @@ def _versions(speaks: Versions, code: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=code, api_keys=keys, throttle_time_ms=0)
 
 
-# What producers need, in the versions of Apache Kafka 2.5, and in those of 4.0 up to where this
-# connector's own end.
+# The requests of producers, in the versions of Apache Kafka 2.5, and of 4.0 up to this connector's
+# highest.
 _PRODUCER_KINDS: tuple[tuple[type[Message], tuple[int, int], tuple[int, int]], ...] = (
     (ApiVersionsRequest, (0, 3), (0, 4)),
     (MetadataRequest, (0, 9), (0, 12)),
@@ -402,7 +402,7 @@ KAFKA_4_0 = {kind.API_KEY: (kind, *versions) for kind, _, versions in _PRODUCER_
 
 @dataclass
 class FakeTransaction:
-    """What the coordinator knows of one transactional id."""
+    """The coordinator's state of one transactional id."""
 
     producer_id: int
     epoch: int = 0
@@ -418,25 +418,25 @@ class FakeCluster:
     """Nodes 1 to `nodes`; node 1 + partition % nodes leads a partition, node 1 coordinates
     transactions, the last one groups.
 
-    It keeps to the protocol of transactions strictly: epochs, sequences, partitions that were not
-    added, and checksums are assertions or the errors of a real broker. `disturb` sees every request
-    with the number of the node before it is answered, and may give an error code for it, or
-    HANG_UP.
+    It is strict about the protocol of transactions: a wrong epoch, sequence or checksum, or a
+    partition that was not added, is an AssertionError or a real broker's error. `disturb` sees
+    every request with the number of the node before it is answered, and may give an error code for
+    it, or HANG_UP.
     """
 
     partitions: dict[str, int]
     nodes: int = 2
     speaks: Versions = field(default_factory=lambda: KAFKA_4_0)
-    transaction_version: int = 0  # 2: finalised, and clients have to speak it
+    transaction_version: int = 0  # 2: finalised, and required of clients
     disturb: Callable[[int, Message], int | None] = lambda node, request: None
     requests: list[tuple[int, Message]] = field(default_factory=list)
     committed: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
-    offsets: dict[str, int] = field(default_factory=dict)  # by group, what it committed last
+    offsets: dict[str, int] = field(default_factory=dict)  # the last committed offsets by group
     notes: dict[str, dict[str, tuple[int, str]]] = field(
         default_factory=dict
     )  # by group and topic: offset and metadata
-    aborted: int = 0  # how many transactions with something in them
-    creates: bool = True  # topics that are missing, with one partition
+    aborted: int = 0  # aborted transactions that were not empty
+    creates: bool = True  # whether it creates missing topics, with one partition
 
     def __enter__(self) -> FakeCluster:
         self._lock = threading.Lock()
@@ -458,7 +458,7 @@ class FakeCluster:
 
     @property
     def port(self) -> int:
-        """Of node 1."""
+        """The port of node 1."""
         return self._servers[0].port
 
     def hang_up(self) -> None:
@@ -467,11 +467,11 @@ class FakeCluster:
             server.hang_up()
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
-        """What was committed, in order."""
+        """The committed values in order."""
         return [record.value for record in self.committed.get((topic, partition), [])]
 
     def asked(self, kind: type[Message]) -> int:
-        """How many requests of a kind came."""
+        """How many requests of a kind were received."""
         return sum(isinstance(request, kind) for _, request in self.requests)
 
     def _handle(self, node: int, request: Message) -> Message | None:

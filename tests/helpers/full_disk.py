@@ -1,5 +1,5 @@
-"""A `DiskBroker` with something of each kind, whose disk has not one byte left for a while; and a
-request of each API that has to write.
+"""A `DiskBroker` with state of every kind, whose disk can be full for a while, and a writing
+request of each API.
 
     full = FullDisk()
     with full.no_space():
@@ -144,7 +144,7 @@ class FullDisk:
 
     @contextmanager
     def no_space(self, code: int = errno.ENOSPC) -> Iterator[None]:
-        """Within it nothing can be written: no byte, no file, no directory, no longer name."""
+        """Within it no write succeeds: no byte, no file, no directory, no longer name."""
         self.b.disk.refuse(Refusal(ALL, code))
         try:
             yield
@@ -152,7 +152,7 @@ class FullDisk:
             self.b.disk.refuse(None)
 
     def state(self) -> Any:
-        """The hard state of all coordinators, and what the logs say."""
+        """The hard state of all coordinators, and the contents of the logs."""
         broker = self.b.broker
         shares = broker.shares.get().coordinator
         transactions = {
@@ -179,7 +179,7 @@ class FullDisk:
         }
 
     def settle(self) -> None:
-        """Let pass the time after which what waits for space is tried again."""
+        """Advance the clock until requests that wait for space have been tried again."""
         for _ in range(12):
             self.b.tick(1_000)
             for _ in range(20):
@@ -217,7 +217,7 @@ class FullDisk:
         return member_id, generation
 
     def call(self, request: Message, version: int) -> Any:
-        """The answer, which comes within a few ticks."""
+        """The response, which must come within a few ticks."""
         connection = self.b.connect()
         self.b.send(connection, request, version)
         for _ in range(20):
@@ -235,7 +235,7 @@ class FullDisk:
 
 
 def codes(answer: Any) -> set[int]:
-    """All error codes of an answer, but for those of rows that are as they should be."""
+    """All error codes of a response, except those of rows that are expected."""
     if isinstance(answer, list):
         return set().union(*map(codes, answer)) if answer else set()
     if not isinstance(answer, Message):
@@ -296,7 +296,7 @@ def _add_partitions(full: FullDisk) -> Message:
 
 
 def _group_elsewhere() -> str:
-    """A group in the partition of __consumer_offsets that the transaction is not in."""
+    """A group of another partition of __consumer_offsets than the transaction's."""
     return next(name for name in "abcd" if partition_for(name, 2) != partition_for("g", 2))
 
 

@@ -1,5 +1,5 @@
-"""A data directory on a simulated disk that a broker has run in, its hand-over, and what Apache
-Kafka leaves there, as records of its metadata.
+"""A data directory that a broker used on a simulated disk, its hand-over, and the metadata records
+that Apache Kafka writes there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ACL = Acl(2, "orders", 3, "User:alice", "*", 3, 3)
 CREDENTIAL = ScramCredential(b"salt", b"stored", b"server", 4096)
 ALICES = (("user", "alice"),)
 PLAN_BYTES = 12345.0
-KAFKAS_MARK = b'{"version":0,"brokerEpoch":8}'  # of a clean stop
+KAFKAS_MARK = b'{"version":0,"brokerEpoch":8}'  # marks a clean stop
 
 
 def new_disk(seed: int = 0) -> SimDisk:
@@ -57,7 +57,7 @@ def config_of(**settings: str) -> BrokerConfig:
 
 
 def properties_of(**settings: str) -> dict[str, str]:
-    """All that the broker was started with."""
+    """The properties that the broker is started with."""
     return {
         "log.dirs": DATA,
         "node.id": str(NODE_ID),
@@ -68,13 +68,13 @@ def properties_of(**settings: str) -> dict[str, str]:
 
 
 def opened(disk: SimDisk, **settings: str) -> Broker:
-    """The broker over the directory."""
+    """A broker opened on the directory."""
     return open_broker(config_of(**settings), CountedIds(), disk=disk, now_ms=NOW_MS)
 
 
 def fill(disk: SimDisk) -> None:
-    """A run of the broker: topics with records, users, ACLs, quotas, settings, an open transaction;
-    it is stopped cleanly.
+    """Run a broker that writes topics with records, users, ACLs, quotas, settings and an open
+    transaction, and stop it cleanly.
     """
     broker = opened(disk)
     for name, count, configs in (
@@ -121,7 +121,7 @@ def planned(
     topic_settings: Mapping[str, str] | None = None,
     **settings: str,
 ) -> HandOver:
-    """What would be handed over."""
+    """The plan of the hand-over."""
     config = config_of(**settings)
     plan = plan_hand_over(
         take_survey(disk, DATA), KAFKA_VERSIONS[kafka], config, topic_settings or {}
@@ -159,8 +159,8 @@ def flush(disk: SimDisk, directory: str) -> None:
 
 
 def run_kafka(disk: SimDisk, changes: Iterable[KafkaRecord] = (), *, base_offset: int = 0) -> None:
-    """What a run of Kafka's leaves: its metadata log, with all of the bootstrap and `changes`; from
-    another base offset on `changes` alone, after a checkpoint.
+    """Write what a run of Kafka leaves: its metadata log, with the whole bootstrap and `changes`.
+    With another base offset: `changes` alone, as after a checkpoint.
     """
     values = [encode_record(record) for record in changes]
     if not base_offset:

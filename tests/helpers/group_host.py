@@ -1,9 +1,8 @@
 """A host for a GroupCoordinator, in memory: it keeps the log, replays what it appends, and moves
 the clock.
 
-Requests and answers pass through their encoded form at the version asked for, so a test that gets
-an answer has shown that it encodes. After every event a fresh coordinator is fed the log and must
-come to the same hard state.
+Requests and responses are encoded and decoded at the request's version. After every event a new
+coordinator replays the log and must reach the same hard state.
 """
 
 from __future__ import annotations
@@ -99,8 +98,9 @@ LogRow = tuple[int, bytes | None, Any, tuple[int, int] | None]
 
 
 def check_timers(coordinator: GroupCoordinator) -> None:
-    """Each timer is of something that there is, and each member has one, unless its request waits:
-    else what is gone would be ended once more, or what is silent stay for ever.
+    """Each timer belongs to an existing group or member, and each member without a waiting request
+    has a timer. Otherwise a deleted member would expire a second time, or a silent one would stay
+    for ever.
     """
     timers = coordinator.timers
 
@@ -129,8 +129,8 @@ def check_timers(coordinator: GroupCoordinator) -> None:
 
 
 def check_open_transactions(coordinator: GroupCoordinator, log: Iterable[LogRow]) -> None:
-    """Each open transaction is one that the log has without a marker behind it: else something of
-    each producer id would stay for good, and every session may take another.
+    """Each open transaction is in the log without a marker after it. Otherwise entries of finished
+    producer ids would stay for ever, and each session may use a new id.
     """
     is_open: set[tuple[int, int]] = set()
     for partition, key, value, producer in log:
@@ -143,7 +143,7 @@ def check_open_transactions(coordinator: GroupCoordinator, log: Iterable[LogRow]
 
 
 class Directory:
-    """The host's topics as the coordinator sees them; a topic that is made again has another id."""
+    """The host's topics as the coordinator sees them; a re-created topic has a new id."""
 
     def __init__(self, topics: dict[str, int]) -> None:
         self._topics = topics
@@ -154,7 +154,7 @@ class Directory:
         self.hidden_from: dict[str, set[str]] = {}
 
     def notice(self) -> None:
-        """Notice now that topics are gone: one that is made again has another id."""
+        """Notice deleted topics now: a re-created one has a new id."""
         assert self.version >= 0
 
     @property
@@ -183,16 +183,16 @@ class Directory:
         return list(self._topics)
 
     def visible_to(self, context: RequestContext) -> Callable[[str], bool] | None:
-        """All but what is hidden from that client, where anything is."""
+        """Which topics that client sees; None if none is hidden."""
         hidden = self.hidden_from.get(context.client_id)
         return None if hidden is None else lambda name: name not in hidden
 
 
 class ShareStates:
-    """The states of share partitions that the share coordinator would have: their start offsets.
+    """The start offsets of share partitions, in place of the share coordinator's states.
 
-    at_once: changes are carried out with the event that they come from; else they wait in
-    `pending`. failing: the code of every change, in place of carrying it out.
+    at_once: changes are applied at once; otherwise they wait in `pending`. failing: an error code
+    for every change, which is then not applied.
     """
 
     def __init__(self) -> None:
@@ -216,13 +216,13 @@ class ShareStates:
         return codes
 
     def forget(self, topic_ids: Iterable[uuid.UUID]) -> None:
-        """The topics were deleted."""
+        """Delete the states of deleted topics."""
         deleted = set(topic_ids)
         self.offsets = {key: at for key, at in self.offsets.items() if key[1] not in deleted}
 
 
 class GroupHost:
-    """log: all that was appended, in order; a row's offset is its rank among those of its
+    """log: all appended rows in order; a row's offset is its index among the rows of its
     partition.
     """
 
@@ -280,7 +280,7 @@ class GroupHost:
         )
 
     def replayed(self, rows: Iterable[LogRow] | None = None) -> GroupCoordinator:
-        """A fresh coordinator that was fed the log."""
+        """A new coordinator that has replayed the log."""
         coordinator = self.new_coordinator()
         offsets = [0] * self.partition_count
         for row in self.log if rows is None else rows:
@@ -321,7 +321,7 @@ class GroupHost:
             self.change_states()
 
     def change_states(self) -> None:
-        """Carry out what waits for the share coordinator."""
+        """Apply the changes that wait for the share coordinator."""
         while self.share_states.pending:
             change = self.share_states.pending.pop(0)
             codes = self.share_states.carry_out(change, self.directory)
@@ -341,12 +341,12 @@ class GroupHost:
         self.handle(Result())
 
     def event_ms(self) -> int:
-        """The steady time of what comes, with what the wall clock shows fed beside it."""
+        """The steady time of the next event; the wall clock's time is set with it."""
         self.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
         return self.now_ms
 
     def restart(self) -> None:
-        """The broker is killed and comes back; requests that waited are never answered."""
+        """The broker is killed and restarted; waiting requests never get a response."""
         for ticket in self.waiting():
             del self.requests[ticket]
         self.event_ms()
@@ -358,8 +358,8 @@ class GroupHost:
         ends: Mapping[tuple[str, int], int],
         epoch_ends: Mapping[tuple[str, int, int], tuple[int, int]] | None = None,
     ) -> None:
-        """The same after a power loss, which leaves the logs with such ends. epoch_ends: by topic,
-        partition and leader epoch.
+        """A restart after a power loss, which truncated the logs to these ends. epoch_ends: by
+        topic, partition and leader epoch.
         """
         self.restart()
         self.handle(self.coordinator.on_power_loss(self.now_ms))
@@ -381,7 +381,7 @@ class GroupHost:
         self.handle(self.coordinator.reset_offsets(rows))
 
     def pass_time(self, ms: int) -> None:
-        """Tick at every deadline up to then."""
+        """Advance by `ms`, with a tick at every deadline in between."""
         end_ms = self.now_ms + ms
         while (
             deadline_ms := self.coordinator.next_deadline_ms()
@@ -404,7 +404,7 @@ class GroupHost:
         return [ticket for ticket in self.requests if ticket not in self.answers]
 
     def send(self, name: str, version: int, client_id: str = CLIENT_ID, /, **fields: Any) -> int:
-        """The request's ticket; the answer, where there is one at once, is in `answers`."""
+        """Send a request and give its ticket; `answers` has its response, at once or later."""
         request_class = our_messages.request_class(name)
         encoded = memoryview(bytearray(request_class(**fields).encode(version)))
         request = request_class.decode(encoded, version)
@@ -420,7 +420,7 @@ class GroupHost:
             self.handle(Result(replies=[Reply(ticket, answer)]))
         else:
             self.handle(decide(request, context, self.event_ms()))
-        encoded[:] = bytes(len(encoded))  # what the coordinator keeps must be its own
+        encoded[:] = bytes(len(encoded))  # what the coordinator keeps must be copied
         return ticket
 
     def call(self, name: str, version: int, /, **fields: Any) -> Any:
@@ -439,7 +439,7 @@ class GroupHost:
         rack: str | None = None,
         client_id: str = CLIENT_ID,
     ) -> Any:
-        """ShareGroupHeartbeat; one that joins wants "t", unless it says otherwise."""
+        """ShareGroupHeartbeat; a joining member subscribes to "t" by default."""
         if epoch == 0 and topics is None:
             topics = ["t"]
         ticket = self.send(
@@ -464,10 +464,11 @@ class GroupHost:
         client_id: str = CLIENT_ID,
         **fields: Any,
     ) -> Any:
-        """StreamsGroupHeartbeat; one that joins has the required fields, and reads "t" unless it
-        brings a topology.
+        """StreamsGroupHeartbeat; a joining member has the required fields, and by default a
+        topology that reads "t".
 
-        Takes: owned, standby, by the subtopologies; without owned tasks it lists none.
+        Takes: owned, standby: tasks by subtopology; without `owned` a later heartbeat leaves the
+        fields of tasks out.
         """
         if epoch == 0:
             owned = {} if owned is None else owned
@@ -490,7 +491,7 @@ class GroupHost:
         return self.call("StreamsGroupDescribe", 0, group_ids=[group]).groups[0]
 
     def make_missing_topics(self) -> None:
-        """Make the internal topics of the last answer, as the broker does."""
+        """Create the internal topics that the last response requires, as the broker does."""
         for topic in self.missing_topics:
             self.topics[topic.name] = topic.partition_count
         self.missing_topics = []
@@ -506,7 +507,7 @@ class GroupHost:
         owned: Mapping[str, Iterable[int]] | None = None,
         **fields: Any,
     ) -> Any:
-        """ConsumerGroupHeartbeat; one that joins has the required fields.
+        """ConsumerGroupHeartbeat; a joining member has the required fields.
 
         Takes: owned, by the names of topics.
         """
@@ -532,7 +533,7 @@ class GroupHost:
         return self.answers[ticket]
 
     def assigned(self, answer: Any) -> dict[str, list[int]] | None:
-        """The partitions in an answer to a heartbeat, by the names of topics."""
+        """The partitions in a heartbeat's response, by topic name."""
         if answer.assignment is None:
             return None
         return {
@@ -556,7 +557,7 @@ class GroupHost:
         version: int = 9,
         client_id: str = CLIENT_ID,
     ) -> int:
-        """JoinGroup; as many parameters as it has fields, of which a test names a few."""
+        """JoinGroup with a parameter for each field, of which most tests name a few."""
         listed = {"range": b"sub"} if protocols is None else protocols
         return self.send(
             "JoinGroup",
@@ -654,7 +655,7 @@ class GroupHost:
         leader_epoch: int = -1,
         version: int = 9,
     ) -> dict[tuple[str, int], int]:
-        """OffsetCommit; as many parameters as it has fields, of which a test names a few."""
+        """OffsetCommit with a parameter for each field, of which most tests name a few."""
         answer = self.call(
             "OffsetCommit",
             version,
@@ -686,7 +687,7 @@ class GroupHost:
         metadata: str | None = "",
         version: int = 4,
     ) -> dict[tuple[str, int], int]:
-        """TxnOffsetCommit; as many parameters as it has fields, of which a test names a few."""
+        """TxnOffsetCommit with a parameter for each field, of which most tests name a few."""
         answer = self.call(
             "TxnOffsetCommit",
             version,
@@ -748,7 +749,7 @@ class GroupHost:
         }
 
     def delete_offsets(self, group: str, partitions: Mapping[str, list[int]]) -> Any:
-        """{(topic, partition): code}, or the code of the whole."""
+        """{(topic, partition): code}, or the request's error code."""
         topics = [
             OffsetDeleteRequestTopic(
                 name=topic,
@@ -800,7 +801,7 @@ def _task_rows(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
 
 
 class GroupMember:
-    """A member of a group, reduced to its requests: it takes an id at once, and keeps the
+    """A member of a group as its requests: it uses the assigned id at once, and keeps the
     generation of its last JoinGroup.
     """
 
@@ -831,7 +832,7 @@ class GroupMember:
         return self.host.join_later(self.group, self.id, **{**self.join_with, **changed})
 
     def took(self, answer: Any) -> Any:
-        """Note an answer to JoinGroup."""
+        """Store the generation and the protocol of a JoinGroup response; gives the response."""
         if answer is not PARKED and answer.error_code == Code.NONE:
             self.generation = answer.generation_id
             self.sync_with["protocol"] = answer.protocol_name
@@ -864,7 +865,7 @@ class GroupMember:
 
 
 def alone(host: GroupHost, group: str = "g", data: bytes = b"", **join: Any) -> GroupMember:
-    """A stable group of one."""
+    """A stable group with one member."""
     member = GroupMember(host, group, data, **join)
     if member.generation < 0:
         member.join()

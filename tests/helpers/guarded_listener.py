@@ -1,11 +1,11 @@
-"""A port that asks for TLS, a login, or both, and hands requests on to a broker that knows neither.
+"""A port that requires TLS, a login, or both, and forwards requests to a broker that has neither.
 
     with GuardedListener(broker.port, tls=server_context("server.pem"),
     sasl=SaslServer("SCRAM-SHA-256", {"alice": "secret"})) as guarded:
         servers = f"localhost:{guarded.port}"
 
-The broker has to advertise this port (`advertised.listeners`). Requests of a connection are handed
-on one at a time.
+The broker has to advertise this port (`advertised.listeners`). It forwards a connection's requests
+one at a time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from barnabas.protocol.errors import Code
 
 TLS_FILES = Path(__file__).parent.parent / "fixtures" / "tls"
 API_VERSIONS = 18
-MAX_FRAME_BYTES = 100 << 20  # as a broker has it
+MAX_FRAME_BYTES = 100 << 20  # the limit of a broker
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 def server_context(name: str, *, ask_for_certificate: bool = False) -> ssl.SSLContext:
-    """Of a server with this certificate of `fixtures/tls`."""
+    """The TLS context of a server with this certificate of `fixtures/tls`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS_FILES / name)
     if ask_for_certificate:
@@ -53,7 +53,7 @@ def server_context(name: str, *, ask_for_certificate: bool = False) -> ssl.SSLCo
 @dataclass
 class SaslServer:
     """The server's side of logins, after RFC 4616 and RFC 5802. With `knows_passwords` false it is
-    an impostor that lets everybody in.
+    an impostor that accepts every login.
     """
 
     mechanism: str
@@ -68,7 +68,9 @@ class SaslServer:
 
 
 class Login:
-    """One of them. `answer` gives what goes back; ValueError refuses."""
+    """One login. `answer` gives the response to a client's message, or raises ValueError to refuse
+    it.
+    """
 
     def __init__(self, server: SaslServer) -> None:
         self.server = server
@@ -134,8 +136,8 @@ class GuardedListener:
         sasl: SaslServer | None = None,
     ) -> None:
         self.broker_port, self.tls, self.sasl = broker_port, tls, sasl
-        self.now_s: Callable[[], float] = time.monotonic  # by which logins end
-        self.expired = 0  # connections that were ended since their login had
+        self.now_s: Callable[[], float] = time.monotonic  # the clock for expiry of logins
+        self.expired = 0  # connections closed because their login had expired
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._sockets: list[socket.socket] = []
@@ -228,7 +230,7 @@ class GuardedListener:
                 continue
             if self.sasl is not None and api_key != API_VERSIONS:
                 if login is None or not login.done:
-                    return  # as Apache Kafka does: who is not logged in is not answered
+                    return  # as Apache Kafka does: no response before the login
                 if self.now_s() >= ends:
                     self.expired += 1
                     return

@@ -1,10 +1,11 @@
-"""Spark's classes in a file that each Java of the tests maps into its memory.
+"""An archive of Spark's classes, which each Java process of the tests maps into its memory.
 
     PYTHONPATH=tests:. python -m helpers.java_classes
 
-A Java that reads them from the jars and checks them spends more than half of the CPU of a Spark's
-start on it; there are dozens of starts. The file is Java's own archive for class data sharing (JDK
-17, `-XX:ArchiveClassesAtExit`). A Java of another version, or with other jars, does not use it.
+Without it, reading and verifying the classes takes more than half of the CPU time of starting
+Spark, and the tests start Spark dozens of times. The file is Java's own archive for class data
+sharing (JDK 17, `-XX:ArchiveClassesAtExit`). A Java of another version, or with other jars, does
+not use it.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARCHIVE = Path(__file__).resolve().parents[2] / "build" / "spark-classes.jsa"
-# Each Java here lives for a minute or less: what its better compiler and its parallel collector
-# cost at the start does not come back.
+# Each Java here lives for a minute or less, too short to win back the startup cost of the
+# optimising compiler and the parallel collector.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # about classes and jars that do not fit
+QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # no warnings about classes and jars that do not fit
 LONGEST_EXIT_S = 300.0  # the archive is written when Java ends
 
 
 def java_options() -> str:
-    """What each Java of the tests is started with: the value of JDK_JAVA_OPTIONS."""
+    """The value of JDK_JAVA_OPTIONS for each Java of the tests."""
     if not ARCHIVE.exists():
         return SHORT_LIVED
     return f'{SHORT_LIVED} "-XX:SharedArchiveFile={ARCHIVE}" {QUIET}'
 
 
 def make() -> None:
-    """Run queries in a Spark whose Java writes the classes that it loaded when it ends.
+    """Run queries in a Spark whose Java archives its loaded classes when it exits.
 
-    Raises: MissingRequirementError without Java or PySpark; TimeoutExpired, FileNotFoundError where
-            Java does not end, or writes nothing.
+    Raises: MissingRequirementError without Java or PySpark; TimeoutExpired if Java does not exit,
+    FileNotFoundError if it writes no archive.
     """
     from barnabas.spark import local_session
 
@@ -53,7 +54,7 @@ def make() -> None:
     try:
         _run_queries(spark)
         spark.stop()
-        java.stdin.close()  # which ends it
+        java.stdin.close()  # Java exits at the end of its stdin
         java.wait(LONGEST_EXIT_S)
         unfinished.replace(ARCHIVE)
     finally:

@@ -1,8 +1,8 @@
-"""A proxy between clients and a broker that knows where requests and answers begin and end, so that
-a test can fail at an exact point.
+"""A proxy between clients and a broker that splits the streams into requests and responses, so that
+a test can inject a failure at an exact point.
 
     with broker_behind_proxy() as (broker, proxy):
-        # the broker ends the transaction, and the client never hears of it
+        # the broker ends the transaction, and the client gets no response
         proxy.on_response(END_TXN, once(CUT))
         # the broker dies before the first Produce reaches it
         proxy.on_request(PRODUCE, once(lambda frame: broker.kill()))
@@ -10,18 +10,18 @@ a test can fail at an exact point.
 
 A hook is called with each `Frame` of its api_key (None: of all) in the thread that carries that
 direction of that connection: a hook that blocks holds back what comes after in this direction, and
-nothing else. What it returns is done with the frame:
+nothing else. Its return value decides about the frame:
 
     PASS or None     hand it on
     CUT              end the connection, the frame is lost
-    PASS_THEN_CUT    hand it on, then end the connection: for a request, the broker works on it
+    PASS_THEN_CUT    hand it on, then end the connection: for a request, the broker executes it
                      and its answer is lost, however soon it comes
     SWALLOW          lose the frame, keep the connection
     bytes            hand on these instead (a whole frame without its size)
 
 Of several hooks for one frame the first that returns something else than PASS or None decides.
-Hooks may be added and cleared at any time. Clients come to the proxy alone where the broker
-advertises the proxy's address, as `broker_behind_proxy` sees to.
+Hooks may be added and cleared at any time. Clients use only the proxy if the broker advertises the
+proxy's address, as with `broker_behind_proxy`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET
 
 
 class Action(Enum):
-    """What is done with a frame."""
+    """The action for a frame."""
 
     PASS = "pass"
     CUT = "cut"
@@ -69,12 +69,12 @@ PASS, CUT, PASS_THEN_CUT, SWALLOW = Action.PASS, Action.CUT, Action.PASS_THEN_CU
 
 
 class Frame(NamedTuple):
-    """A request, or the answer to one. `data` is without the size that goes before it."""
+    """A request or a response. `data` is without its leading size."""
 
     api_key: int
     api_version: int
     correlation_id: int
-    connection: int  # counted from 0 in the order in which clients came
+    connection: int  # numbered from 0 in the order of accepting
     data: bytes
 
 
@@ -82,8 +82,8 @@ Hook = Callable[[Frame], Action | bytes | None]
 
 
 def once(action: Action | bytes | Hook, *, after: int = 0) -> Hook:
-    """A hook that does something to one frame: to the first, or to the one that comes after so many
-    others. May be shared by threads.
+    """A hook that applies to one frame: the first, or the one after `after` others. Threads may
+    share it.
     """
     lock, seen = threading.Lock(), 0
 
@@ -101,7 +101,7 @@ def once(action: Action | bytes | Hook, *, after: int = 0) -> Hook:
 def hold(
     release: threading.Event, reached: threading.Event | None = None, *, timeout_s: float = 120
 ) -> Hook:
-    """A hook that says it was `reached` and hands the frame on when `release` is set."""
+    """A hook that sets `reached`, and passes the frame on when `release` is set."""
 
     def hook(frame: Frame) -> Action:
         if reached is not None:
@@ -120,9 +120,7 @@ class KafkaProxy:
     def __init__(self, broker_port: int = 0) -> None:
         self.broker_port = broker_port
         self.port = 0
-        self.requests: list[
-            int
-        ] = []  # the api_key of each request, in the order in which they came
+        self.requests: list[int] = []  # the api_key of each request, in the order of arrival
         self._hooks: dict[bool, list[tuple[int | None, Hook]]] = {False: [], True: []}
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -149,7 +147,7 @@ class KafkaProxy:
         return self
 
     def clear(self) -> None:
-        """Forget all hooks."""
+        """Remove all hooks."""
         self._hooks = {False: [], True: []}
 
     def cut_all(self) -> None:
@@ -213,7 +211,7 @@ class KafkaProxy:
         number: int,
         asked: dict[int, tuple[int, int]],
     ) -> None:
-        """Hand on one direction of one connection until one side ends it or a hook does."""
+        """Forward one direction of a connection until one side or a hook closes it."""
         try:
             while (data := _read_frame(source)) is not None:
                 frame = self._frame(data, response, number, asked)
@@ -222,7 +220,7 @@ class KafkaProxy:
                 if action is PASS_THEN_CUT and not response:
                     del asked[
                         frame.correlation_id
-                    ]  # before the broker has it, which may answer before the connection is ended
+                    ]  # before forwarding: the broker may respond before the connection is closed
                 if action is not SWALLOW:
                     handed_on = action if isinstance(action, bytes) else data
                     target.sendall(struct.pack(">i", len(handed_on)) + handed_on)
@@ -237,7 +235,9 @@ class KafkaProxy:
     def _frame(
         self, data: bytes, response: bool, number: int, asked: dict[int, tuple[int, int]]
     ) -> Frame | None:
-        """None for the answer to a request whose answer is to be lost."""
+        """The frame, with the request's API key and version; None for a response that is to be
+        dropped.
+        """
         if response:
             (correlation_id,) = struct.unpack_from(">i", data)
             if correlation_id not in asked:
@@ -262,8 +262,9 @@ class KafkaProxy:
 def broker_behind_proxy(
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
-    """A broker that advertises the proxy's address to clients; killed and restarted it stays behind
-    it."""
+    """A broker that advertises the proxy's address to clients, also after it was killed and
+    restarted.
+    """
     with KafkaProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
         with LocalBroker(settings={**(settings or {}), **advertised}) as broker:
@@ -272,7 +273,7 @@ def broker_behind_proxy(
 
 
 def _read_frame(source: socket.socket) -> bytes | None:
-    """A whole frame, None where the connection ends before there is one."""
+    """One whole frame; None if the connection ends before."""
     prefix = _read(source, 4)
     return None if prefix is None else _read(source, struct.unpack(">i", prefix)[0])
 

@@ -1,5 +1,5 @@
-"""What a log knows of its files and segments is what there is: no file that nothing knows, none
-that is known and missing, nothing that is kept of a segment that is gone.
+"""A check that a log's state agrees with its files: no unknown file, no missing file, and no state
+of a deleted segment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from barnabas.storage.log.log import Log
 
 
 def wrong_files(broker: Any) -> list[str]:
-    """What does not agree. Takes: a broker that does nothing just now."""
+    """The differences found. Takes: a broker that is idle."""
     logs = broker.routes.parts.logs
     found: list[str] = []
     trash = {path for _, path in logs.log_dir.trash._heap}

@@ -1,6 +1,7 @@
-"""Where in a broker something is still kept: a walk over all that is reached from it.
+"""A search for everything from which a broker still refers to something that should be gone.
 
-A table of which a row was forgotten has it in the place that this names, whichever table it is.
+An entry that was not removed is found wherever it is kept, since the search walks over all objects
+that the broker reaches.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from typing import Any
 
 OURS = "barnabas."
 MOST_OBJECTS = 400_000
-# Which connections had the audit line of a question, until a right changes; and over which one a
-# transactional id was last used, by which a late request is known. Both have a bound.
+# The connections that have had their audit line for a question, until an access right changes; and
+# the last connection of each transactional id, by which a late request is detected. Both are
+# bounded.
 KEPT_OF_CONNECTIONS = ("audited", "_latest_connections")
-# Decoded keys of offsets, up to a bound.
+# A bounded cache of decoded offset keys.
 KEPT_OF_TOPICS = ("_topic_partitions",)
 
 
 def places_of(
     root: Any, is_wanted: Callable[[Any], bool], left_out: tuple[str, ...] = ()
 ) -> list[str]:
-    """The ways from the root to what is wanted. Takes: left_out, names that are not entered."""
+    """The paths from the root to the wanted objects. Takes: left_out, names that are not
+    followed.
+    """
     found = []
     seen = {id(root)}
     waiting: deque[tuple[str, Any]] = deque([("", root)])
@@ -73,7 +77,7 @@ def parts_of(holder: Any) -> Iterator[tuple[str, Any]]:
         for name, cell in zip(holder.__code__.co_freevars, holder.__closure__ or (), strict=True):
             try:
                 yield f".<{holder.__name__}>.{name}", cell.cell_contents
-            except ValueError:  # it is not set
+            except ValueError:  # the cell is empty
                 continue
     else:
         for name, value in list(getattr(holder, "__dict__", {}).items()):

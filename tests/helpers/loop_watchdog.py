@@ -1,10 +1,11 @@
-"""The tests' side of the watchdog of the event loop: which daemons it is in, and the faults.
+"""The tests' side of the event loop's watchdog: it starts watched daemons and collects faults.
 
-    daemon_command()     what starts a daemon, with the watch where `start_watching` was called
+    daemon_command()     the command of a daemon, watched after a call of `start_watching`
     take_faults()        the faults of all daemons of this process since the last call
 
 `watched_daemon.py` says what a fault is. tests/conftest.py starts the watch for every LocalBroker
-and every process that is started by `daemon_command`, and fails the test in which a fault came.
+and every process that is started by `daemon_command`, and fails the test during which a fault is
+reported.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from barnabas import LocalBroker
 from helpers import watched_daemon
 
 BOUND_MS = 50
-CI_FACTOR = 2  # other guests of a hosted machine use its caches
+CI_FACTOR = 2  # other guests of a hosted machine share its caches
 _UNWATCHED = ("-P", "-m", "barnabas")
 _WATCHED = ("-P", watched_daemon.__file__)
 
 
 def start_watching() -> None:
-    """Have the daemons that this process starts from now on watched."""
+    """Watch the daemons that this process starts from now on."""
     if watched_daemon.FAULTS_DIRECTORY not in os.environ:
         directory = tempfile.mkdtemp(prefix="barnabas-faults-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -36,18 +37,18 @@ def start_watching() -> None:
 
 
 def bound_ms() -> int:
-    """How much CPU time a callback of the loop may use on this machine."""
+    """The limit of CPU time for a callback of the loop on this machine."""
     return BOUND_MS * (CI_FACTOR if os.environ.get("CI") else 1)
 
 
 def daemon_command() -> list[str]:
-    """The interpreter and its arguments, to which those of `barnabas` are added."""
+    """The interpreter and its arguments, before those of `barnabas`."""
     is_watched = watched_daemon.FAULTS_DIRECTORY in os.environ
     return [sys.executable, *(_WATCHED if is_watched else _UNWATCHED)]
 
 
 def take_faults() -> list[str]:
-    """The texts of the faults that came since the last call."""
+    """The faults reported since the last call."""
     directory = os.environ.get(watched_daemon.FAULTS_DIRECTORY)
     faults = []
     for path in sorted(Path(directory).glob("*.fault")) if directory else ():

@@ -25,7 +25,7 @@ def response_class(api_name: str) -> type[Message]:
 
 
 def read_request(api_name: str, data: Buffer, at: int, version: int) -> tuple[Message, int]:
-    """As the broker reads it."""
+    """Decode a request as the broker does."""
     if api_name == "Fetch":
         return read_fetch(data, at, version)
     if api_name == "Produce":
@@ -36,7 +36,7 @@ def read_request(api_name: str, data: Buffer, at: int, version: int) -> tuple[Me
 def request_frame(
     request: Message, version: int, correlation_id: int, client_id: str | None = "tests"
 ) -> bytes:
-    """A request with its header, without the size before it on a connection."""
+    """A request with its header, without its leading size."""
     out = bytearray(struct.pack(">hhi", request.API_KEY, version, correlation_id))
     if client_id is None:
         out += b"\xff\xff"
@@ -49,7 +49,9 @@ def request_frame(
 
 
 def read_answer(frame: Buffer, request: type[Message], version: int) -> Message:
-    """The answer to a request of that class: a frame with its header, without its size."""
+    """Decode the response to a request of that class, from a frame with its header and without its
+    size.
+    """
     api = BY_KEY[request.API_KEY]
     start = 5 if response_has_tagged_header(api, version) else 4
     answer, end = response_class(api.name).read(frame, start, version)
@@ -58,7 +60,9 @@ def read_answer(frame: Buffer, request: type[Message], version: int) -> Message:
 
 
 def operations_in(bits: int) -> set[int] | None:
-    """The numbers of the operations in a field of authorized operations; None where it is empty."""
+    """The operations whose bits are set in a field of authorized operations; None for the
+    default.
+    """
     if bits == NO_OPERATIONS:
         return None
     return {number for number in range(32) if bits >> number & 1}

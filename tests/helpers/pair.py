@@ -17,12 +17,12 @@ from helpers.processes import ROOT, environment
 
 KEY = "pair"
 FOLLOWS = "has caught up and follows"
-MAY_TAKE_OVER = "may take over\n"  # it is in the lease's in-sync set
+MAY_TAKE_OVER = "may take over\n"  # in the log of a standby that is in the lease's in-sync set
 API_VERSIONS = bytes.fromhex("0000000a0012000000000001ffff")  # version 0
 
 
 def listens(port: int) -> bool:
-    """Whether somebody does there."""
+    """Whether a process listens on the port."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
         return True
@@ -34,8 +34,8 @@ def listens(port: int) -> bool:
 def etcd(
     data_dir: Path, certificate: Path | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """HOST:PORT of an etcd of one's own, and its process; over TLS with a certificate and its key
-    in one file.
+    """A new etcd: HOST:PORT and its process; with TLS if a file with certificate and key is
+    given.
     """
     port, peer_port = free_port(), free_port()
     client = f"{'http' if certificate is None else 'https'}://127.0.0.1:{port}"
@@ -58,9 +58,9 @@ def etcd(
 
 
 class PairNode:
-    """One daemon of the pair, on the same ports however often it starts.
+    """One daemon of the pair; it keeps its ports when it is started again.
 
-    Takes: engine, HOST:PORT of its etcd; settings, beside those of a pair in `sync`.
+    Takes: engine, HOST:PORT of its etcd; settings, in addition to those of a pair in `sync`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class PairNode:
             )
 
     def kill(self) -> None:
-        """End the daemon without a word."""
+        """Kill the daemon by SIGKILL."""
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
         self.process.wait()
@@ -115,11 +115,11 @@ class PairNode:
         assert self.process.wait(60) == 0, self.log.read_text()
 
     def says(self, text: str, times: int = 1) -> bool:
-        """Whether its log has that, so often at least."""
+        """Whether its log contains the text at least `times` times."""
         return self.log.read_text().count(text) >= times
 
     def answers(self) -> bool:
-        """Whether it says anything to a request within a moment."""
+        """Whether it responds to a request within a moment."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as sock:
                 sock.sendall(API_VERSIONS)
@@ -151,7 +151,7 @@ def pair(
 
 
 def take_over(leader: PairNode, standby: PairNode) -> float:
-    """Kill who leads, and start it again when the other one answers. Gives the seconds between."""
+    """Kill the leader, and start it again once the standby answers. Gives the seconds between."""
     follows = standby.log.read_text().count(FOLLOWS)
     leader.kill()
     began_s = time.monotonic()

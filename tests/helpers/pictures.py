@@ -1,9 +1,9 @@
-"""What a broker knows, as plain values by the way that leads to each: to compare one broker with
-another, part by part, whatever the parts are.
+"""The state of a broker as plain values, each under the path that leads to it, to compare two
+brokers part by part.
 
-No attribute is named here in order to be compared: all are, but for those of LEFT_OUT, each with
-the reason. So state that a start forgets, that stays although its record is gone, or that replay
-and live code build in different ways, is a difference of two pictures, wherever it is.
+All attributes are compared except those in LEFT_OUT, which has a reason for each. So the comparison
+finds any state that a start loses, that outlives its record, or that replay builds differently from
+live code, without a list of attributes.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ LEFT_OUT: dict[str, str] = {
 }  # fmt: skip
 
 
-# They stay when the rebalance has ended, as in Apache Kafka, until the next one sets them again.
+# They stay set after the rebalance, as in Apache Kafka, until the next one sets them again.
 WAITS_OF_A_REBALANCE = ("join", "sync")
 
 
 def picture(roots: Mapping[str, Any], left_out: Mapping[str, str] = LEFT_OUT) -> dict[str, str]:
-    """The ways from the roots, and what is there. Containers and objects show their members, each
-    object once, where the shortest way leads to it; an empty one shows itself.
+    """The values by path from the roots. Containers and objects show their members, each object
+    once, at its shortest path; an empty one shows itself.
     """
     rows: dict[str, str] = {}
     seen: set[int] = set()
@@ -115,7 +115,9 @@ def picture(roots: Mapping[str, Any], left_out: Mapping[str, str] = LEFT_OUT) ->
 
 
 def _is_one(value: Any) -> bool:
-    """Whether it is an object of its own, and no value, of which there may be several."""
+    """Whether the value is an object with an identity, not a plain value that may occur several
+    times.
+    """
     kind = type(value)
     if not kind.__module__.startswith(OURS) or isinstance(value, tuple):
         return False
@@ -123,7 +125,7 @@ def _is_one(value: Any) -> bool:
 
 
 def _members(value: Any, left_out: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Timers):  # of what there are deadlines; not when they are
+    if isinstance(value, Timers):  # which deadlines exist, not their times
         for key in value:
             if key[0] not in WAITS_OF_A_REBALANCE:
                 yield f"[{_key(key)}]", True
@@ -162,7 +164,7 @@ def _key(key: Any) -> str:
 
 
 def differences(live: Mapping[str, str], restarted: Mapping[str, str]) -> list[str]:
-    """The ways on which the two are not the same; an empty table may be missing."""
+    """The paths at which the two differ; an empty table may be missing."""
     return [
         f"{way}: live {live.get(way, 'nothing')[:80]}, "
         f"after a start {restarted.get(way, 'nothing')[:80]}"
@@ -172,8 +174,9 @@ def differences(live: Mapping[str, str], restarted: Mapping[str, str]) -> list[s
 
 
 def _is_more(way: str, live: Mapping[str, str]) -> bool:
-    """What a start may know beyond: it checks the retention of each group, which a share group
-    needs at no other time; and a producer that expired comes back until the next checkpoint.
+    """Whether a restarted broker may have this row in addition: it checks the retention of every
+    group, which a share group needs at no other time; and an expired producer is back until the
+    next checkpoint.
     """
     if "_timers[('retention'" in way:
         return way not in live
@@ -181,9 +184,9 @@ def _is_more(way: str, live: Mapping[str, str]) -> bool:
 
 
 def known_of(broker: Any, left_out_groups: Collection[str] = ()) -> dict[str, str]:
-    """The picture of what a start has to know again.
+    """The picture of the state that a start must restore.
 
-    Takes: left_out_groups, which have members that join: a start knows of none of them.
+    Takes: left_out_groups, with members that are joining, which a start does not restore.
     """
     names = [repr(name) for name in left_out_groups]
     return {
@@ -194,7 +197,8 @@ def known_of(broker: Any, left_out_groups: Collection[str] = ()) -> dict[str, st
 
 
 def groups_unknown_to_a_start(broker: Any) -> list[str]:
-    """The classic groups whose members join, or have not synchronised; and groups without a record.
+    """The classic groups with members that are joining or not synchronised, and groups without a
+    record.
 
     An aborted transaction's offsets may leave one of the latter.
     """
@@ -230,5 +234,5 @@ def _roots_of(broker: Any) -> dict[str, Any]:
 
 
 def short(way: str) -> str:
-    """A way without the keys and numbers on it."""
+    """The path without keys and numbers."""
     return re.sub(r"\[[^\[\]]*\]|\{[^{}]*\}", "[]", re.sub(r"'[^']*'|\"[^\"]*\"", "", way))

@@ -1,5 +1,4 @@
-"""Ports of 127.0.0.1 that no other process takes between the moment they are chosen and their
-use."""
+"""Ports of 127.0.0.1 that no other process takes between choice and use."""
 
 from __future__ import annotations
 
@@ -8,13 +7,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Below those that the system gives to sockets that connect, or listen on port 0: of two processes
-# that choose by themselves, a third one's connection can have taken neither's.
+# Below the ports that the system gives to connecting sockets and to listeners on port 0, so that no
+# connection takes a port between its choice and its use.
 OWN_PORTS = range(15_000, 30_000)
 
 
 def free_port() -> int:
-    """A port for a process that is slow to listen on it, or leaves it for a while."""
+    """A free port for a process that listens late, or closes the port for a while."""
     while True:
         port = random.SystemRandom().choice(OWN_PORTS)
         try:
@@ -26,7 +25,7 @@ def free_port() -> int:
 
 @contextmanager
 def refusing_port() -> Iterator[int]:
-    """It refuses connections while the context lasts: it is bound, and not listened on."""
+    """A port that refuses connections while the context lasts: bound, but not listening."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield int(bound.getsockname()[1])

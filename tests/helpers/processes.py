@@ -1,4 +1,4 @@
-"""Processes that tests start from this checkout, and what they weigh."""
+"""Processes that tests start from this checkout, and their memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """The variables of a process that imports this checkout and its tests."""
+    """The environment of a process that imports this checkout and its tests."""
     inherited = os.environ.get("PYTHONPATH")
     paths = [str(ROOT), str(ROOT / "tests"), *([inherited] if inherited else [])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def rss_mb(pid: int) -> float:
-    """Resident memory of a process, in MB; 0 where it has none left."""
+    """Resident memory of a process in MB; 0 after it ended."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024

@@ -1,4 +1,4 @@
-"""A disk of the operating system that notes in order what is made durable or taken away."""
+"""A disk of the operating system that records in order what is made durable or deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RecordingDisk(OsDisk):
         self.steps.append((operation, os.path.basename(path)))
 
     def take_steps(self) -> list[tuple[str, str]]:
-        """What was noted since the last call."""
+        """The steps since the last call."""
         taken, self.steps = self.steps, []
         return taken
 

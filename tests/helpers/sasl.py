@@ -1,4 +1,4 @@
-"""A broker that asks who its clients are, and the clients' side of SASL."""
+"""A broker that requires SASL, and the client's side of SASL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ JAAS = f'a.LoginModule required user_{USER}="{PASSWORD}" user_bob="{PASSWORD}";'
 
 
 def sasl_host(directory: Path, **more: str) -> CoreHost:
-    """Its SCRAM-SHA-512 sessions end after REAUTH_MS; USER and bob have one password for all."""
+    """A broker whose SCRAM-SHA-512 sessions end after REAUTH_MS; USER and bob have the same
+    password.
+    """
     settings = {
         "listeners": "SASL://127.0.0.1:9092",
         "listener.security.protocol.map": "SASL:SASL_PLAINTEXT",

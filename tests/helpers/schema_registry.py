@@ -1,8 +1,8 @@
 """A schema registry for tests: the part of Confluent's REST interface that clients need.
 
 It answers as the API reference says, with the codes of its errors, and keeps schemas in memory. It
-compares no schema with earlier ones, but for a subject of `incompatible`, and reads none. The same
-tests pass with a real registry (tests/README.md says how).
+neither parses schemas nor checks compatibility; it refuses new versions of the subjects in
+`incompatible`. The same tests pass with a real registry (tests/README.md says how).
 
 Source: Confluent Platform, "Schema Registry API Reference".
 """
@@ -24,10 +24,10 @@ Answer = tuple[int, Mapping[str, Any]]
 
 
 class FakeRegistry:
-    """The schemas, and what clients asked for.
+    """The schemas and the received requests.
 
-    incompatible: subjects for which each new version is refused. authorization: the header that
-    clients need, if any. requests: method, path and the Authorization header of each.
+    incompatible: subjects for which each new version is refused. authorization: the header required
+    of clients, if any. requests: method, path and the Authorization header of each.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class FakeRegistry:
 
 
 def _shown(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema as an answer has it: Avro is not named."""
+    """A schema as in a response: without a type for Avro."""
     return {name: one for name, one in schema.items() if (name, one) != ("schemaType", "AVRO")}
 
 
@@ -103,7 +103,7 @@ def basic(user: str, password: str) -> str:
 
 @contextmanager
 def fake_registry(context: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
-    """A registry that listens while the block runs. context: of TLS."""
+    """A registry that listens while the block runs. context: for TLS."""
     registry = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):

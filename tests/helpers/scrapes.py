@@ -1,4 +1,4 @@
-"""What a broker's metrics endpoint shows."""
+"""Reading a broker's metrics endpoint."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Scrape(NamedTuple):
 
 
 def port_in(log: str) -> int | None:
-    """Where the log says that the metrics are."""
+    """The port of the metrics endpoint, from the log."""
     match = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", log)
     return None if match is None else int(match[1])
 
 
 def port_of(broker: LocalBroker) -> int:
-    """Where its metrics are."""
+    """The port of the broker's metrics endpoint."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
         port = port_in("".join(broker.output))
@@ -68,7 +68,7 @@ def scrape_at(port: int) -> Scrape:
 
 
 def logins_at(broker: LocalBroker) -> dict[str, tuple[int, int]]:
-    """How many logins succeeded and failed, by mechanism, at a broker with one listener."""
+    """Successful and failed logins by mechanism, at a broker with one listener."""
     seen = scrape_at(port_of(broker))
     counts: dict[str, dict[str, int]] = {}
     for (name, labels), count in seen.samples.items():

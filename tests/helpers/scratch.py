@@ -1,5 +1,5 @@
-"""Where tests keep what need not outlive them: in memory, where the machine has a file system for
-that, since each start syncs many files.
+"""Directories for files that need not outlive the tests: in memory, if the machine has a file
+system for that, since each start syncs many files.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class SamePlaceDisk(OsDisk):
-    """A disk whose directories are all in the same place.
+    """A disk on which every directory looks like the same mount.
 
-    A broker that starts on a copy of a directory takes it for what a killed broker left there, and
-    not for a copy, which lacks what was not flushed.
+    So a broker that starts on a copy of a directory treats it as left by a killed broker, not as a
+    copy, in which unflushed data may be missing.
     """
 
     def mount_id(self, path: str) -> str:

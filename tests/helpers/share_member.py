@@ -112,7 +112,7 @@ class ShareMember:
         )  # fmt: skip
 
     def send_fetch(self, *places: tuple[str, int], **how: Any) -> None:
-        """Send a fetch; `answer` has what comes of it."""
+        """Send a fetch; `answer` gives its response."""
         self.b.send(self.connection, self.fetch_request(*places, **how), 2)
 
     def answer(self) -> Any:
@@ -132,7 +132,7 @@ class ShareMember:
         return answer
 
     def take(self, topic: str, index: int = 0, **how: Any) -> list[tuple[int, int, int]]:
-        """What a fetch of one partition has acquired."""
+        """The rows that a fetch of one partition acquired."""
         answer = self.fetch((topic, index), **how)
         assert answer.error_code == 0, answer
         return acquired(answer)

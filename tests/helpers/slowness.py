@@ -1,12 +1,12 @@
-"""How slow this machine computes at present, for the tests that bound the core's CPU time.
+"""How slow this machine is at present, for tests that limit the core's CPU time.
 
-    slowness()       the machine against a desk's: 1 there and on a faster one, else more
-    at_desk_s(s)     CPU time that was measured just now, as a desk's machine would have had it
-    least_desk_s(measured, enough)   the same of the shortest of some attempts
+    slowness()       1 on a desktop machine and on faster ones, more on slower ones
+    at_desk_s(s)     CPU time measured just now, converted to that of a desktop machine
+    least_desk_s(measured, enough)   the same for the shortest of several attempts
 
 A hosted machine is slower, and its other guests use its caches: the same work takes up to four
-times as long from one minute to the next. So each bound holds for a desk's machine, and what was
-measured is divided by the slowness that is measured right after it.
+times as long from one minute to the next. So each limit is for a desktop machine, and each
+measurement is divided by the slowness, which is measured right after it.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-# What a desk's machine needs for each: somewhat less than the shortest of 20 measurements on a
-# shared AMD EPYC, which were 20 and 14 ms.
-FILLING_S = 0.018  # of a dictionary, a hundred thousand times, with what is made for it
-COPYING_S = 0.010  # of 8 MB, three times, into memory that was not touched before
+# The times of a desktop machine: a little below the shortest of 20 measurements on a shared AMD
+# EPYC, which were 20 and 14 ms.
+FILLING_S = 0.018  # for 100,000 dictionary entries, with their keys and values
+COPYING_S = 0.010  # for copying 8 MB three times into untouched memory
 
 
 def slowness() -> float:
-    """How many times longer than a desk's machine this thread takes, at least 1.
+    """The slowness of this thread compared to a desktop machine, at least 1.
 
-    It is the larger of two: one for the interpreter, one for memory. Takes some 30 to 80 ms.
+    It is the larger of two factors, for the interpreter and for memory. The measurement takes 30 to
+    80 ms.
     """
     return max(1.0, _filling_s() / FILLING_S, _copying_s() / COPYING_S)
 
 
 def at_desk_s(measured_s: float) -> float:
-    """Seconds on a desk's machine, from CPU seconds of this one, measured just before."""
+    """Convert CPU seconds measured just before on this machine to a desktop machine's."""
     return measured_s / slowness()
 
 
 def least_desk_s(measured_s: Iterable[float], enough_s: float) -> float:
-    """The shortest of some attempts; none is made any more once one took less than `enough_s`."""
+    """The shortest of several attempts; stops after one that took less than `enough_s`."""
     least_s = float("inf")
     for attempt_s in measured_s:
         if attempt_s < enough_s:

@@ -1,5 +1,5 @@
-"""All work in slices of one element, wherever a bound says how much is done at once: a small
-history then has as many slices as thousands of topics, groups and sessions.
+"""Slices of one element wherever a limit says how much is done at once, so that a small history has
+as many slices as one of thousands of topics, groups and sessions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _BOUND = re.compile(r"_?([A-Z_]+_)?AT_ONCE|PARTS_IN_A_FRAME|WORK_BETWEEN_PAUSES")
-# bounds of what one request may name; beyond them it is refused
+# limits of a request's size, above which it is refused
 _OF_REQUESTS = re.compile(r"MOST_(TOPICS|PARTITIONS)_.*|LONGEST_.*")
 _FOLDERS = ("broker.logs", "broker.share", "broker.requests", "broker.replication",
             "broker.transactions", "broker.handlers", "coordinator", "storage")  # fmt: skip
@@ -20,7 +20,7 @@ _FOLDERS = ("broker.logs", "broker.share", "broker.requests", "broker.replicatio
 
 @contextmanager
 def small_slices(size: int = 1) -> Iterator[list[str]]:
-    """Within it each slice has so many elements. Gives: the names of the bounds."""
+    """Set every slice to this size while the context lasts. Gives: the names of the limits."""
     for folder in _FOLDERS:
         package = importlib.import_module(f"barnabas.{folder}")
         for one in pkgutil.walk_packages(package.__path__, package.__name__ + "."):

@@ -59,11 +59,11 @@ class Cluster:
         self._end()
 
     def kill_worker(self, number: int) -> None:
-        """As a machine that is gone: the worker and its executors."""
+        """Kill the worker and its executors, as if the machine were gone."""
         kill_session(self.workers[number])
 
     def said(self) -> str:
-        """The ends of all logs, for assertions."""
+        """The ends of all logs, for messages of failed assertions."""
         return "\n".join(
             f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
             for path in sorted(self.directory.glob("*.log"))
@@ -109,7 +109,7 @@ class Cluster:
 
 
 def spark_home() -> Path:
-    """Where pip put Spark."""
+    """The directory of the pip-installed Spark."""
     given = os.environ.get("SPARK_HOME")
     if given:
         return Path(given)

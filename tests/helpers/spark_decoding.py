@@ -1,4 +1,4 @@
-"""What tests of the decoder read out of its columns."""
+"""Values that tests read from the decoder's columns."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A streaming query as a program of its own, so that a test can kill it: `python -m
 helpers.spark_driver '{"servers": ...}'`.
 
-It reads a topic, changes each value (`v7` -> `v7!`), and writes with the key to another, until all
-that was there at its start is written. Ends with 0, or with 1 and the error on stderr.
+It reads a topic, changes each value (`v7` -> `v7!`), and writes it with its key to another topic,
+up to the end of the input at its start. Ends with 0, or with 1 and the error on stderr.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Query:
 
 
 def through_slow_starts(run: Callable[[], T]) -> T:
-    """Spark gives a Python process ten seconds to start, too little on a busy machine. A query that
-    failed so goes on when started again.
+    """Run the query again if a Python process of Spark did not start in time: Spark allows it ten
+    seconds, too few on a busy machine.
     """
     from pyspark.errors import StreamingQueryException
 
@@ -68,7 +68,7 @@ def main(text: str) -> int:
         spark.readStream.format("barnabas")
         .option("kafka.bootstrap.servers", query.servers)
         .option("subscribe", query.source)
-        .option("joinRangesUpTo", "0")  # faults are named by their task
+        .option("joinRangesUpTo", "0")  # joined ranges would change the tasks that faults name
     )
     reader = reader.option("startingOffsets", "earliest").option(
         "maxOffsetsPerTrigger", str(query.records_per_batch)

@@ -1,13 +1,13 @@
 """The sink with tasks that fail on purpose: `format("faulty")`, with the option `faults`.
 
-A fault is given as JSON `[{"batch": 3, "task": 0, "does": "raise"}]`. It comes on the task's first
-attempt alone, after its rows are encoded and written to its spool file, when the attempt would end:
-the worst moment, since all its work is there and must not count.
+Faults are JSON: `[{"batch": 3, "task": 0, "does": "raise"}]`. A fault happens in the task's first
+attempt only, at its end, when all rows are encoded and in its spool file: the worst moment, since
+all its output exists and must be discarded.
 
     raise   the task fails with an exception
     die     the Python worker is killed by SIGKILL
     crash   the executor that runs the task is killed by SIGKILL, with all its tasks
-    dawdle  the task does not go on for `seconds`: a straggler, which Spark starts twice
+    dawdle  the task sleeps for `seconds`: a straggler, which Spark starts twice
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from barnabas.spark_connector.source import BarnabasSource
 
 
 class FaultyWriter(StreamWriter):
-    """The stream writer, which does as its faults say when its work is done."""
+    """The stream writer, which applies the faults after its work."""
 
     faults: list[dict[str, Any]]
 

@@ -1,5 +1,4 @@
-"""What tests need around queries that run as programs of their own: starting, killing and stopping
-them whole, and judging what came out.
+"""Starting, killing and stopping queries that run as separate programs, and checking their output.
 
 source, sink = topics_with_input(servers, records=900)
 with Proof(servers, source, sink) as proof:  # reads the sink all the time, committed records only
@@ -42,14 +41,14 @@ def spark_environment() -> dict[str, str]:
 
 
 def processes_of(session: int) -> list[int]:
-    """All processes that were started from one with start_new_session: PySpark's workers leave its
-    group, but not its session.
+    """All processes of a session, which begins with a process started with start_new_session.
+    PySpark's workers leave its process group, but not its session.
     """
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             state, *numbers = (directory / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it ended just now
+        except OSError:  # it has ended
             continue
         if int(numbers[2]) == session and state != "Z":
             found.append(int(directory.name))
@@ -65,8 +64,8 @@ def signal_all(session: int, number: signal.Signals) -> None:
 
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to a process that was started with start_new_session, and to all that came from it:
-    stopped first, so that none starts another.
+    """SIGKILL to a process that was started with start_new_session, and to all its descendants.
+    They are stopped first, so that none starts another.
     """
     deadline = time.monotonic() + PATIENCE_S
     signal_all(process.pid, signal.SIGSTOP)
@@ -78,7 +77,7 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
 
 
 class Driver:
-    """A query's driver: Python, JVM and workers. Leaving the context kills what is left of it."""
+    """A query's driver: Python, JVM and workers. Leaving the context kills those that still run."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
@@ -112,12 +111,12 @@ class Driver:
         return self._process.pid
 
     def kill(self) -> None:
-        """SIGKILL to all at once, none of them able to tell another."""
+        """SIGKILL to all at once, so that none can notify another."""
         assert self._process is not None
         kill_session(self._process)
 
     def freeze(self) -> None:
-        """As a machine that does nothing for a while."""
+        """Stop all its processes, as a machine that hangs for a while."""
         signal_all(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -134,14 +133,14 @@ class Driver:
             ) from None
 
     def said(self) -> str:
-        """All that it and its JVM wrote so far."""
+        """The output of driver and JVM so far."""
         self._output.flush()
         return os.pread(self._output.fileno(), 1 << 22, 0).decode(errors="replace")
 
 
 class Input(NamedTuple):
-    """A record of the source; the sink has to have it in the same partition, since both are
-    partitioned by the key as the Java client does.
+    """A record of the source. The sink must have it in the same partition, since both topics are
+    partitioned by key as by the Java client.
     """
 
     key: bytes
@@ -152,7 +151,7 @@ class Input(NamedTuple):
 def topics_with_input(
     servers: str, *, records: int, keys: int = 23
 ) -> tuple[str, str, list[Input]]:
-    """A source topic with records, an empty sink topic, and what is in the source."""
+    """A source topic with records, an empty sink topic, and the list of the records."""
     source, sink = (
         create_topic(servers, "source", PARTITIONS),
         create_topic(servers, "sink", PARTITIONS),
@@ -240,12 +239,12 @@ class Proof:
             reader.close()
 
     def seen(self) -> int:
-        """How many records the reader beside the query was given so far."""
+        """How many records the concurrent reader got so far."""
         return len(self.history.reads)
 
     def findings(self) -> list[checkers.Finding]:
-        """All that is wrong, when the query is done. Nothing may be missing, doubled, in another
-        order, seen and gone, or never seen.
+        """All faults, when the query is done: no record may be missing, duplicated, reordered, seen
+        and lost later, or never seen.
         """
         self.history.final = final_logs(self._servers, self._sink)
         committed = sum(len(log.committed) for log in self.history.final.values())
@@ -261,17 +260,15 @@ class Proof:
         return checkers.check(self.history)
 
     def aborted(self) -> int:
-        """How many records are in the log that no reader of committed records ever sees: what
-        killed drivers left.
-        """
+        """How many records of the log are aborted: the leftovers of killed drivers."""
         return len(read_all(self._servers, self._sink, committed=False)) - len(
             read_all(self._servers, self._sink)
         )
 
 
 def final_logs(servers: str, topic: str) -> dict[checkers.Partition, checkers.FinalLog]:
-    """What readers of committed records find. Values of aborted attempts are those of the committed
-    one: only these are compared.
+    """The records that read_committed readers find. Aborted attempts have the same values as the
+    committed one, so only committed records are compared.
     """
     logs: dict[checkers.Partition, checkers.FinalLog] = {}
     rows: dict[int, list[tuple[int, bytes]]] = {index: [] for index in range(PARTITIONS)}

@@ -1,5 +1,5 @@
-"""What tests of the Spark source share: writing to topics, and running a query and keeping what
-each of its batches brought.
+"""Helpers for tests of the Spark source: writing to topics, running a query, and recording the rows
+of each batch.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def publish(
     broker: LocalBroker, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]
 ) -> None:
-    """Each is (commit, abort or plain, records); a record is (partition, key, value[, timestamp[,
-    headers]]).
+    """Write batches, each (commit, abort or plain, records); a record is (partition, key, value[,
+    timestamp[, headers]]).
     """
     from confluent_kafka import Producer
 
@@ -47,8 +47,8 @@ def publish(
 
 
 class Query:
-    """A streaming query with one checkpoint, started as often as a test wants. `batches` has what
-    each batch id brought, every time it ran.
+    """A streaming query with one checkpoint, started as often as a test wants. `batches` has the
+    rows of every run of each batch id.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Query:
         self.on_batch: Callable[[int], None] = lambda batch_id: None
 
     def run(self, **options: str) -> StreamingQuery:
-        """All that is there now; raises what the query fails with."""
+        """Read everything available; raises the query's error."""
         return through_slow_starts(
             lambda: self._finished(self._start({"availableNow": True}, options))
         )
 
     def begin(self, **options: str) -> StreamingQuery:
-        """Batch after batch until it is stopped; the first one is over."""
+        """Start it in continuous micro-batches; returns after the first one."""
         return through_slow_starts(
             lambda: self._begun(self._start({"processingTime": "0 seconds"}, options))
         )
@@ -91,12 +91,12 @@ class Query:
     def _begun(self, query: StreamingQuery) -> StreamingQuery:
         while not self.batches:
             if not query.isActive:
-                query.awaitTermination()  # raises
+                query.awaitTermination()  # raises the query's error
             time.sleep(0.05)
         return query
 
     def wait_for(self, *values: str, timeout_s: float = 600) -> None:
-        """Until a running query has brought all of them."""
+        """Wait until a running query has read all of them."""
         deadline = time.monotonic() + timeout_s
         while not set(values) <= set(self.values):
             assert time.monotonic() < deadline, (
@@ -109,7 +109,7 @@ class Query:
         return sorted(value for runs in self.batches.values() for rows in runs for value in rows)
 
     def forget(self, batch_id: int) -> None:
-        """As if the driver had died before it wrote that the batch was done."""
+        """Delete the batch from the commit log, as if the driver had died before it wrote it."""
         for name in (f"commits/{batch_id}", f"commits/.{batch_id}.crc"):
             (self.checkpoint / name).unlink()
 

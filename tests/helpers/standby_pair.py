@@ -1,6 +1,7 @@
 """A leader and its standby on two simulated disks, and the connection between them, byte by byte.
 
-Nothing is sent by itself: `deliver` carries so many bytes each way, cut anywhere.
+Bytes move only in `deliver`, which carries a number of bytes each way and may cut messages
+anywhere.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ SECRET = "of both"
 
 
 class LeaderBroker(DiskBroker):
-    """A broker whose disk is followed. leading: of the process that runs."""
+    """A broker with a standby of its disk. leading: the leader's side of replication, of the
+    running process.
+    """
 
     leading: Leading
     may_be_alone = True
 
     def open(self) -> None:
-        """Start it on what the disk has."""
+        """Start the broker on the disk."""
         self._asked.clear()
         self._answers.clear()
         self.replicated = ReplicatedDisk(self.disk, DATA_DIR)
@@ -48,7 +51,9 @@ class LeaderBroker(DiskBroker):
 
 
 class Pair:
-    """leader: the broker, made with the settings if there is none. standby_disk: its standby's."""
+    """leader: the broker, created with the settings if none is given. standby_disk: the disk of its
+    standby.
+    """
 
     def __init__(
         self,
@@ -65,7 +70,7 @@ class Pair:
         self._to_leader = self._to_standby = b""
 
     def connect(self) -> None:
-        """The standby connects, if it is not connected."""
+        """Connect the standby, if it is not connected."""
         if self.following is None:
             leading = self.leader.leading
             leading.on_connected(bytes(NONCE_BYTES), self.leader.now_ms)
@@ -80,7 +85,7 @@ class Pair:
             self._to_leader, self._to_standby = self.following.greeting(), b""
 
     def cut(self) -> None:
-        """The connection ends; what is on its way is lost."""
+        """End the connection; bytes in transit are lost."""
         if self.following is not None:
             self.following.close()
             self.following = None
@@ -88,7 +93,7 @@ class Pair:
             self.leader.leading.on_closed()
 
     def deliver(self, most_bytes: int) -> bool:
-        """Carry bytes each way, at most so many of each. Gives whether there were any."""
+        """Carry at most this many bytes each way. Gives whether there were any."""
         if self.following is None:
             return False
         leading = self.leader.leading
@@ -103,18 +108,18 @@ class Pair:
         return bool(part or sent) or (leading.link is not None and leading.link.is_behind)
 
     def deliver_all(self) -> None:
-        """Carry all that there is."""
+        """Carry bytes until none are left."""
         while self.deliver(1 << 20):
             pass
 
     @property
     def applied(self) -> int:
-        """How much the leader knows the standby to have applied; -1 while it does not follow."""
+        """The position that the standby has acknowledged as applied; -1 if it does not follow."""
         link = self.leader.leading.link
         return link.applied if self.leader.leading.follows and link is not None else -1
 
     def take_over(self) -> DiskBroker:
-        """A broker on a copy of what the standby has now."""
+        """A broker on a copy of the standby's current files."""
         successor = DiskBroker(**SETTINGS_OF_SUCCESSOR)
         successor.load(files_of(self.standby_disk))
         successor.open()
@@ -130,7 +135,7 @@ def files_of(disk: SimDisk) -> dict[str, bytes]:
 
 
 def replicated_files(disk: SimDisk) -> dict[str, bytes]:
-    """Those that leader and standby have in common."""
+    """The files that leader and standby have in common."""
     return {
         path: data
         for path, data in files_of(disk).items()

@@ -1,6 +1,6 @@
-"""The logs of the directory that Apache Kafka 3.9 wrote, as parts of the storage engine open them.
+"""The logs of a directory that Apache Kafka 3.9 wrote, opened by the storage engine.
 
-What tests expect of `txn-0` is what Kafka's own tool says of it (`dumps/`, `expected.json`):
+The expected contents of `txn-0` come from Kafka's own tool (`dumps/`, `expected.json`):
 
     segments            begin at 0, 3, 28 and 31; the log ends at 49
     open transaction    of producer 8, from offset 48 on

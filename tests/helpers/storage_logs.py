@@ -1,5 +1,5 @@
-"""Logs and batches for tests of the storage engine: real files in a temporary directory, batches
-that may lie.
+"""Logs and batches for tests of the storage engine: real files in a temporary directory, and
+batches that may be corrupt.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def batch(
 
 
 def append_unchecked(log: Log, batch: bytes | bytearray) -> None:
-    """Append a batch as it is, whatever is wrong with it, as an earlier version may have done."""
+    """Append a batch without validation, as an earlier version may have done."""
     header = read_header(batch)
     checked = Checked(
         bytearray(batch),
@@ -109,7 +109,7 @@ def broken(
     codec: int = 0,
     body: bytes | None = None,
 ) -> bytearray:
-    """One batch that lies: about its count, checksum, magic, offset or attributes; `body` replaces
+    """One corrupt batch: with a wrong count, checksum, magic, offset or attributes; `body` replaces
     the compressed records.
     """
     records = b"".join(
@@ -151,8 +151,8 @@ def open_manager(
 
 
 def kill(manager: LogManager, *, machine: bool = True) -> None:
-    """The process is gone: nothing is written any more, the lock is free. With the machine, what
-    was not flushed cannot be relied on.
+    """End the process: it writes nothing more, and its lock is free. With `machine`, unflushed data
+    may be lost, too.
     """
     assert manager._lock is not None
     manager._lock.release()
@@ -186,7 +186,7 @@ def fetched(data: FetchData) -> bytes:
 
 
 def offsets_in(data: FetchData) -> list[int]:
-    """Of all records, markers too, in the whole batches of a fetch."""
+    """The offsets of all records in the whole batches of a fetch, markers included."""
     raw = fetched(data)
     return [
         record.offset
@@ -215,8 +215,8 @@ def values_of(log: Log) -> dict[int, bytes | None]:
 
 
 def committed_values(log: Log) -> dict[int, bytes | None]:
-    """What a read_committed consumer delivers, by the list of aborted transactions that each fetch
-    gives.
+    """The records that a read_committed consumer delivers, by each fetch's list of aborted
+    transactions.
     """
     found: dict[int, bytes | None] = {}
     at = log.log_start_offset
@@ -247,7 +247,7 @@ def delete_log(manager: LogManager, topic: str, partition: int, now_ms: int) -> 
 
 
 def state_at(log: Log, offset: int) -> ProducerStateManager:
-    """The producers' state before the batch at `offset`: a snapshot's, and replay from there."""
+    """The producers' state before the batch at `offset`: from a snapshot, and replay from there."""
     state = log.snapshots.latest(offset, log.segments[0].base_offset, 0)
     for segment in log.segments:
         if log.segments.end_of(segment) > state.end_offset and segment.base_offset < offset:

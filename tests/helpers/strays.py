@@ -1,11 +1,11 @@
-"""What outlives the thing it belongs to, wherever a broker keeps it: no attribute is named here.
+"""A search for state that outlives the object it belongs to, without naming attributes.
 
-`strays_of` walks over all that is reached from a broker, and says what is there although its own
-table has it no more, rows of tables that are empty, and deadlines of nothing.
+`strays_of` walks over all objects that a broker reaches. It reports state of an object that is no
+longer in its table, rows of empty tables, and deadlines without an owner.
 
-`sizes_of` counts the elements of each container by the way to it. A broker that has lost all that
-it had (topics, groups, connections, time) keeps no more than one that was just started on its
-directory: `surplus`.
+`sizes_of` counts the elements of each container by its path. A broker whose topics, groups,
+connections and timers are all gone must keep no more than one newly started on its directory:
+`surplus`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from helpers.stamped import wrongly_current
 
 MOST_OBJECTS = 400_000
 
-# Empty rows that are right, by what their ways end in, each with the reason.
+# Empty rows that are allowed, by the end of their paths, each with the reason.
 EMPTY_ROWS = {
     ".targets[": "the target of a member that gets nothing",
     "._disk._files[": "a directory whose files are closed; the row goes with the directory",
@@ -56,7 +56,7 @@ NAMES_KEPT = {
     "._topic_partitions": "decoded keys of offsets, up to a bound",
     ".counters._counts": "labels of metrics, which a group may be named like",
 }
-# What grows with what was asked and has a bound of its own, or is no table.
+# Caches that grow with requests and are bounded, and values that are no table.
 GROWING = {
     ".transactions._last_due": "the ids of the last tick, a few",
     ".logs.logs[].segments": "how far files are written and trusted",
@@ -81,7 +81,7 @@ GROWING = {
 
 
 def reached(broker: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(way, holder, value) of each value that is reached, each object once."""
+    """(path, holder, value) of each value that is reached, each object once."""
     seen = {id(broker)}
     waiting: deque[tuple[str, Any]] = deque([("", broker)])
     count = 0
@@ -99,7 +99,7 @@ def reached(broker: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def strays_of(broker: Any) -> list[str]:
-    """What belongs to something that is gone. Takes: a broker that does nothing just now."""
+    """State that belongs to something deleted. Takes: an idle broker."""
     parts = broker.routes.parts
     homes = {
         Log: lambda log: parts.logs.logs.get((log.topic, log.partition)),
@@ -117,7 +117,7 @@ def strays_of(broker: Any) -> list[str]:
         home = homes.get(type(value))
         if home is not None and home(value) is not value:
             found.append(f"{way}: {value!r} is gone, and still there")
-        is_row = isinstance(holder, dict) and way.endswith("]")  # and no attribute of a subclass
+        is_row = isinstance(holder, dict) and way.endswith("]")  # no attribute of a subclass
         is_empty = isinstance(value, dict | set | list | deque) and not value
         if is_row and is_empty and not any(end in way for end in EMPTY_ROWS):
             found.append(f"{way}: an empty row")
@@ -131,12 +131,12 @@ def strays_of(broker: Any) -> list[str]:
 
 
 def wrong_deadlines(groups: GroupCoordinator) -> list[str]:
-    """The deadlines of groups that are too many, or too few; after any event."""
+    """Deadlines of groups that are too many or missing; valid after any event."""
     return [*deadlines_of_nothing(groups), *lacking_deadlines_of_groups(groups)]
 
 
 def deadlines_of_nothing(groups: GroupCoordinator) -> Iterator[str]:
-    """The deadlines of groups and members that are gone."""
+    """Deadlines of deleted groups and members."""
     for key in groups.timers:
         kind, group_id, member_id = key
         group = groups.group(group_id)
@@ -149,7 +149,7 @@ def deadlines_of_nothing(groups: GroupCoordinator) -> Iterator[str]:
 
 
 def lacking_deadlines_of_groups(groups: GroupCoordinator) -> Iterator[str]:
-    """What groups and members wait for, and no time ends."""
+    """Waits of groups and members that have no deadline."""
     for group in groups.all_groups():
         lacking = [key for key in _wanted_deadlines(group) if key not in groups.timers]
         yield from (f"no time ends that: {key}" for key in lacking)
@@ -181,9 +181,9 @@ def _wanted_deadlines(group: Group) -> Iterator[TimerKey]:
 def lacking_deadlines(
     transactions: TransactionCoordinator, under_way: Collection[str] = ()
 ) -> Iterator[str]:
-    """The transactional ids that no time ends, and the deadlines of ids that are gone.
+    """Transactional ids without a deadline, and deadlines of deleted ids.
 
-    Takes: under_way, the ids whose end is under way.
+    Takes: under_way, the ids whose end is in progress.
     """
     for transactional_id in transactions.timers:
         if transactions.metadata(transactional_id) is None:
@@ -199,7 +199,7 @@ def lacking_deadlines(
 
 
 def traces_of(broker: Any, names: Collection[str]) -> list[str]:
-    """Where one of the names is still kept: as a key, or as a value."""
+    """The paths at which one of the names is still kept, as a key or a value."""
     return [
         f"{way}: {value!r}"
         for way, _, value in reached(broker)
@@ -208,7 +208,7 @@ def traces_of(broker: Any, names: Collection[str]) -> list[str]:
 
 
 def sizes_of(broker: Any) -> Counter[str]:
-    """The number of elements of all containers, by the names on the ways to them."""
+    """The number of elements of all containers, by the names on their paths."""
     sizes: Counter[str] = Counter()
     for way, _, value in reached(broker):
         if isinstance(value, dict | list | set | deque):
@@ -217,7 +217,7 @@ def sizes_of(broker: Any) -> Counter[str]:
 
 
 def surplus(emptied: Mapping[str, int], started: Mapping[str, int]) -> list[str]:
-    """Where the one has more than the other."""
+    """The paths with more elements in the first than in the second."""
     return [
         f"{way}: {size} and not {started.get(way, 0)}"
         for way, size in sorted(emptied.items())

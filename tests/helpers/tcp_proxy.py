@@ -13,8 +13,8 @@ CHUNK_BYTES, WAIT_S, CONNECT_S = 1 << 16, 0.05, 2.0
 
 
 class TcpProxy:
-    """One port before another. While it is cut connections end, and new ones are hung up on; while
-    it is silent they stay, and nothing passes.
+    """A port in front of another. While it is cut, connections end and new ones are closed; while
+    it is silent, connections stay open and pass no data.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
@@ -70,7 +70,7 @@ class TcpProxy:
             sock.close()
 
     def cut(self) -> None:
-        """End all connections, and let none be made."""
+        """End all connections, and close new ones at once."""
         self._is_cut = True
         with self._lock:
             pairs, self._pairs = self._pairs, []
@@ -78,11 +78,11 @@ class TcpProxy:
             self._end(*pair)
 
     def silence(self) -> None:
-        """Let nothing pass."""
+        """Pass no data."""
         self._may_pass.clear()
 
     def heal(self) -> None:
-        """Let all pass again."""
+        """Pass data again."""
         self._is_cut = False
         self._may_pass.set()
 
@@ -94,7 +94,7 @@ class TcpProxy:
 
 @contextmanager
 def harmed(proxy: TcpProxy, seconds: float, *, is_cut: bool) -> Iterator[None]:
-    """Cut it, or let it fall silent, for so long."""
+    """Cut or silence the proxy for some seconds."""
     (proxy.cut if is_cut else proxy.silence)()
     try:
         yield

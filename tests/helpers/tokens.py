@@ -1,4 +1,4 @@
-"""An issuer of tokens: keys, their JWKS, and what it signs."""
+"""An issuer of tokens: its keys, their JWKS, and signed tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AUDIENCE, ISSUER = "barnabas", "https://issuer.example"
 
 
 class Issuer:
-    """Two keys: `rsa` and `ec`, by these ids."""
+    """An issuer with two keys, `rsa` and `ec`, which are also their ids."""
 
     def __init__(self) -> None:
         self.keys: dict[str, Any] = {
@@ -33,12 +33,12 @@ class Issuer:
         return {"keys": [{**row, "kid": name, "use": "sig"} for name, row in named]}
 
     def write(self, path: Path) -> str:
-        """The keys in a file; gives its URL."""
+        """Write the keys to a file; gives its URL."""
         path.write_text(json.dumps(self.jwks()))
         return path.as_uri()
 
     def token(self, user: object = "alice", *, key: str = "rsa", **claims: object) -> str:
-        """A token that is good for a minute; a claim that is None is left out."""
+        """A token that is valid for a minute; a claim of None is left out."""
         now = int(time.time())
         values: dict[str, object] = {
             "sub": user,

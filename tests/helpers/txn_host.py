@@ -1,9 +1,8 @@
 """A host for a TransactionCoordinator, in memory: it keeps the log, replays what it appends, and
-lets the test say when records are flushed and markers written. What a result gives besides records
-is held back until all that was appended before is flushed; a crash loses the rest.
+lets the test say when records are flushed and markers written. The other parts of a result are held
+back until all earlier appends are flushed; a crash loses the unflushed ones.
 
-Requests and answers pass through their encoded form at the version asked for, so a test that gets
-an answer has shown that it encodes.
+Requests and responses are encoded and decoded at the request's version.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ LogRow = tuple[int, int, bytes, bytes | None]
 
 
 def check_tables(coordinator: TransactionCoordinator, ending: set[str]) -> None:
-    """The tables beside the transactions have the rows that these need, and no others. Takes:
-    ending, ids whose end is under way, which no timer ends.
+    """The tables beside the transactions have exactly the rows that the transactions need. Takes:
+    ending, ids whose end is in progress, which have no timer.
     """
     transactions = coordinator._transactions
     timed = {
@@ -78,9 +77,9 @@ def check_tables(coordinator: TransactionCoordinator, ending: set[str]) -> None:
 
 
 class TxnHost:
-    """log: (partition, offset, key, value) of each record, in order; the first `flushed_count` of
-    them survive a crash. markers: effects that are not carried out yet, in order. written: those
-    that were.
+    """log: (partition, offset, key, value) of each record, in order; the first `flushed_count`
+    survive a crash. markers: effects that are not carried out yet, in order. written: those carried
+    out.
     """
 
     def __init__(
@@ -100,8 +99,8 @@ class TxnHost:
         self.flushes = flushes
         self.now_ms, self.wall_ahead_ms = now_ms, 0
         self.wall = WallClock()
-        self.decided: set[str] = set()  # whose decision is made, and its record not there yet
-        self.awaiting_data: set[str] = set()  # whose commit is asked for, and not decided yet
+        self.decided: set[str] = set()  # decided, and the record not written yet
+        self.awaiting_data: set[str] = set()  # commit requested, and not decided yet
         self.log: list[LogRow] = []
         self.flushed_count = 0
         self._held_back: list[Result] = []
@@ -133,15 +132,15 @@ class TxnHost:
         )
 
     def replayed(self) -> TransactionCoordinator:
-        """A fresh coordinator that was fed the log."""
+        """A new coordinator that has replayed the log."""
         coordinator = self.new_coordinator()
         for row in self.log:
             coordinator.replay(*row)
         return coordinator
 
     def crash(self) -> None:
-        """Everything but the log is gone: connections, waiting answers, markers not written yet.
-        The broker starts again.
+        """Lose everything except the log: connections, waiting responses, unwritten markers. Then
+        the broker starts again.
         """
         self.markers.clear()
         self._versions.clear()
@@ -163,14 +162,12 @@ class TxnHost:
     # events
 
     def event_ms(self) -> int:
-        """The steady time of what comes, with what the wall clock shows fed beside it."""
+        """The steady time of the next event; the wall clock's time is set with it."""
         self.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
         return self.now_ms
 
     def send(self, request: Any, version: int) -> int:
-        """Hand the request over; its ticket, by which the answer is found in `answers` once it is
-        there.
-        """
+        """Send a request and give its ticket; `answers` has the response, at once or later."""
         ticket = self._next_ticket
         self._next_ticket += 1
         name = type(request).__name__.removesuffix("Request")
@@ -184,7 +181,7 @@ class TxnHost:
         return ticket
 
     def _list_transactions(self, request: ListTransactionsRequest, ticket: int) -> None:
-        """As the handler does it, at once."""
+        """Respond at once, as the handler does."""
         listed = self.coordinator.listed(request, lambda _: True, self.event_ms())
         rows = transaction_listing.matching(
             run_through(listed, self.now_ms), request.transactional_id_pattern
@@ -204,7 +201,7 @@ class TxnHost:
         self.handle(self.coordinator.on_tick(self.event_ms()))
 
     def write_markers(self, index: int = 0) -> Decision:
-        """Carry out one of the effects that wait."""
+        """Carry out one of the waiting effects."""
         decision = self.markers.pop(index)
         self.written.append(decision)
         complete = self.coordinator.complete(decision, self.event_ms())
@@ -230,7 +227,7 @@ class TxnHost:
         check_tables(self.coordinator, self.decided | self.awaiting_data)
 
     def flush(self) -> None:
-        """All records so far are durable: release what waited for that."""
+        """Make all records durable, and release what waited for the flush."""
         released, self._held_back = self._held_back, []
         self.flushed_count = len(self.log)
         for one in released:
@@ -263,11 +260,11 @@ class TxnHost:
                 self._append_metadata(partition, effect.prepare)
 
     def _append(self, partition: int, key: bytes, value: bytes | None) -> None:
-        """Let a record be in the log that no request has led to."""
+        """Append a record that comes from no request."""
         self.coordinator.replay(*self._append_row(partition, key, value))
 
     def _append_metadata(self, partition: int, metadata: TransactionMetadata) -> None:
-        """As the broker appends them: they are not read again."""
+        """Append as the broker does: such records are not replayed."""
         self._append_row(partition, *record_of(metadata))
         self.coordinator.apply(metadata, self.event_ms())
 
@@ -280,7 +277,7 @@ class TxnHost:
     def _answer(self, ticket: int, response: Any) -> None:
         name, version = self._versions.pop(
             ticket
-        )  # KeyError: answered twice, or by another run of the broker
+        )  # KeyError: a second response, or one from another run of the broker
         self.answers[ticket] = response_class(name).decode(response.encode(version), version)
 
     # requests
@@ -331,9 +328,7 @@ class TxnHost:
     def add_batch(
         self, asked: list[tuple[str, int, int, bool, Mapping[str, list[int]]]], *, version: int
     ) -> list[tuple[str, Any]]:
-        """asked: (transactional id, producer id, epoch, verify only, partitions) of each
-        transaction.
-        """
+        """Each transaction: (transactional id, producer id, epoch, verify only, partitions)."""
         transactions = [
             AddPartitionsToTxnTransaction(
                 transactional_id=txn,
@@ -364,7 +359,7 @@ class TxnHost:
     def end(
         self, txn: str, pid: int, epoch: int, commit: bool, *, version: int = 3, call: bool = True
     ) -> Any:
-        """The code; the ticket if not `call`."""
+        """The error code; with `call` false the ticket."""
         request = EndTxnRequest(
             transactional_id=txn, producer_id=pid, producer_epoch=epoch, committed=commit
         )

@@ -1,7 +1,7 @@
-"""An event loop of asyncio whose clock goes on only when nothing is ready: what takes minutes takes
-none, and timers fire in the order of their times.
+"""An asyncio event loop whose clock advances only when nothing is ready: minutes pass at once, and
+timers fire in the order of their times.
 
-What a rim leaves behind in it (timers, sockets that it watches, tasks) is in `leftovers`.
+Timers, watched sockets and tasks that a rim leaves behind are in `leftovers`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 
 class StuckError(Exception):
-    """Nothing is ready, and no timer is set: what is waited for never comes."""
+    """Nothing is ready and no timer is set, so the awaited event never comes."""
 
 
 class _Selector(selectors.SelectSelector):
-    """It does not wait: `now_s` goes on instead."""
+    """A selector that does not wait: it advances `now_s` instead."""
 
     now_s = 1000.0
 
@@ -48,11 +48,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return round(self._virtual.now_s * 1000)
 
     def run_for(self, seconds: float) -> None:
-        """Let what happens within that time happen."""
+        """Run the events of the next seconds."""
         self.run_until_complete(asyncio.sleep(seconds))
 
     def settle(self) -> None:
-        """Let happen what is ready, and what follows from it, before the clock goes on."""
+        """Run everything that is ready, and all that follows from it, without advancing the
+        clock.
+        """
 
         async def rounds() -> None:
             for _ in range(30):
@@ -69,7 +71,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Socket(socket.socket):
-    """One end of a pair of sockets, as TCP makes it. options: that were set."""
+    """One end of a socket pair that behaves like TCP. options: those that were set."""
 
     options: list[tuple[int, int]]
 
@@ -83,7 +85,7 @@ class _Socket(socket.socket):
 
 
 def stream_pair(buffer_bytes: int = 0) -> tuple[_Socket, _Socket]:
-    """Two connected sockets that do not block. Takes: buffer_bytes, of each; 0: the system's."""
+    """Two connected non-blocking sockets. Takes: buffer_bytes, of each; 0: the system's default."""
     ours, theirs = socket.socketpair()
     ends = _Socket(fileno=ours.detach()), _Socket(fileno=theirs.detach())
     for end in ends:
@@ -96,7 +98,7 @@ def stream_pair(buffer_bytes: int = 0) -> tuple[_Socket, _Socket]:
 class VirtualPort:
     """A listening socket whose connections are pairs of sockets.
 
-    refusals: errors that `accept` raises first. accepted: the ends that it gave.
+    refusals: errors that `accept` raises first. accepted: the accepted sockets.
     """
 
     def __init__(self) -> None:
@@ -112,14 +114,14 @@ class VirtualPort:
         """A new connection; gives the client's end."""
         ours, theirs = stream_pair(buffer_bytes)
         ours.host = host  # type: ignore[attr-defined]
-        ours.setblocking(True)  # as `accept` gives it
+        ours.setblocking(True)  # as `accept` returns it
         self._waiting.append(ours)
         self._signal.send(b"x")
         self._clients.append(theirs)
         return theirs
 
     def hang_up_all(self) -> None:
-        """Close the ends of all clients."""
+        """Close the client's end of every connection."""
         for sock in self._clients:
             sock.close()
 
@@ -144,7 +146,7 @@ class VirtualPort:
 
 
 def received(sock: socket.socket) -> bytes | None:
-    """All that has come by now; None: the end has come, and nothing before it."""
+    """All bytes received so far; None at the end of the stream, with no bytes before it."""
     data = b""
     try:
         while part := sock.recv(1 << 20):

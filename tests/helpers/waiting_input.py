@@ -1,4 +1,4 @@
-"""Whether a socket or pipe has something to be read, with any number of descriptors open."""
+"""Whether a socket or pipe has readable data, with any number of open descriptors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class HasFileno(Protocol):
 
 
 def has_input(source: HasFileno, timeout_s: float = 0) -> bool:
-    """Whether something can be read from `source` within `timeout_s`, its end included.
+    """Whether `source` becomes readable within `timeout_s`; the end of the stream counts.
 
     `select.select` refuses descriptors above 1023, which a process that ran many tests may have.
     """

@@ -1,7 +1,8 @@
-"""Which functions of the product an event passes: their number bounds what a reader has to follow.
+"""The functions of the product that an event passes through: their number limits what a reader has
+to follow.
 
-Calls of the standard library and of C functions are not counted, nor what the disk does behind its
-seam (the pool of descriptors is behind it), so the numbers are the same with each Python.
+Calls into the standard library and C functions are not counted, nor what the disk does below its
+interface (the descriptor pool is below it), so the numbers are the same with every Python.
 """
 
 from __future__ import annotations
@@ -52,5 +53,5 @@ class Walk:
 
     @property
     def changes(self) -> int:
-        """How often the next call is in another file."""
+        """How often consecutive calls are in different files."""
         return sum(after[1] != before[1] for before, after in pairwise(self.calls))

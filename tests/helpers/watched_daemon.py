@@ -34,31 +34,31 @@ from typing import Any
 FAULTS_DIRECTORY = "BARNABAS_WATCHDOG_FAULTS"
 BOUND_MS = "BARNABAS_WATCHDOG_BOUND_MS"
 KNOWN_SYNCS = {
-    # a change of topics or settings is one frame, and nothing of it holds, or is seen by another
-    # request, before the frame is on the disk
+    # a change of topics or settings is one frame, which must be durable before it takes effect or
+    # another request sees it
     ("broker/logs/metadata.py", "_append"): "a change of topics or settings",
     # the coordinator forgets the transaction with its Complete record, which is appended next
     (
         "broker/transactions/unwritten_markers.py",
         "_write",
     ): "a transaction ended, with a partition off line",
-    # no other request sees a log's raised start before a power loss can no longer take it back
+    # no other request may see a log's raised start before it is durable
     ("storage/directory/offset_checkpoints.py", "write"): "log starts, which DeleteRecords or "
     "retention raised",
-    # the segments that it names get their names next, and those that they replace go
+    # the manifest's segments are renamed next, and those that they replace are deleted
     ("storage/cleaning/segment_swap.py", "_manifest_after"): "a compacted segment takes its place",
-    # no batch may have an epoch that a power loss lets a start give again
+    # no batch may have an epoch that a start after a power loss could assign again
     (
         "storage/directory/log_manager.py",
         "begin_leader_epoch",
     ): "of several brokers another one leads",
 }
-"""What waits for the disk on the loop's thread, by file and function, and when: a flush or two of
-one small file, however much the broker holds, on which the next step of the same call depends.
-Anything else is a fault.
+"""The functions that wait for the disk on the loop's thread, by file and function, and when they
+do: one or two flushes of a small file, independent of the broker's size, on which the next step of
+the same call depends. Any other wait is a fault.
 """
-SMALL_IMPORTS = ("encodings.",)  # of modules of a few lines
-OF_TEST_CONTROL = "/broker/control/"  # which serves tests, in a daemon of their own
+SMALL_IMPORTS = ("encodings.",)  # small modules
+OF_TEST_CONTROL = "/broker/control/"  # it serves tests, in a daemon of its own
 LOOK_INTERVAL_S = 0.01
 MOST_FAULTS = 50  # of one process
 MOST_STACKS = 3  # of one callback
@@ -66,10 +66,10 @@ NS_PER_MS = 1_000_000
 
 
 class LoopWatch:
-    """What a thread's event loop does in each callback, and the faults of it.
+    """Watches the callbacks of a thread's event loop, and reports faults.
 
-    Takes: bound_ms, of CPU time; report, which is called with the text of each fault.
-    is_on: whether faults are looked for.
+    Takes: bound_ms, of CPU time; report, which is called with the text of each fault. is_on:
+    whether faults are reported.
     """
 
     def __init__(self, bound_ms: float, report: Callable[[str], object]) -> None:
@@ -77,7 +77,7 @@ class LoopWatch:
         self._report = report
         self._thread = threading.get_ident()
         self._names = itertools.count()
-        self._number = 0  # of the callback that runs; 0: none does
+        self._number = 0  # of the running callback; 0 for none
         self._began_ns = 0
         self._requests: list[tuple[int, int, int, int]] = []
         self._collections: list[str] = []
@@ -90,7 +90,7 @@ class LoopWatch:
     # --- callbacks -------------------------------------------------------------------------------
 
     def run(self, handle: Any, run: Callable[[Any], object]) -> None:
-        """Run one callback of the loop, by what the loop would have called."""
+        """Run one callback of the loop through `run`, the loop's own function."""
         if threading.get_ident() != self._thread or self._number:
             run(handle)
             return
@@ -110,7 +110,7 @@ class LoopWatch:
                 self._report(self._long_callback(repr(callback), took_ns))
 
     def _is_long(self, took_ns: int) -> bool:
-        """Whether it is above the bound, on a desk's machine (slowness.py)."""
+        """Whether a duration is above the limit, converted to a desktop machine (slowness.py)."""
         return took_ns > self._bound_ns and took_ns > self._bound_ns * _slowness()
 
     def _long_callback(self, callback: str, took_ns: int) -> str:
@@ -133,7 +133,7 @@ class LoopWatch:
         frame: Any,
         now_ms: int,
     ) -> None:
-        """Have the core handle a request, and note which one it was."""
+        """Let the core handle a request, and record which one it was."""
         key, version = int.from_bytes(frame[0:2]), int.from_bytes(frame[2:4])
         size = len(frame)
         began_ns = time.thread_time_ns()
@@ -145,7 +145,7 @@ class LoopWatch:
     # --- garbage ---------------------------------------------------------------------------------
 
     def on_garbage(self, phase: str, info: dict[str, int]) -> None:
-        """A collection of garbage begins or ends, as `gc.callbacks` has it."""
+        """A garbage collection begins or ends; called through `gc.callbacks`."""
         thread = threading.get_ident()
         if phase == "start":
             self._collection_began_ns[thread] = time.thread_time_ns()
@@ -159,27 +159,27 @@ class LoopWatch:
             f"CPU time in thread {threading.current_thread().name}"
         )
         if thread == self._thread and self._number:
-            self._collections.append(text)  # a part of its callback
+            self._collections.append(text)  # part of the callback
         elif self._is_long(took_ns) and self.is_on:
             self._report(f"{text}; the bound is {self._bound_ms:g} ms")
 
     # --- the disk --------------------------------------------------------------------------------
 
     def on_sync(self, name: str) -> None:
-        """Something waits for the disk by that function of `os`."""
+        """A function of `os` waits for the disk."""
         if not (self.is_on and self._number) or threading.get_ident() != self._thread:
             return
         stack = _stack_text(sys._getframe(2))
         if _is_in(KNOWN_SYNCS, stack):
             return
-        if stack not in self._synced:  # the first of many
+        if stack not in self._synced:  # report each stack once
             self._synced.add(stack)
             self._report(f"the event loop's thread called os.{name}\nstack:\n{stack}")
 
     # --- modules ---------------------------------------------------------------------------------
 
     def on_import(self, name: str) -> None:
-        """A module is looked for, which is not imported yet."""
+        """A module is searched that is not imported yet."""
         if not (self.is_on and self._number) or threading.get_ident() != self._thread:
             return
         if not name.startswith(SMALL_IMPORTS):
@@ -191,7 +191,9 @@ class LoopWatch:
     # --- the thread that looks -------------------------------------------------------------------
 
     def look(self) -> None:
-        """Take the stack of each callback that is above half of the bound, until `close`."""
+        """Until `close`, record the stack of each callback that uses more than half of the
+        limit.
+        """
         clock = time.pthread_getcpuclockid(self._thread)
         while not self._is_closed:
             time.sleep(LOOK_INTERVAL_S)
@@ -206,23 +208,23 @@ class LoopWatch:
                 stacks.append(f"  (after {_ms(used_ns)})\n{_stack_text(frame)}")
 
     def close(self) -> None:
-        """End the thread that looks."""
+        """End the thread that takes stacks."""
         self._is_closed = True
 
 
 class ImportWatch:
-    """The first finder of modules, which finds none, and reports each name to the watch."""
+    """The first import finder. It finds no module, and reports each name to the watch."""
 
     def __init__(self, watch: LoopWatch) -> None:
         self._watch = watch
 
     def find_spec(self, name: str, *_: Any) -> None:
-        """A module is looked for."""
+        """Report a module's name."""
         self._watch.on_import(name)
 
 
 def _slowness_of_machine() -> Callable[[], float]:
-    """`slowness` of slowness.py, which no path of modules leads to in a daemon."""
+    """`slowness` from slowness.py, loaded by its path since it is not importable in a daemon."""
     path = os.path.join(os.path.dirname(__file__), "slowness.py")
     spec = importlib.util.spec_from_file_location("slowness", path)
     assert spec is not None and spec.loader is not None
@@ -257,16 +259,16 @@ def _requests_text(requests: list[tuple[int, int, int, int]]) -> str:
 
 
 def _stack_text(frame: FrameType) -> str:
-    """What runs in a callback, outermost first."""
+    """The stack of a callback, outermost first."""
     stack = traceback.extract_stack(frame)
     inner = [at for at, entry in enumerate(stack) if entry.filename == __file__]
     return "".join(traceback.format_list(stack[inner[-1] + 1 if inner else 0 :]))
 
 
 def watch_thread(watch: LoopWatch) -> Callable[[], None]:
-    """Have every loop, the core, the collector and the disk report to the watch.
+    """Make every loop, the core, the garbage collector and the disk report to the watch.
 
-    Gives: what takes all of that away again.
+    Gives: a function that undoes this.
     """
     from barnabas.broker.core import Broker
 
@@ -309,7 +311,7 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
 
 
 def file_reporter(directory: str, process: str) -> Callable[[str], None]:
-    """What writes each fault into a file of its own, whole from the first look on."""
+    """A function that writes each fault to a new file, which appears only when complete."""
     numbers = itertools.count()
 
     def report(text: str) -> None:
@@ -324,7 +326,7 @@ def file_reporter(directory: str, process: str) -> Callable[[str], None]:
 
 
 def main() -> int:
-    """Run the daemon with the watch that the environment asks for."""
+    """Run the daemon with the watch configured by the environment."""
     from barnabas.broker.rim.daemon import main as daemon
     from barnabas.broker.rim.daemon import serving
 

@@ -41,13 +41,13 @@ def lowest(requirement: str) -> tuple[str, str]:
 
 
 def is_own(requirement: str) -> bool:
-    """Whether it is an extra of this project itself."""
+    """Whether the requirement is an extra of this project."""
     return requirement.startswith("barnabas[")
 
 
 def pins(table: Mapping[str, Any], extras: Iterable[str] = EXTRAS) -> list[str]:
-    """What pip is to install: the broker's dependencies, those of its extras, and what the tests
-    need, each in its lowest version.
+    """The requirements for pip: the broker's dependencies, those of its extras, and those of the
+    tests, each in its lowest version.
     """
     optional = table["optional-dependencies"]
     wanted = [*table["dependencies"], *(one for extra in extras for one in optional[extra])]

@@ -1,4 +1,4 @@
-"""`make test-lowest`: the tests of what leans on libraries, with the lowest versions of all."""
+"""`make test-lowest`: the tests of code that uses libraries, with the lowest versions of all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main() -> int:
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *wanted], check=True)
     files = sorted(str(path) for pattern in TESTS for path in (ROOT / "tests").glob(pattern))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # not installed: its own version is this
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # so its version is that of this checkout
     command = [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *files]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 

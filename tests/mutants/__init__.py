@@ -1,1 +1,1 @@
-"""Mutation testing: the product is changed in one place at a time, and the tests have to notice."""
+"""Mutation testing: the product is changed in one place at a time, and the tests must fail."""

@@ -1,5 +1,5 @@
-"""Mutate, let the tests (or the simulator) hunt, and report: `python -m mutants --sample 400`,
-`python -m mutants --sim 500`.
+"""Make mutants, run the tests (or the simulator) against them, and report: `python -m mutants
+--sample 400`, `python -m mutants --sim 500`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main() -> int:
                 _tell(verdict.mutant, _word(verdict, reasons))
 
     if options.sim:
-        from mutants import simulating  # it loads the product, which pytest is to do itself
+        from mutants import simulating  # loads the product, which pytest must load first
 
         known = {entry.key: (entry.seed,) for entry in judgements if entry.seed >= 0}
         hunt_all(simulating.verdicts(ROOT, chosen, modules, options.sim, options.processes, known))
@@ -171,7 +171,7 @@ def _mutated_modules() -> dict[str, MutatedModule]:
 
 
 def _mutated_module(name: str) -> MutatedModule:
-    """Made once, and kept for as long as the module and what makes mutants are the same."""
+    """Made once, and cached until the module or the code that makes mutants changes."""
     digest = hashlib.blake2b(digest_size=8)
     for path in (ROOT / name, HERE / "mutations.py", HERE / "targets.py"):
         digest.update(path.read_bytes())
@@ -186,8 +186,8 @@ def _mutated_module(name: str) -> MutatedModule:
 
 
 def _sample(mutants: list[Mutant], count: int | None, seed: str) -> list[Mutant]:
-    """Those whose key hashes lowest: a change elsewhere in the code leaves the others in the
-    sample.
+    """The mutants with the lowest hashes: a change elsewhere in the code keeps the other mutants in
+    the sample.
     """
 
     def rank(mutant: Mutant) -> bytes:

@@ -24,7 +24,7 @@ TABLE = Path(__file__).with_suffix(".toml")
 PRODUCT = ("barnabas", "broker", "coordinator", "protocol", "storage", "spark_connector")
 OTHERS = ("pyspark_barnabas.py", "pyproject.toml")
 LONGEST_S = 600
-PYTEST_FAILED = 1  # its exit code; with a higher one the tests could not be run
+PYTEST_FAILED = 1  # pytest's exit code; a higher one means that the tests could not run
 
 
 class HandMade(NamedTuple):
@@ -68,7 +68,7 @@ _without_caches = shutil.ignore_patterns("__pycache__", ".mypy_cache")
 
 
 def is_found(mutant: HandMade, copy: Path) -> bool:
-    """Whether its tests fail with it. After: the copy is as it was."""
+    """Whether its tests fail with it. After: the copy is restored."""
     path = copy / mutant.file
     before = path.read_text(encoding="utf-8")
     path.write_text(mutant.mutated(copy), encoding="utf-8")
@@ -80,7 +80,7 @@ def is_found(mutant: HandMade, copy: Path) -> bool:
 
 def _run(copy: Path, tests: tuple[str, ...]) -> int:
     environment = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'tests'}"}
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # two changes within a second look alike to it
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # two changes in a second look alike to Python
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(
         command, cwd=copy, env=environment, timeout=LONGEST_S, check=False, capture_output=True
@@ -91,12 +91,12 @@ def _run(copy: Path, tests: tuple[str, ...]) -> int:
 
 
 def chosen(text: str) -> Iterator[HandMade]:
-    """Those whose file or sentence has the text in it."""
+    """The mutants whose file or sentence contains the text."""
     return (one for one in load() if text in one.file or text in one.says)
 
 
 def main() -> int:
-    """Plant those that were asked for; the exit code says whether all were found."""
+    """Plant the selected mutants; the exit code says whether all were found."""
     parser = argparse.ArgumentParser(prog="mutants.by_hand", description=__doc__)
     parser.add_argument("text", nargs="?", default="", help="only those that have it in them")
     options = parser.parse_args()

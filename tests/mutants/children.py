@@ -1,8 +1,8 @@
 """Jobs in forked children, a few at a time, each with a time limit and a directory of its own.
 
-A child begins as a copy of a process that has all code loaded and all tests collected, so that
-nothing is done twice. It cannot do harm to the next one: what it changed goes with it, its memory
-is bounded, and its whole process group is ended with it.
+A child is a fork of a process that has loaded all code and collected all tests, so nothing is done
+twice. Children do not affect each other: a child's changes end with it, its memory is limited, and
+its whole process group is killed with it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MOST_MEMORY_BYTES = 6 << 30
-WALL = 6  # times the CPU time: what waits for nothing, and what a busy machine takes away
+WALL = 6  # times the CPU time: allows for waits and a busy machine
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class Job(NamedTuple):
-    """run(directory) gives what is to be known of it. limit_s: of CPU time; then the child is
-    ended.
+    """run(directory) gives the result. limit_s: the limit of CPU time, after which the child is
+    killed.
     """
 
     name: Any
@@ -38,7 +38,9 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """value: what `run` gave; None: the child died (a crash, or memory) or ran out of time."""
+    """value: the result of `run`; None if the child died (a crash, or memory) or ran out of
+    time.
+    """
 
     name: Any
     value: Any
@@ -104,7 +106,7 @@ def _begin(job: Job) -> tuple[int, _Child]:
         finally:
             os._exit(status)
     os.close(writing)
-    with contextlib.suppress(OSError):  # the child does so too; the first one counts
+    with contextlib.suppress(OSError):  # the child does so too; the first call wins
         os.setpgid(pid, pid)
     return reading, _Child(job, pid, directory, time.monotonic(), bytearray())
 
@@ -123,9 +125,10 @@ def _isolate(directory: Path, limit_s: float) -> None:
 
 
 def limit_next_step(limit_s: float) -> None:
-    """Within a child: end it when what comes next takes more CPU time than that.
+    """In a child: kill it if its next step takes more CPU time than this.
 
-    A change that makes the code run for ever is then known at once, whatever is still to come.
+    So a change that makes the code run for ever is detected at once, not at the limit of the whole
+    job.
     """
     _, hard_s = resource.getrlimit(resource.RLIMIT_CPU)
     soft_s = math.ceil(time.process_time() + limit_s)

@@ -1,5 +1,4 @@
-"""The list of mutants that change nothing anybody could see, each with its reason:
-`equivalent.toml`.
+"""The list of mutants without an observable effect, each with its reason: `equivalent.toml`.
 
 An entry names module, function, and the lines before and after, without indentation: it does not
 depend on line numbers. One that matches no mutant any more is in the report.
@@ -50,7 +49,7 @@ def load() -> list[Equivalent]:
 
 
 def reasons(entries: Iterable[Equivalent], mutants: Iterable[Mutant]) -> dict[str, str]:
-    """By the mutants' keys, why they are equivalent."""
+    """The reasons why mutants are equivalent, by their keys."""
     by_text = {entry[:4]: entry.reason for entry in entries}
     found = {}
     for mutant in mutants:

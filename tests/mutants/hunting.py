@@ -1,5 +1,5 @@
-"""The tests as hunters of mutants: which of them run which lines, and whether one of these fails
-when a line is changed.
+"""Runs the tests against mutants: records which tests run which lines, and whether one of them
+fails when a line is changed.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from mutants.mutations import Mutant, MutatedModule
 from mutants.planting import Functions, UnfitMutant
 
 FOLDERS = ("tests/unit", "tests/property")
-# They are about other code, and take a third of the time.
+# They test other code, and take a third of the time.
 NOT_CONCERNED = (
     "test_spark_*.py",
     "test_bench_*.py",
     "test_protocol_[!m]*.py",
     "test_protocol_messages*.py",
-    "test_protocol_metadata*.py",  # test_protocol_message_sets.py is about Produce and Fetch, too
+    "test_protocol_metadata*.py",  # test_protocol_message_sets.py stays: it tests Produce and Fetch
     "test_docs_*.py",
 )
 UNFIT = "unfit"
 RECORDING_LIMIT_S = 1800.0
-LEAST_LIMIT_S, TIMES_AS_LONG = 10.0, 4  # a test that was recorded took longer than it takes
+LEAST_LIMIT_S, TIMES_AS_LONG = 10.0, 4  # recorded times include the tracing
 
 
 class Coverage(NamedTuple):
-    """lines: by file and line, the tests that run it. took_s: the CPU time of each test."""
+    """lines: the tests that run each line, by file and line. took_s: the CPU time of each test."""
 
     lines: dict[str, dict[int, tuple[str, ...]]]
     took_s: dict[str, float]
 
     def by_file(self) -> dict[str, Coverage]:
-        """What the tests of each file run: one walk over it all, not one for each file."""
+        """The coverage of each file, from one walk over all of it."""
         pieces: dict[str, Coverage] = {}
         for name, took_s in self.took_s.items():
             piece = pieces.setdefault(name.partition("::")[0], Coverage({}, {}))
@@ -76,7 +76,7 @@ class Coverage(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """test: the one that failed; None: none did. tests: how many run the line. why: of the failure,
+    """test: the one that failed, or None. tests: how many run the line. why: the kind of failure,
     in a word.
     """
 
@@ -92,8 +92,8 @@ class Verdict(NamedTuple):
 
 
 class Hunt:
-    """A pytest plugin. Instead of running the tests it calls `body`, which has them collected and
-    all code loaded.
+    """A pytest plugin. Instead of running the tests it calls `body` once all tests are collected
+    and all code is loaded.
     """
 
     def __init__(self, root: Path, modules: Iterable[str], body: Callable[[Hunt], None]) -> None:
@@ -106,8 +106,8 @@ class Hunt:
         self._failed = ""
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Property tests draw the same each time, and a failure is enough: none is made smaller."""
-        from hypothesis import HealthCheck, Phase, settings  # not before pytest has its plugin
+        """Property tests draw the same examples each time, and do not shrink a failure."""
+        from hypothesis import HealthCheck, Phase, settings  # after pytest has loaded its plugin
 
         settings.register_profile(
             "mutants", deadline=None, derandomize=True, database=None, report_multiple_bugs=False,
@@ -120,7 +120,7 @@ class Hunt:
         self.items = {item.nodeid: item for item in session.items}
         gc.collect()
         self.functions = Functions(self.root, self._modules)
-        gc.freeze()  # else the first collection of each child copies all memory
+        gc.freeze()  # otherwise a child's first collection copies all memory
         self._body(self)
         return True
 
@@ -131,7 +131,7 @@ class Hunt:
     def run_tests(
         self, names: Iterable[str], directory: Path, each: Callable[[str], None] = lambda name: None
     ) -> str:
-        """Run tests until one fails. Gives its name, or nothing. In a child alone."""
+        """Run tests until one fails. Gives its name, or nothing. Only in a child."""
         self.session.config._tmp_path_factory._basetemp = directory  # type: ignore[attr-defined]  # a child has its own
         logging.raiseExceptions = False
         items = [self.items[name] for name in names]
@@ -145,8 +145,8 @@ class Hunt:
     # --- which test runs what --------------------------------------------------------------------
 
     def coverage(self, modules: Iterable[str], cache: Path) -> Coverage:
-        """What each test file runs: recorded in a child, and kept for as long as the file and the
-        product are the same.
+        """The lines that each test file runs: recorded in a child, and cached until the file or the
+        product changes.
         """
         modules = sorted(modules)
         shared = [
@@ -221,10 +221,12 @@ class Hunt:
         processes: int,
         most_s: float = math.inf,
     ) -> Iterator[Verdict]:
-        """What the tests make of each. most_s: of CPU time for one, as they took when recorded."""
+        """The tests' verdict on each mutant. most_s: the limit of CPU time for one, by the recorded
+        times.
+        """
         tests_of: dict[str, tuple[str, ...]] = {}
         by_key: dict[str, Mutant] = {}
-        last_finder: dict[str, str | None] = {}  # by function: what noticed the mutant before
+        last_finder: dict[str, str | None] = {}  # by function: the test that found the last mutant
 
         def job(mutant: Mutant) -> Job:
             first = last_finder.get(f"{mutant.module}:{mutant.function}")
@@ -233,7 +235,7 @@ class Hunt:
 
             def run(directory: Path) -> str:
                 if not names:
-                    return ""  # it is not used; the module may not even be loaded
+                    return ""  # the module is unused, and may not be loaded
                 try:
                     self.functions.plant(mutant, modules[mutant.module].source_of(mutant))
                 except UnfitMutant:
@@ -273,11 +275,11 @@ def _verdict(mutant: Mutant, tests: int, outcome: Outcome) -> Verdict:
 def _tests_of(
     mutant: Mutant, module: MutatedModule, coverage: Coverage, first: str | None, most_s: float
 ) -> tuple[str, ...]:
-    """The tests that run the changed lines, in the order of their chances.
+    """The tests that run the changed lines, the most promising first.
 
-    `first` if it is one of them, then those of the module's own test files, then the quick ones:
-    one of each file, another of each file … since the tests of one file are alike. No more than
-    took `most_s` of CPU time together.
+    `first` if it is one of them, then those of the module's own test files, then the fast ones: one
+    of each file, another of each file … since the tests of one file are similar. Their CPU time
+    together is at most `most_s`.
     """
     lines = coverage.lines.get(mutant.module, {})
     names: set[str] = set()
@@ -309,7 +311,7 @@ def hunt(
 ) -> None:
     """Collect the tests, and call `body` with the plugin that has them.
 
-    Takes: test_files, patterns of test files below tests/, which then hunt alone; none: all do.
+    Takes: test_files, patterns below tests/ of the only test files to use; none: all of them.
     """
     folders = [root / folder for folder in FOLDERS]
     hunters = [path for pattern in test_files for path in (root / "tests").glob(pattern)]

@@ -1,9 +1,9 @@
-"""A sample of mutants on data paths, each judged by reading it: `judged.toml`.
+"""A sample of mutants on data paths, each classified by reading it: `judged.toml`.
 
-`effect` says what the mutant does to what clients have entrusted to the broker: it loses it,
-doubles it, hides it from readers, or reveals what was aborted, deleted or another's. "none": it
-does no such thing, since the broker stops at once, refuses, asks its client to try again, or only
-works more. The simulator is measured by the others (`python -m mutants --sim 500 --judged`).
+`effect` is what the mutant does to clients' data: it loses, duplicates or hides records, or reveals
+aborted or deleted ones, or another client's. "none": it does none of these, since the broker stops
+at once, refuses, makes the client retry, or only works more. The simulator is measured by those
+with an effect (`python -m mutants --sim 500 --judged`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ EFFECTS = ("loses", "doubles", "hides", "reveals", NONE)
 
 
 class Judged(NamedTuple):
-    """One entry. old, new: the changed lines; number: which of those, where the function has them
-    several times. how: what happens, in words. seed: one that found it, which is tried first; -1:
+    """One entry. old, new: the changed lines; number: which occurrence, if the function has them
+    several times. how: the effect in words. seed: one that found it, which is tried first; -1 if
     none is known.
     """
 
@@ -37,7 +37,7 @@ class Judged(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The mutant's."""
+        """The mutant's key."""
         return key_of(self.module, self.function, self.old, self.new, self.number)
 
 
@@ -54,5 +54,5 @@ def load() -> list[Judged]:
 
 
 def effects(entries: Iterable[Judged]) -> dict[str, str]:
-    """By the mutants' keys, what those do that do harm."""
+    """The effects of the harmful mutants, by their keys."""
     return {entry.key: entry.effect for entry in entries if entry.effect != NONE}

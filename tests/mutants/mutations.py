@@ -1,14 +1,13 @@
-"""The mutants of a module: mutmut's operators, and some of our own for what goes wrong in code of
-this kind.
+"""The mutants of a module: mutmut's operators, and some of our own for typical mistakes in a log.
 
-mutmut's change values: a comparison, a sum, a number. The faults that hurt a log are others: a step
-that is left out, two steps in the wrong order, a condition that is not asked. Ours
-(`OWN_OPERATORS`) make these.
+mutmut's operators change values: a comparison, a sum, a number. A log suffers from other mistakes:
+a missing step, two steps in the wrong order, an unchecked condition. Ours (`OWN_OPERATORS`) make
+these.
 
-Two of mutmut's operators are left out, which made half of all mutants and found nothing: None for
-an argument or for what is assigned. mypy --strict refuses these. So are those that change texts.
-Only what runs when a function is called is changed. Assertions, what is logged, annotations,
-decorators and defaults stay as they are.
+Two of mutmut's operators are left out: None for an argument or an assigned value. They made half of
+all mutants and found nothing, since mypy --strict refuses these. Operators that change texts are
+left out, too. Only code that runs in a function call is changed, not assertions, log calls,
+annotations, decorators and defaults.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ _NO_FUNCTIONS = ("__repr__", "__str__")
 class Mutant(NamedTuple):
     """One change of one function.
 
-    line: where it is, from 1. first_line: of the outermost function that has it. operator: its
-    name. key: names the change, and stays the same when lines move.
+    line: its number, from 1. first_line: of the outermost function around it. operator: its name.
+    key: identifies the change, and stays the same when lines move.
     """
 
     module: str
@@ -72,7 +71,7 @@ class Mutant(NamedTuple):
 
 
 class _Site(NamedTuple):
-    """first_line, last_line: of the statement around it."""
+    """first_line, last_line: of the enclosing statement."""
 
     start: int
     end: int
@@ -82,7 +81,7 @@ class _Site(NamedTuple):
 
 
 class MutatedModule:
-    """A module and all its mutants; `source_of` one gives the whole text that has it."""
+    """A module and all its mutants; `source_of` gives the module's whole text with one of them."""
 
     def __init__(self, root: Path, module: str, is_wanted: Callable[[str, str], bool]) -> None:
         self.module = module
@@ -101,7 +100,7 @@ class MutatedModule:
         return self.source[: site.start] + site.replacement + self.source[site.end :]
 
     def lines_of(self, mutant: Mutant) -> range:
-        """The lines of the statement that is changed, from 1."""
+        """The lines of the changed statement, from 1."""
         site = self._sites[mutant.key]
         return range(
             min(mutant.line, site.first_line),
@@ -123,7 +122,7 @@ class MutatedModule:
         replacement: str,
         lines: tuple[int, int] | None,
     ) -> None:
-        """Note a mutant. Takes: span, what is replaced; lines, of the statement around it."""
+        """Add a mutant. Takes: span, the replaced text; lines, of the statement around it."""
         start, end = span
         line = bisect_right(self._line_starts, start)
         first = self._line_starts[line - 1]
@@ -144,13 +143,15 @@ class MutatedModule:
 
 
 def key_of(module: str, function: str, old: str, new: str, number: int) -> str:
-    """The key of a mutant. Takes: number, where a function has the same lines several times."""
+    """The key of a mutant. Takes: number, which occurrence if a function has the same lines several
+    times.
+    """
     text = f"{number} {module} {function}\n{old}\n{new}"
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def stripped(text: str) -> str:
-    """Its lines without their indentation."""
+    """The text's lines without their indentation."""
     return "\n".join(line.strip() for line in text.splitlines())
 
 
@@ -165,7 +166,7 @@ def diff_of(mutant: Mutant) -> Iterator[str]:
 
 
 def step_left_out(node: cst.SimpleStatementLine) -> Iterable[cst.CSTNode]:
-    """`self.write(x)`, `self.end = x`, `del …` or `raise …` does not happen."""
+    """Skip `self.write(x)`, `self.end = x`, `del …` or `raise …`."""
     if m.matches(node, _STEP | _LASTING) and not m.matches(
         node, m.SimpleStatementLine(body=[m.Expr(_LOGGED)])
     ):
@@ -181,7 +182,7 @@ def condition_forced(node: cst.If | cst.While | cst.CompIf) -> Iterable[cst.CSTN
 
 
 def operand_dropped(node: cst.BooleanOperation) -> Iterable[cst.CSTNode]:
-    """`a and b` asks one of the two alone."""
+    """Only one operand of `a and b` or `a or b` is checked."""
     yield node.left
     yield node.right
 
@@ -194,7 +195,7 @@ def extreme_swapped(node: cst.Call) -> Iterable[cst.CSTNode]:
 
 
 def keyword_left_out(node: cst.Call) -> Iterable[cst.CSTNode]:
-    """A named argument is forgotten: where it has a default, no type checker sees it."""
+    """A keyword argument is missing: if it has a default, no type checker notices."""
     for number, argument in enumerate(node.args):
         if argument.keyword is not None:
             yield node.with_changes(args=[*node.args[:number], *node.args[number + 1 :]])
@@ -228,8 +229,8 @@ def _may_swap(step: cst.CSTNode) -> bool:
 
 
 class _Finder(cst.CSTVisitor):
-    """Walks a module; `_scope` has the names of the classes and functions around, `_outermost` the
-    function that is called.
+    """Walks a module; `_scope` has the names of the enclosing classes and functions, `_outermost`
+    the outermost function.
     """
 
     METADATA_DEPENDENCIES = (PositionProvider,)
@@ -262,7 +263,7 @@ class _Finder(cst.CSTVisitor):
         if self._outermost is not None and self._into.is_wanted(self._outermost[0]):
             node.body.visit(self)
         self._outermost = outer
-        return False  # its annotations, defaults and decorators are not looked at
+        return False  # skips its annotations, defaults and decorators
 
     def visit_Annotation(self, node: cst.Annotation) -> bool:
         return False

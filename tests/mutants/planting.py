@@ -1,10 +1,8 @@
-"""Put a mutant into a process that has the product loaded already: its function gets the changed
-code.
+"""Plant a mutant in a process that has loaded the product: its function gets the changed code.
 
-The module is compiled as changed, and the function object that everybody holds is given the code of
-its namesake. Nothing is imported again and no file is written, so that it takes milliseconds; bound
-methods, properties and names that others imported follow. For the life of a process: the caller
-forks.
+The changed module is compiled, and the existing function object gets the new `__code__`. Nothing is
+imported again and no file is written, so it takes milliseconds; bound methods, properties and
+imported names change with it. The change lasts until the process ends, so the caller forks.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from mutants.mutations import Mutant
 
 
 class UnfitMutant(Exception):
-    """The change is no Python, or its function is not there."""
+    """The change is not valid Python, or its function does not exist."""
 
 
 class _Place(NamedTuple):
@@ -31,8 +29,8 @@ class _Place(NamedTuple):
 
 
 class Functions:
-    """All functions of some modules, which are loaded, by where they stand. To be made before the
-    garbage collector freezes.
+    """All functions of some loaded modules, by file and line. Create it before the garbage
+    collector freezes.
     """
 
     def __init__(self, root: Path, modules: Iterable[str]) -> None:
@@ -40,12 +38,12 @@ class Functions:
         for module in modules:
             importlib.import_module(
                 "barnabas." + module.removesuffix(".py").replace("/", ".")
-            )  # the core loads its handlers late
+            )  # the core loads its handlers lazily
         self._functions: dict[_Place, list[FunctionType]] = {}
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(root)):
                 code = each.__code__
-                path = os.path.realpath(code.co_filename)  # barnabas/storage is a link
+                path = os.path.realpath(code.co_filename)  # barnabas/storage is a symbolic link
                 self._functions.setdefault(
                     _Place(path, code.co_name, code.co_firstlineno), []
                 ).append(each)
@@ -70,7 +68,7 @@ class Functions:
         for function in functions:
             try:
                 function.__code__ = by_line[function.__code__.co_firstlineno]
-            except ValueError as error:  # another number of free variables
+            except ValueError as error:  # the number of free variables changed
                 raise UnfitMutant(str(error)) from error
 
 

@@ -1,4 +1,4 @@
-"""The simulator as a hunter of mutants: as many seeds as wanted, until one has findings."""
+"""Runs the simulator against mutants: up to a number of seeds, until one has findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mutants.hunting import UNFIT, Verdict
 from mutants.mutations import Mutant, MutatedModule
 from mutants.planting import Functions, UnfitMutant
 
-SECONDS_A_SEED = 0.5  # at most, on the average: the sound broker takes an eighth of it
+SECONDS_A_SEED = 0.5  # on average: the unchanged broker takes an eighth of it
 LEAST_LIMIT_S = 60.0
 LONGEST_SEED_S = 15.0
 
@@ -28,12 +28,12 @@ def verdicts(
     processes: int,
     tried_first: Mapping[str, Sequence[int]] = {},
 ) -> Iterator[Verdict]:
-    """What the seeds 0 … `seeds` - 1 make of each mutant.
+    """The verdict of the seeds 0 … `seeds` - 1 on each mutant.
 
-    `test` names the seed and the kinds of its findings. tried_first: seeds among them, by a
-    mutant's key, that have found it before.
+    `test` names the seed and the kinds of its findings. tried_first: by a mutant's key, seeds that
+    found it before.
     """
-    run_seed(0)  # loads what is loaded late
+    run_seed(0)  # loads the lazily imported modules
     gc.collect()
     functions = Functions(root, modules)
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Which code is mutated, and which of it holds what clients have entrusted to the broker."""
+"""Which code is mutated, and which of it handles clients' data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-# Modules, with those of the folders below, and the functions in them that count; None: all.
+# Modules, or patterns of folders, and their target functions; None for all.
 TARGETS: dict[str, tuple[str, ...] | None] = {
     "coordinator/*.py": None,
     "storage/*.py": None,
@@ -28,10 +28,10 @@ TARGETS: dict[str, tuple[str, ...] | None] = {
     "broker/transactions/*.py": None,
 }
 
-# Paths on which a mistake loses, doubles, hides or reveals data, or forgets what was decided or
-# read: append, flush, recovery, markers, decisions, fencing, group offsets, isolation, deletion.
-# Answers to admin requests, metrics, orderly refusals and the layout of indexes, which are rebuilt,
-# are not among them.
+# Paths on which a mistake loses, duplicates, hides or reveals data, or loses a decision or a
+# consumer's progress: append, flush, recovery, markers, decisions, fencing, group offsets,
+# isolation, deletion. Not among them: responses to admin requests, metrics, refusals, and the
+# format of indexes, which can be rebuilt.
 DATA_PATHS: dict[str, tuple[str, ...]] = {
     "coordinator/transactions/transaction_coordinator.py": (
         "TransactionCoordinator.replay", "TransactionCoordinator.apply",
@@ -110,7 +110,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
 
 
 def modules(root: Path) -> Iterator[str]:
-    """The modules of which at least some functions count."""
+    """The modules with at least one target function."""
     for folder in sorted({pattern.partition("/")[0] for pattern in TARGETS}):
         for path in sorted((root / folder).rglob("*.py")):
             name = path.relative_to(root).as_posix()
@@ -119,7 +119,7 @@ def modules(root: Path) -> Iterator[str]:
 
 
 def is_target(module: str, function: str) -> bool:
-    """Whether mutants of the function count."""
+    """Whether the function is mutated."""
     for pattern, functions in TARGETS.items():
         if fnmatchcase(module, pattern):
             return functions is None or any(fnmatchcase(function, each) for each in functions)
@@ -127,5 +127,5 @@ def is_target(module: str, function: str) -> bool:
 
 
 def is_on_data_path(module: str, function: str) -> bool:
-    """Whether a mistake in the function may lose, double, hide or reveal data."""
+    """Whether a mistake in the function may lose, duplicate, hide or reveal data."""
     return any(fnmatchcase(function, pattern) for pattern in DATA_PATHS.get(module, ()))

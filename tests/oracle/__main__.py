@@ -1,11 +1,11 @@
-"""Compare a broker with golden transcripts: requests, and what Apache Kafka answered.
+"""Compare a broker with golden transcripts: requests and Apache Kafka's responses.
 
     PYTHONPATH=tests:. python -m oracle FOLDER [FAMILY_OR_SCENARIO …]
 
 FOLDER has the transcripts and their runner, `oracle.py`, which takes a broker's address. Each row
-of RUNS is a broker with the settings that its transcripts assume; names given leave out the rows
-that have none of them. DIFFERENCES has the scenarios that differ by intention, each with the
-reason: one that is not there, or no longer differs, fails.
+of RUNS is a broker with the settings that its transcripts assume; with names given, rows without
+any of these are skipped. DIFFERENCES has the scenarios that differ by intention, each with the
+reason: an entry for a missing scenario, or one that no longer differs, fails.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ ACLS = {
 
 
 class Run(NamedTuple):
-    """One broker, and what it is compared with.
+    """One broker, and the transcripts that it is compared with.
 
-    emulate: the release that it is to be. folder: of the transcripts, below the one that is named.
-    golden: which version's answers. settings: beside SETTINGS.
+    emulate: the release to emulate. folder: of the transcripts, below FOLDER. golden: the version
+    whose responses are expected. settings: in addition to SETTINGS.
     """
 
     title: str
@@ -73,7 +73,7 @@ class Run(NamedTuple):
 
 
 NEW = "golden-4.3"
-SMALL_SEGMENTS = "retention"  # the family of which Apache Kafka 4.3 refuses the settings
+SMALL_SEGMENTS = "retention"  # the family whose settings Apache Kafka 4.3 refuses
 PREVIEW = {  # of groups of the consumer protocol, in 3.9
     "group.coordinator.new.enable": "true",
     "group.coordinator.rebalance.protocols": "classic,consumer",
@@ -133,7 +133,7 @@ _STUMBLES = {
     "Kafka, while the connection of the last session is open, from where the share partition in "
     "memory is, and the offset that was set is lost with the next acknowledgement",
 }
-# By scenario, the lines in which it may differ with the time that something takes, and why.
+# By scenario, the lines that may differ with timing, and why.
 OF_TIMING: Mapping[str, tuple[set[str], str]] = {
     "joining_a_share_group": (
         {'-  "answer": 0,', '+  "answer": 110,'},
@@ -164,9 +164,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """1 where a run's answers differ; 0 also where there is no such folder, since nothing may need
-    it.
-    """
+    """1 if a run's responses differ; 0 also if there is no such folder, since it is optional."""
     folder = Path(arguments[0])
     if not (folder / "oracle.py").exists():
         print(
@@ -213,7 +211,7 @@ def _compare(folder: Path, run: Run, wanted: list[str]) -> int:
 
 
 def _judge(folder: Path, run: Run, wanted: list[str], output: str) -> int:
-    """Print what differs without a reason; 1 where anything does, or a reason is out of date."""
+    """Print unexpected differences; gives 1 if there are any, or an expected one is out of date."""
     *failures, summary = re.split(r"^(?=FAILED |[0-9]+ passed)", output, flags=re.MULTILINE)
     reasons = DIFFERENCES.get(run.title, {})
     code, differing, timed = 0, set(), 0
@@ -249,7 +247,7 @@ def _judge(folder: Path, run: Run, wanted: list[str], output: str) -> int:
 
 
 def _changed_lines(failure: str) -> set[str]:
-    """The lines of a difference that one side has, without the first, which names the scenario."""
+    """The lines of a diff that only one side has, without the first, which names the scenario."""
     _, *lines = failure.splitlines()
     return {line for line in lines if line.startswith(("-", "+"))}
 

@@ -1,5 +1,5 @@
-"""Settings and properties files: what is written is read again, whatever it is; what is refused is
-refused with its name.
+"""Settings and properties files: any written value is read back, and a refusal names the
+setting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ text = st.text(st.characters(blacklist_categories=("Cs",)), max_size=12)
 
 
 def escaped(part: str) -> str:
-    """As Java's Properties.store writes it."""
+    """The text as Java's Properties.store escapes it."""
     out = []
     for character in part:
         if character in "\\ =:#!":

@@ -21,8 +21,8 @@ Quotas = dict[QuotaEntity, dict[str, float]]
 
 window_numbers = st.integers(2, 12)
 window_seconds = st.integers(1, 2)
-rates = st.sampled_from([1.0, 3.0, 20.0, 300.0])  # as Kafka's: whole
-comings = st.lists(st.integers(0, 5000), min_size=1, max_size=40)  # when each client first comes
+rates = st.sampled_from([1.0, 3.0, 20.0, 300.0])  # Kafka's are integers
+comings = st.lists(st.integers(0, 5000), min_size=1, max_size=40)  # when each client first connects
 crowds = st.lists(st.integers(0, 2000), min_size=30, max_size=60)
 
 
@@ -50,8 +50,8 @@ quota_settings = st.builds(Setting, window_numbers, window_seconds, rates)
 def _admitted(
     limits: ConnectionLimits, comings: list[tuple[int, str]]
 ) -> list[tuple[int, str, int]]:
-    """When each client got in, its address, and when it first came. One that is closed comes again
-    a millisecond later, before those who come then for the first time or behind them.
+    """When each client was accepted, its address, and when it first connected. A closed client
+    reconnects a millisecond after the delay, before or after those that first connect then.
     """
     queue = [(at_ms, number, address, at_ms) for number, (at_ms, address) in enumerate(comings)]
     heapq.heapify(queue)
@@ -81,8 +81,8 @@ def test_the_rate_holds_and_nobody_starves(setting: Setting, comings: list[int])
         assert within <= setting.rate * (setting.number + 1) * setting.size_s + 1
     last_ms = max(at_ms for at_ms, _, _ in admitted)
     length_ms = (setting.number + 1) * size_ms
-    # of few windows that hold few each, the rate is let through in part: 1 a second in two windows
-    # of a second, half of it
+    # few windows with a small quota let only a part of the rate through: with 1 a second in two
+    # windows of a second, half of it
     assert last_ms <= max(comings) + 3 * len(comings) / setting.rate * 1000 + 2 * length_ms
 
 
@@ -91,8 +91,8 @@ def test_the_rate_holds_and_nobody_starves(setting: Setting, comings: list[int])
 def test_other_addresses_are_not_slowed(
     setting: Setting, bound: list[int], others: list[int], has_default: bool
 ) -> None:
-    """Without a quota they are never refused; with one for each address they are answered as if
-    no other address came.
+    """Without a quota they are never refused; with a quota for each address they get the same
+    decisions as without the other addresses.
     """
     quotas = setting.quota(None if has_default else BOUND)
     both = [(at_ms, BOUND) for at_ms in bound] + [(at_ms, OTHER) for at_ms in others]

@@ -1,6 +1,6 @@
-"""`bootstrap.checkpoint`, of any cluster: our reader of Kafka's metadata finds in it all that the
-journal has, the way back makes the same journal of it, and its batches have the form of the one
-that Apache Kafka wrote.
+"""`bootstrap.checkpoint` of any cluster: our reader of Kafka's metadata finds the journal's whole
+contents in it, the conversion back gives the same journal, and its batches have the format of a
+file that Apache Kafka wrote.
 """
 
 from __future__ import annotations
@@ -131,12 +131,12 @@ def test_all_of_a_cluster_is_in_it_and_comes_back(
     before = state(metadata)
     report = _Merge(metadata, image, image, NODE_ID).run()
     assert (report.made, report.deleted, report.configured) == ([], [], [])
-    assert state(metadata) == before  # nothing was changed under Kafka
+    assert state(metadata) == before  # Kafka has changed nothing
     check_batches(data)
 
 
 def check_batches(data: bytes) -> None:
-    """Offsets count on from 0; the first and the last batch are the control records' own."""
+    """Offsets increase from 0; the first and the last batch have only control records."""
     batches = list(batches_in(data))
     offset = 0
     for position, header in batches:

@@ -1,5 +1,5 @@
-"""Records of Kafka's metadata log: each comes back from its encoded form, and real ones, which
-Apache Kafka wrote, come back from ours byte for byte.
+"""Records of Kafka's metadata log: each is decoded from its encoded form, and decoding and encoding
+Apache Kafka's own records gives the same bytes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from barnabas.broker.kafka_directory.kafka_records import (
 from barnabas.storage.disk import OsDisk
 
 KAFKAS = Path(__file__).parent.parent / "fixtures" / "kafka-metadata" / "__cluster_metadata-0"
-WRITTEN_BY_KAFKA_3_9 = 7  # records of known kinds in it
+WRITTEN_BY_KAFKA_3_9 = 7  # its records of known kinds
 
-NOT_WRITTEN = (BEGIN, PARTITION_CHANGE)  # we have no use for all of their fields
+NOT_WRITTEN = (BEGIN, PARTITION_CHANGE)  # we do not decode all of their fields
 
 INT32S = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4)
 OF_TYPE: dict[str, st.SearchStrategy[Any]] = {

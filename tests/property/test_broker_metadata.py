@@ -1,8 +1,8 @@
-"""The metadata journal against a model: any changes, then a cut, a wrong byte, a kill or a power
-failure.
+"""The metadata journal against a model: any changes, then a truncation, a wrong byte, a kill or a
+power failure.
 
-What was changed is there, or the broker refuses the journal; without the record of its size also
-everything before the damage; never anything else.
+Afterwards all changes are there, or the broker refuses the journal. Without the record of its size
+it may also have just the changes before the damage. No other outcome is allowed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def new_disk(seed: int = 0) -> SimDisk:
 
 
 def state_of(metadata: ClusterMetadata) -> State:
-    """Topics in the order of their ids, those that are being made, too: a start has them all."""
+    """Topics in the order of their ids, with those being created, since a start loads them all."""
     topics = [
         (topic.name, topic.topic_id, topic.partition_count, dict(topic.configs))
         for topic in (*metadata.topics.values(), *metadata.coming.values())
@@ -95,7 +95,7 @@ def acl_of(number: int) -> Acl:
 
 
 class Model:
-    """What the journal is to hold, kept as plainly as can be."""
+    """The expected contents of the journal, stored as simply as possible."""
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[uuid.UUID, int, dict[str, str]]] = {}
@@ -115,7 +115,7 @@ class Model:
         return topics, copy.deepcopy(self.dynamic), self.next_producer_id
 
     def apply(self, change: tuple[Any, ...], metadata: ClusterMetadata) -> None:
-        """To the model, then to the journal, where it is possible."""
+        """Make the change in the model, and then in the journal, if it is possible."""
         kind, *arguments = change
         name = arguments[0] if arguments else ""
         if kind in ("create", "begin") and name not in self.topics:
@@ -130,7 +130,7 @@ class Model:
         elif kind == "is made" and self.coming:
             metadata.end_creation(metadata.coming[self.topics[self.coming.pop(0)][0]])
         elif name in self.coming:
-            return  # no request knows it yet
+            return  # not visible to requests yet
         elif kind == "delete" and name in self.topics:
             del self.topics[name]
             metadata.delete_topics([name])
@@ -247,7 +247,7 @@ def test_a_wrong_byte_anywhere_is_refused(
 
 
 def end_flush(job: FlushJob) -> None:
-    """Do what the flusher's thread does, and then the next step."""
+    """Do the flusher thread's work, and then the next step."""
     for file in job.files:
         file.fsync()
     assert job.then is not None
@@ -259,8 +259,8 @@ def end_flush(job: FlushJob) -> None:
 def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_under_way(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
-    """Rewrites included: they come at every few changes here, at once or in slices, with their
-    fsyncs at once or some changes later, and each of their steps may be the last.
+    """The changes include rewrites, which come after every few changes here, at once or in slices,
+    with their fsyncs at once or some changes later; the kill may come at each of their steps.
     """
     disk = new_disk(seed)
     model = Model()
@@ -274,13 +274,13 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
         mock.patch.object(module, "SMALLEST_REWRITE", 6),
         mock.patch.object(module, "REWRITE_FACTOR", 1),
     ):
-        for _ in range(2):  # a second life finds what the first left
+        for _ in range(2):  # the second start sees what the first one left
             before = copy.deepcopy(model)
             disk.crash_in(data.draw(st.integers(0, 60)))
             try:
                 metadata = ClusterMetadata(disk, PATH)
                 assert state_of(metadata) == model.state()
-                model.coming.clear()  # a start makes what they lack
+                model.coming.clear()  # a start makes their missing files
                 outbox = Outbox()
                 if not is_at_once:
                     metadata.run_steps = Syncs(outbox).run
@@ -312,7 +312,7 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
 def test_after_a_kill_a_cut_anywhere_loads_all_that_was_durable_or_is_refused(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
-    """Rewrites included, and a kill at each of their steps."""
+    """The changes include rewrites of the journal, and a kill may come at each of their steps."""
     disk = new_disk(seed)
     model = Model()
     before = copy.deepcopy(model)

@@ -1,5 +1,5 @@
-"""Who may nothing changes nothing and learns of nothing: requests of every API and version, at a
-broker with a past, compared with its whole state before and after.
+"""A client without rights changes nothing and learns nothing: requests of every API and version, to
+a broker with state, which is compared before and after.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SETTINGS = {
 NOBODY, READER = "User:nobody", "User:reader"
 READERS_ACL = uuid.UUID(int=8)
 REQUESTS_OF_EACH_VERSION = 6
-STEPS = 400  # of the past
+STEPS = 400  # that build the broker's state
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,9 @@ def quiet() -> Iterator[None]:
 
 
 class Past:
-    """A broker that has been used, with users and ACLs; and what nobody may hear of."""
+    """A broker that has been used, with users and ACLs; and its names, which no response may
+    contain.
+    """
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.storm = Storm(directory / "data", seed, **SETTINGS)
@@ -69,7 +71,9 @@ class Past:
         assert len(self.secrets) > 15, "there is something to tell"
 
     def answer(self, frame: bytes, principal: str = NOBODY) -> bytes:
-        """What a stranger gets for a request; empty: nothing, or the end of its connection."""
+        """The response to a request without rights; empty if there is none, or the connection
+        ends.
+        """
         broker, outbox = self.broker, self.broker.outbox
         connection = self.storm._next_connection
         self.storm._next_connection += 1
@@ -124,7 +128,9 @@ def test_who_may_nothing_changes_nothing_and_learns_nothing(past: Past, api: Api
 def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
     past: Past, api: Api
 ) -> None:
-    """By its name and by its id: every request that names it is tried, as often as others."""
+    """The topic may be given by name and by id: requests that name it are drawn as often as
+    others.
+    """
     maker, metadata = past.storm.maker, past.broker.metadata
     name = max(metadata.topics, key=lambda name: len(past.broker.topics.partitions_of(name)))
     past.storm.parts.access.authorizer = Authorizer(metadata)
@@ -151,7 +157,7 @@ def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
 
 
 def check_asked(past: Past, api: Api) -> None:
-    """Nothing was allowed, and what was asked is in the table."""
+    """No right was granted, and all checked rights are in the table."""
     rule = RULES[api.name]
     table = {(ask.operation.name, ask.resource_type.name) for ask in rule.asks}
     asked = {(record.operation, record.resource_type) for record in past.audited}
@@ -161,12 +167,12 @@ def check_asked(past: Past, api: Api) -> None:
 
 
 def _only_leaves_out(api: Api) -> bool:
-    """Whether it refuses nothing, and shows what may be seen."""
+    """Whether the API refuses nothing, and only leaves out what may not be seen."""
     return api.name in ("ListGroups", "ListTransactions", "DescribeCluster")
 
 
 def test_the_state_that_is_compared_can_change(past: Past) -> None:
-    """A request of a super user does change it: the test above can fail."""
+    """A super user's request changes it, which shows that the test above can fail."""
     before = state_of(past.broker)
     frame = request_frame(CreateTopicsRequest([creatable("made")]), 7, 77)
     past.answer(frame)

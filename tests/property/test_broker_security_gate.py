@@ -1,4 +1,4 @@
-"""Whatever a client sends before it has shown who it is: nobody gets in, and nothing breaks."""
+"""Any bytes from a client that has not authenticated: it is never admitted, and nothing breaks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ greetings = st.builds(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A frame of the usual ones, cut or with a byte changed."""
+    """A typical frame, truncated or with one byte changed."""
     frame = bytearray(draw(st.one_of(handshakes, tokens, greetings)))
     at = draw(st.integers(0, len(frame) - 1))
     if draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""A strip of a log against a naive model, which knows of each offset what became of it."""
+"""A strip of a log against a naive model, which stores the state of each offset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRODUCERS = (1, 2, 3)
 
 
 class Model:
-    """What became of each offset. pending: those of open transactions, by producer."""
+    """The state of each offset. pending: offsets of open transactions, by producer."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -78,7 +78,7 @@ class Model:
 
 
 def random_steps(rng: random.Random) -> Iterator[tuple[Any, ...]]:
-    """Some writes and markers of three producers, a few deletions, and a start or two."""
+    """Some writes and markers of three producers, a few deletions, and one or two restarts."""
     for _ in range(rng.randrange(70)):
         producer_id = rng.choice(PRODUCERS)
         kind = rng.choices(("write", "end", "delete", "reopen"), (60, 36, 3, 1))[0]
@@ -94,7 +94,9 @@ def random_steps(rng: random.Random) -> Iterator[tuple[Any, ...]]:
 
 
 def check(strip: Strip, model: Model, log: Log) -> None:
-    """Each shown offset is what the model says, and spans are as their module promises."""
+    """Each shown offset is as in the model, and spans have the properties that their module
+    promises.
+    """
     window = strip.window
     assert strip.error == ""
     at = strip.spans[0].first_offset if strip.spans else window.end_offset

@@ -1,5 +1,5 @@
-"""Server-side assignors: each partition that anybody wants has one owner who wants it, `uniform` is
-balanced as well as anything can be and moves little, `range` gives runs.
+"""Server-side assignors: each partition that any member wants has one owner that wants it;
+`uniform` has the best possible balance and moves few partitions; `range` gives contiguous ranges.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ TOPICS = [uuid.UUID(int=number) for number in range(1, 4)]
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[dict[str, MemberToAssign], dict[uuid.UUID, int]]:
-    """Up to four members, with what a former assignment may have left them; topics that changed
-    since."""
+    """Up to four members, with possible leftovers of a former assignment, and topics that have
+    changed since.
+    """
     counts = {
         topic: draw(st.integers(0, 4)) for topic in TOPICS[: draw(st.integers(1, len(TOPICS)))]
     }
@@ -83,7 +84,7 @@ def test_uniform_is_balanced_as_well_as_anything_can_be(
     takers = [
         [name for name, member in members.items() if topic in member.topics] for topic, _ in found
     ]
-    if len(found) > 6:  # all the ways are too many: no two members may differ by two alone
+    if len(found) > 6:  # too many to try them all: compare pairs of members
         loads = {name: list(found.values()).count(name) for name in members}
         for (topic, _), name in found.items():
             for other in members:

@@ -1,11 +1,11 @@
-"""Random members of both protocols in one group, with lost answers, restarts, topics that come and
-go, and conversions between the protocols: what must hold whatever they do.
+"""Invariants under random members of both protocols in one group, with lost responses, restarts,
+topics that come and go, and conversions between the protocols.
 
-Checked after every step: a fresh coordinator fed the log has the same hard state (by the host);
-what counts as read of the topics is what they give, also where patterns are looked up in slices; no
-partition is owned by two who are members; epochs of a member do not go back while it stays. In the
-end, when all send heartbeats in peace, each partition that a member wants has an owner who wants
-it. Defects that are planted are found by it.
+Checked after every step: a new coordinator that replays the log has the same hard state (by the
+host); the topics that the coordinator takes as known are those that the registry gives, also where
+patterns are looked up in slices; no partition is owned by two members; epochs of a member do not
+decrease while it stays. In the end, after heartbeats without disturbance, each partition that a
+member wants has an owner that wants it. The test finds planted defects.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ STEPS = st.builds(
 
 
 class Actor:
-    """A client that believes the last answer that it has had."""
+    """A client that acts on the last response it received."""
 
     def __init__(self, host: GroupHost, name: str) -> None:
         self.host, self.name, self.incarnation = host, name, 0
@@ -78,7 +78,7 @@ class Actor:
         self.begin()
 
     def begin(self) -> None:
-        """Start again, as another process of the name."""
+        """Start again, as another process with the same name."""
         self.incarnation += 1
         self.owned: set[Partition] = set()
 
@@ -153,7 +153,7 @@ class Consumer(Actor):
 
 
 class Classic(Actor):
-    """A member of the classic protocol, which gives up all before it joins."""
+    """A member of the classic protocol that revokes everything before it joins."""
 
     def begin(self) -> None:
         super().begin()
@@ -163,7 +163,7 @@ class Classic(Actor):
 
     def beat(self, *, hears: bool = True, **_: Any) -> None:
         if self.ticket is not None and self.ticket not in self.host.requests:
-            self.ticket, self.next = None, "join"  # the broker was away
+            self.ticket, self.next = None, "join"  # the request was lost in the restart
         if self.ticket is not None:
             pass
         elif self.next == "join":
@@ -185,7 +185,9 @@ class Classic(Actor):
         self.read(hears=hears)
 
     def read(self, *, hears: bool) -> None:
-        """Take the answer that it waits for, if there is one."""
+        """Take the response that it waits for, if there is one. hears: false if the response is
+        lost.
+        """
         answer = None if self.ticket is None else self.host.answers.get(self.ticket)
         if answer is not None:
             self.ticket = None
@@ -267,7 +269,7 @@ class World:
                 self.change(step)
 
     def change(self, step: Step) -> None:
-        """Take a step of no single actor."""
+        """Make a change that is no member's step."""
         host, what = self.host, step.what
         match step.kind:
             case "pause":
@@ -286,7 +288,7 @@ class World:
                 host.lose_power({})
 
     def members(self) -> dict[str, tuple[str, Any]]:
-        """(kind, member) by id, of the group as it is."""
+        """(kind, member) by id, from the group's current state."""
         described = self.host.describe_consumer_group()
         if described.error_code == Code.NONE:
             return {row.member_id: ("consumer", row) for row in described.members}
@@ -298,7 +300,7 @@ class World:
         owners: dict[Partition, str] = {}
         for actor in self.actors:
             if actor.id not in members:
-                continue  # whatever it believes, it cannot commit
+                continue  # a commit from it would be refused, whatever it believes
             kind, row = members[actor.id]
             if kind == "consumer" and row.member_epoch < 0:
                 continue
@@ -311,13 +313,14 @@ class World:
                 owners[partition] = actor.name
 
     def settle(self) -> None:
-        """Heartbeats in peace until all has come to rest; then each wanted partition has an owner.
+        """Send heartbeats without disturbance until the group is stable; then each wanted partition
+        has an owner.
 
-        Members that nobody speaks for any more run into their sessions' ends.
+        Members that no client represents any more expire in the meantime.
         """
         for actor in self.actors:
             self.is_active[actor.name] = True
-        self.host.checks = False  # each event reads the whole log again; once more at the end
+        self.host.checks = False  # each event replays the whole log; one check follows at the end
         for rank in range(70):
             for actor in self.actors:
                 actor.beat()

@@ -1,10 +1,9 @@
-"""Random members, producers and operators at two groups, with restarts: what must hold whatever
-they do.
+"""Invariants under random members, producers and operators of two groups, with restarts.
 
-Checked after every step: a fresh coordinator fed the log has the same hard state (by the host);
-offsets are those of a naive reading of the log; generations do not go back; a member gets one
-assignment in one generation; no request is answered twice. In the end, when only time passes, every
-request that waits is answered.
+Checked after every step: a new coordinator that replays the log has the same hard state (by the
+host); offsets equal those of a naive reading of the log; generations do not decrease; a member gets
+one assignment in each generation; no request gets two responses. In the end, when only time passes,
+every waiting request gets a response.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class Step(NamedTuple):
 
 
 KINDS = {
-    "round": 10,  # each client that waits for nothing does what a sane one does next
-    "join": 3,  # the rest is done out of turn
+    "round": 10,  # each client without a waiting request follows the protocol
+    "join": 3,  # the others are out of turn
     "sync": 2,
     "heartbeat": 1,
     "leave": 1,
@@ -78,7 +77,7 @@ STEPS = st.builds(
 
 
 class Actor:
-    """A client of one group, which believes the last answer."""
+    """A client of one group that acts on the last response."""
 
     def __init__(self, group: str, instance: str | None) -> None:
         self.group, self.instance = group, instance
@@ -86,12 +85,12 @@ class Actor:
         self.forget()
 
     def forget(self) -> None:
-        """Note that it is no member."""
+        """Mark it as no member."""
         self.member_id, self.generation, self.next = "", -1, "join"
 
 
 class World:
-    """The host with its actors, and what was seen of each group."""
+    """The host with its clients, and the observations of each group."""
 
     def __init__(self, group_settings: GroupSettings) -> None:
         self.host = GroupHost(settings=group_settings, partition_count=2)
@@ -172,8 +171,8 @@ class World:
                 }
 
     def lose_power(self, end_offset: int) -> None:
-        """All logs end there by then. Nobody is a member any more, and no offset without metadata
-        lies beyond the logs.
+        """A power loss ends all logs at that offset at the latest. Then no group has members, and
+        no offset without metadata is beyond the logs.
         """
         host = self.host
         before = {group: host.fetch(group) for group in GROUPS}
@@ -222,8 +221,8 @@ class World:
         self.senders[ticket] = actor, "join", -1
 
     def sync(self, actor: Actor, count: int) -> None:
-        """With a plan for the first few members, in which every assignment is one that was never
-        given before.
+        """SyncGroup with assignments for the first `count` members, each of which is a new
+        value.
         """
         self.assigned += 1
         everyone = [one.member_id for one in self.host.describe(actor.group).members]
@@ -275,8 +274,8 @@ class World:
             actor.forget()
 
     def stored_generations(self) -> dict[str, int]:
-        """The generation of each group's last record; on the way, that they only grow while the
-        group lives.
+        """The generation of each group's last record; checks that they only grow while the group
+        exists.
         """
         generations: dict[str, int] = {}
         for _, key, value, _ in self.host.log:
@@ -291,8 +290,8 @@ class World:
         return generations
 
     def check_offsets(self) -> None:
-        """Of each partition the record furthest down the log counts that is committed and that no
-        tombstone follows.
+        """For each partition, the last record in the log counts that is committed and not followed
+        by a tombstone.
         """
         rows = list(enumerate(self.host.log))
         committed: dict[tuple[str, str, int], int] = {}
@@ -408,14 +407,14 @@ def test_small_groups_with_an_initial_delay(steps: list[Step], max_size: int) ->
 def test_a_group_goes_on_where_what_it_read_ends(
     runs: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
-    """Some runs of a broker, each with records, a power loss that takes some from the end, and a
-    start.
+    """Several runs of a broker, each with records, a power loss that removes some from the end, and
+    a start.
 
-    A naive group remembers the very records that it was given: all that lies below the offset that
-    it gets must be of them, and none that lies above.
+    A naive group remembers the records that it received: all records below its reset offset must be
+    among these, and none above it.
     """
     host = GroupHost(partition_count=1)
-    log: list[tuple[int, int]] = []  # (leader epoch, a number of its own)
+    log: list[tuple[int, int]] = []  # (leader epoch, a unique number)
     given: list[tuple[int, int]] = []
     for epoch, (count, lost, read_count) in enumerate(runs):
         log += [(epoch, len(log) + number + 100 * epoch) for number in range(count)]
@@ -436,6 +435,6 @@ def test_a_group_goes_on_where_what_it_read_ends(
 
 
 def _end_of_epoch(log: list[tuple[int, int]], leader_epoch: int) -> tuple[int, int]:
-    """As OffsetForLeaderEpoch answers: the largest epoch that is not above, and where it ends."""
+    """As in OffsetForLeaderEpoch: the largest epoch up to this one, and its end offset."""
     below = [epoch for epoch, _ in log if epoch <= leader_epoch]
     return (below[-1], len(below)) if below else (leader_epoch, 0)

@@ -1,12 +1,12 @@
-"""Random members of share groups, administrators that set, delete and describe, topics that come,
-grow and go, lost answers, restarts, and a share coordinator that is late or refuses: what must hold
-whatever they do.
+"""Invariants of share groups under random members, administrators that set, delete and describe,
+topics that are created, grow and are deleted, lost responses, restarts, and a share coordinator
+that is late or refuses.
 
-Checked after every step: a fresh coordinator fed the log has the same hard state (by the host);
-a partition is assigned only where its state is initialised, and to those that want its topic;
-states that the group has as initialised exist. In the end, when all send heartbeats in peace, each
-partition that a member wants is assigned, to as many members as the assignor says, and nothing is
-left to be initialised or deleted. Defects that are planted are found by it.
+Checked after every step: a new coordinator that replays the log has the same hard state (by the
+host); a partition is assigned only if its state is initialised, and only to members that want its
+topic; states that the group lists as initialised exist. In the end, after heartbeats without
+disturbance, each partition that a member wants is assigned, to as many members as the assignor
+decides, and nothing is left to be initialised or deleted. The test finds planted defects.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ STEPS = st.builds(
 
 
 class Actor:
-    """A client that believes the last answer that it has had."""
+    """A client that acts on the last response it received."""
 
     def __init__(self, host: GroupHost, name: str) -> None:
         self.host, self.id = host, name
@@ -149,7 +149,7 @@ class World:
                 self.change(step)
 
     def change(self, step: Step) -> None:
-        """Take a step of no single actor."""
+        """Make a change that is no member's step."""
         host, what = self.host, step.what
         match step.kind:
             case "pause":
@@ -214,12 +214,14 @@ class World:
                 ), "a partition without a state is assigned"
 
     def settle(self) -> None:
-        """Heartbeats in peace until all is at rest; then each wanted partition is assigned."""
+        """Send heartbeats without disturbance until the group is stable; then each wanted partition
+        is assigned.
+        """
         host = self.host
         host.share_states.at_once, host.share_states.failing = True, Code.NONE
         host.change_states()
         host.topics.setdefault("t", 2)
-        host.checks = False  # each event reads the whole log again; once more at the end
+        host.checks = False  # each event replays the whole log; one more check follows at the end
         for _ in range(25):
             for actor in self.actors:
                 actor.beat()

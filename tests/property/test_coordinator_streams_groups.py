@@ -1,11 +1,11 @@
-"""Random members of a streams group, with lost answers, restarts, power losses, and topics that
-come, grow and go: what must hold whatever they do.
+"""Invariants under random members of a streams group, with lost responses, restarts, power losses,
+and topics that are created, grow and are deleted.
 
-Checked after every step: a fresh coordinator fed the log has the same hard state (by the host); no
-task is active at two members; no process has a task twice; epochs of a member do not go back while
-it stays; a commit of a member that believes to have a task is accepted only while the group agrees.
-In the end, when all send heartbeats in peace, each task has one active member, and as many standby
-ones as the setting says. Defects that are planted are found by it.
+Checked after every step: a new coordinator that replays the log has the same hard state (by the
+host); no task is active at two members; no process has a task twice; epochs of a member do not
+decrease while it stays; a commit for a task is accepted only while the group assigns the task to
+that member. In the end, after heartbeats without disturbance, each task has one active member, and
+as many standby members as configured. The test finds planted defects.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ STEPS = st.builds(
 
 
 def topology() -> Topology:
-    """It reads "t" and "u", repartitions "t", and keeps counts of both."""
+    """A topology that reads "t" and "u", repartitions "t", and keeps counts of both."""
     reading = Subtopology("0", ["t"], [], [], ["rep"], [], [])
     joining = Subtopology(
         "1", ["u"], [], [TopicInfo("log", 0, 0, [])], [], [TopicInfo("rep", 0, 0, [])],
@@ -79,7 +79,7 @@ def topology() -> Topology:
 
 
 class Member:
-    """A member that believes the last answer that it has had."""
+    """A member that acts on the last response it received."""
 
     def __init__(self, host: GroupHost, name: str) -> None:
         self.host, self.name, self.incarnation = host, name, 0
@@ -87,7 +87,7 @@ class Member:
         self.begin()
 
     def begin(self) -> None:
-        """Start again, as another process of the name."""
+        """Start again, as another process with the same name."""
         self.incarnation += 1
         self.id, self.epoch = f"{self.name}{self.incarnation}", 0
         self.forget()
@@ -119,7 +119,7 @@ class Member:
         ):  # fmt: skip
             self.epoch = 0
             self.forget()
-        elif answer.error_code == Code.INVALID_REQUEST:  # a topic of fewer partitions
+        elif answer.error_code == Code.INVALID_REQUEST:  # the topic has fewer partitions now
             self.begin()
         else:
             assert answer.error_code == Code.NONE, answer
@@ -184,7 +184,7 @@ class World:
                 self.change(step)
 
     def change(self, step: Step) -> None:
-        """Take a step of no single member."""
+        """Make a change that is no member's step."""
         host, what = self.host, step.what
         match step.kind:
             case "pause":
@@ -211,7 +211,7 @@ class World:
                 host.lose_power({})
 
     def commit(self, member: Member, what: int) -> None:
-        """Commit an offset of a task that the member believes to have."""
+        """Commit an offset for a task that the member believes to have."""
         of_t = sorted(number for name, number in member.active if name == "0")
         if not of_t or member.epoch == 0 or "t" not in self.host.topics:
             return
@@ -227,7 +227,7 @@ class World:
             raise AssertionError(f"{member.name} commits for a task that is not its own")
 
     def agrees(self, member: Member, number: int) -> bool | None:
-        """Whether the group has the task at the member; None where it has no members."""
+        """Whether the group assigns the task to the member; None if the group has no members."""
         group = self.host.coordinator.group(GROUP)
         if group is None or not group.is_typed or not group.has_members:
             return None
@@ -238,7 +238,7 @@ class World:
         )
 
     def check(self) -> None:
-        """What the members believe, as far as they are members."""
+        """Check the beliefs of those that are members."""
         assert wrong_deadlines(self.host.coordinator) == []
         described = self.host.describe_streams_group(GROUP)
         ids = {row.member_id for row in described.members}
@@ -266,7 +266,7 @@ class World:
                         assert other == member_id, f"{key} is at {other} and {member_id}"
 
     def settle(self) -> None:
-        """Heartbeats in peace, with all topics, until all has come to rest."""
+        """Send heartbeats without disturbance, with all topics, until the group is stable."""
         host = self.host
         host.topics.setdefault("t", 4)
         for name in ("rep", "log"):
@@ -274,7 +274,7 @@ class World:
                 host.delete_topics(name)
         for member in self.members:
             self.is_active[member.name] = True
-        host.checks = False  # each event reads the whole log again; once more at the end
+        host.checks = False  # each event replays the whole log; one more check follows at the end
         for rank in range(40):
             for member in self.members:
                 member.beat()

@@ -1,5 +1,5 @@
-"""Patterns of topics' names against RE2 itself (google-re2): the same are refused, and the same
-names match.
+"""Topic name patterns against RE2 itself (google-re2): both refuse the same patterns, and match the
+same names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def test_they_are_re2s(pattern: str, names: list[str]) -> None:
     st.lists(st.text("aAäÄ /é\n1$", max_size=5), min_size=1, max_size=8),
 )
 def test_they_are_re2s_where_names_have_any_letters(pattern: str, names: list[str]) -> None:
-    """As transactional ids may: the letters are those that the names have."""
+    """Names may have any letters, as transactional ids do; the pattern's letters come from the
+    names.
+    """
     compiled = theirs(pattern)
     assume(compiled is not None)
     ours = TopicPattern(pattern, frozenset("".join(names)))

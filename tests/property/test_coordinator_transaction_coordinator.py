@@ -1,8 +1,8 @@
-"""Any order of requests, ticks, flushes, written markers and crashes: what must hold of
-TransactionCoordinator after every step.
+"""Invariants of TransactionCoordinator after every step, for any order of requests, ticks, flushes,
+written markers and crashes.
 
-The host (helpers/txn_host.py) holds answers and markers back until the records before them are
-flushed, and a crash cuts the log there.
+The host (helpers/txn_host.py) holds responses and markers back until the records before them are
+flushed, and a crash truncates the log to the flushed ones.
 """
 
 from __future__ import annotations
@@ -52,14 +52,12 @@ FOLLOWS = {
 Producer = tuple[int, int]
 
 txns = st.sampled_from(TXNS)
-which = st.integers(
-    0, 4
-)  # of the producers that a transactional id has had, counted from the newest
+which = st.integers(0, 4)  # which producer of a transactional id, counted from the newest
 some_partitions = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True)
 
 
 class TransactionCoordinatorMachine(RuleBasedStateMachine):
-    """granted: (producer id, epoch) of each session that was answered, by transactional id, oldest
+    """granted: (producer id, epoch) of each session with a response, by transactional id, oldest
     first.
     """
 
@@ -113,7 +111,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
             self.checks.pop(ticket)(self.host.answers.pop(ticket))
 
     def durable(self, txn: str) -> list[TransactionMetadata | None]:
-        """What the records that a crash cannot take say of `txn`, one by one."""
+        """The states of `txn` in the flushed records, which survive a crash."""
         rows = self.host.log[: self.host.flushed_count]
         return [
             None if value is None else decode_value(txn, value)
@@ -172,8 +170,8 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         self.check_fenced(before)
 
     def check_fenced(self, since: int) -> None:
-        """Aborts over a producer's head, among the records appended since: they bear an epoch that
-        no producer got.
+        """Fencing aborts among the records appended since then have an epoch that no producer
+        got.
         """
         for _, _, key, value in self.host.log[since:]:
             txn = decode_key(key)
@@ -319,7 +317,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
             last = self.durable(effect.transactional_id)[-1]
             assert last is not None and last.producer == (effect.producer_id, effect.producer_epoch)
             assert last.state.value == ("PrepareCommit" if effect.commit else "PrepareAbort")
-            # a record has them by topic
+            # a record groups the partitions by topic
             assert sorted(effect.partitions) == sorted(last.partitions) != []
         self.take_answers()
 
@@ -393,7 +391,9 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
                 assert found.producer_epoch >= had[-1][1]
 
     def teardown(self) -> None:
-        """Left alone, everything decided is completed and everybody is answered."""
+        """Without further requests, every decision is completed and every request gets a
+        response.
+        """
         self.flush()
         while self.host.markers:
             self.write_markers(0)
@@ -410,5 +410,5 @@ TestTransactionCoordinator.settings = settings(
         Phase.explicit,
         Phase.reuse,
         Phase.generate,
-    ),  # shrinking a failure takes minutes: add Phase.shrink when there is one
+    ),  # shrinking a failure takes minutes: add Phase.shrink when needed
 )

@@ -1,4 +1,6 @@
-"""Values of __transaction_state: whatever a transaction can be survives being written and read."""
+"""Values of __transaction_state: every possible state of a transaction is the same after encoding
+and decoding.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Sessions of two-phase commit on one transactional id: prepared, kept, ended, aborted and left
-alone in any order, over kills, losses of power and any time; the model says who may do what.
+"""Sessions of two-phase commit on one transactional id: prepared, kept, ended, aborted and
+abandoned in any order, across kills, power losses and any time; the model says which producer may
+do what.
 
 Source: KIP-939.
 """
@@ -33,14 +34,14 @@ T0 = TopicPartition("t", 0)
 LATE = (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
 
 timeouts = st.sampled_from([TIMEOUT_MS, 3 * TIMEOUT_MS])
-which = st.sampled_from([0, 0, 0, 0, 1, 2])  # 0: who is current, 1: who was before, ...
+which = st.sampled_from([0, 0, 0, 0, 1, 2])  # 0: the current producer, 1: the one before, ...
 
 
 class Prepared(RuleBasedStateMachine):
-    """pairs: all that were given out. writer: whose transaction is open, None: none is. is_kept:
-    whether the current producer is another one. is_two_phase: whether time does nothing, else
-    timeout_ms: how long after began_ms the transaction is aborted.
-    decisions: of all transactions that ended, whether they commit.
+    """pairs: all assigned ones. writer: the pair with the open transaction, or None. is_kept:
+    whether the current producer is another one. is_two_phase: whether the transaction never times
+    out; otherwise timeout_ms is the time from began_ms to its abort. decisions: of all ended
+    transactions, whether they commit.
     """
 
     @initialize(level=st.integers(0, 2), epoch=st.sampled_from([0, 32_762, 32_765]))
@@ -64,7 +65,7 @@ class Prepared(RuleBasedStateMachine):
         return self.pairs[-1 - nth] if nth < len(self.pairs) else (9_999, 0)
 
     def give(self, pair: tuple[int, int]) -> None:
-        """Somebody goes on as that pair, that no producer had."""
+        """A producer continues with this pair, which must be new."""
         assert pair not in self.pairs and 0 <= pair[1] <= 32_766
         if self.pairs and pair[0] == self.pairs[-1][0]:
             assert pair[1] > self.pairs[-1][1], "an epoch went backwards"
@@ -98,7 +99,7 @@ class Prepared(RuleBasedStateMachine):
             return
         assert answer.error_code == Code.NONE
         self.is_kept, self.is_two_phase = self.writer is not None, enable
-        # what is open may have been prepared under the longer one
+        # the open transaction may have been prepared with the longer timeout
         self.timeout_ms = max(self.timeout_ms, timeout_ms) if self.is_kept else timeout_ms
         ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
         assert ongoing == (self.writer or NO_PRODUCER), "the prepared transaction keeps its name"
@@ -106,7 +107,7 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(first_ms=timeouts, then_ms=timeouts)
     def prepare_and_keep(self, first_ms: int, then_ms: int) -> None:
-        """With a long timeout in the place of two-phase commit, and after a crash."""
+        """A long timeout in place of two-phase commit, and a crash."""
         self.begin_session(enable=False, timeout_ms=first_ms)
         self.write(0)
         self.keep(enable=False, timeout_ms=then_ms)
@@ -140,17 +141,17 @@ class Prepared(RuleBasedStateMachine):
                 self.give((answer.producer_id, answer.producer_epoch))
         elif was_open:
             assert answer.error_code in LATE
-        elif pair == self.current and version == 5 and not commit:  # of what never began
+        elif pair == self.current and version == 5 and not commit:  # without a transaction
             assert answer.error_code == Code.NONE
             self.give((answer.producer_id, answer.producer_epoch))
-        # else it is an end again, or of nothing: other tests have these
+        # otherwise it is a repeated end, or one without a transaction, which other tests cover
 
     # --- the world -------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from([TIMEOUT_MS, TIMEOUT_MS, NO_TIMEOUT_MS]))
     def time_goes_by(self, ms: int) -> None:
         if ms > TIMEOUT_MS and self.writer is None:
-            return  # else the id expires
+            return  # longer, and the id would expire
         self.host.tick(ms)
         if self.writer is None or self.is_two_phase:
             return

@@ -1,8 +1,8 @@
 """Both versions of transactions on one transactional id, in any order, with late and repeated
-requests, timeouts, other sessions and kills; the model says what each is answered, and which
-transactions end how.
+requests, timeouts, other sessions and kills; the model predicts each response and the outcome of
+each transaction.
 
-Source: KIP-890, and the tables of what Apache Kafka 4.3 answers.
+Source: KIP-890, and tables of Apache Kafka 4.3's responses.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ T0 = TopicPartition("t", 0)
 LATE = (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
 NOBODY = (-1, -1)
 
-which = st.integers(0, 3)  # 0: who is current, 1: who was before, ...
+which = st.integers(0, 3)  # 0: the current producer, 1: the one before, ...
 
 
 class Versions(RuleBasedStateMachine):
-    """pairs: all that were given out, in order. current: who may go on; NOBODY after an abort below
-    level 2. is_open: whether a transaction is. ended: whose end of version 2 led to `current`, and
-    how it ended. decisions: of all transactions that ended, whether they commit.
+    """pairs: all assigned ones, in order. current: the pair that may continue; NOBODY after an
+    abort below level 2. is_open: whether a transaction is open. ended: the pair whose EndTxn of
+    version 2 led to `current`, and whether it committed. decisions: of all ended transactions,
+    whether they commit.
     """
 
     @initialize(level=st.integers(0, 2), epoch=st.sampled_from([0, 32_763, 32_765]))
@@ -57,11 +58,11 @@ class Versions(RuleBasedStateMachine):
         self.begin_session()
 
     def pair(self, nth: int) -> tuple[int, int]:
-        """Of those that were given out, the last but so many; or one that no producer has."""
+        """The nth assigned pair from the last; or one that no producer has."""
         return self.pairs[-1 - nth] if nth < len(self.pairs) else (9_999, 0)
 
     def give(self, pair: tuple[int, int]) -> None:
-        """Somebody goes on as that pair, that no producer had."""
+        """A producer continues with this pair, which must be new."""
         assert pair not in self.pairs and 0 <= pair[1] <= 32_766
         if self.pairs and pair[0] == self.pairs[-1][0]:
             assert pair[1] > self.pairs[-1][1], "an epoch went backwards"
@@ -85,7 +86,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule(nth=which)
     def write(self, nth: int) -> None:
-        """Produce 12: it adds, and asks."""
+        """Produce 12, which adds and verifies the partition."""
         pair = self.pair(nth)
         self.host.handle(
             self.host.coordinator.on_writing(

@@ -1,11 +1,11 @@
-"""A crash before and after each change of the disk, one after the other, for each kind of thing
-that a broker writes; of a process and of a machine.
+"""A crash of the process or the machine before and after each change of the disk, for each kind of
+write of a broker.
 
-The course below is run once, on a disk that keeps what a crash would leave at each of its changes
-(`helpers/crash_images.py`). Then a broker is started on each of these. It knows what the live one
-knew before the action that was cut off, or after it (`helpers/pictures.py`); after a loss of power,
-that holds of what is promised then. It keeps nothing of what is gone (`helpers/strays.py`), and the
-next loss of power takes nothing either.
+The course below is run once, on a disk that keeps an image of what a crash would leave at each
+change (`helpers/crash_images.py`). Then a broker is started on each image. Its state equals the
+live broker's before or after the interrupted action (`helpers/pictures.py`); after a power loss,
+this holds for what is promised to survive one. It keeps no state of deleted things
+(`helpers/strays.py`), and the next power loss loses nothing either.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 from sim.disk import Refusal
 
-SHARE = 20  # of the images, which the quick test tries
+SHARE = 20  # the quick test tries one image of this many
 
 
 def faults_of(course: Course, image: Image) -> list[str]:
-    """What is wrong with a broker that is started on an image."""
+    """The faults of a broker that is started on an image."""
     b = started_on(image, course.b)
     found = [f"off line: {key}: {error}" for key, error in b.broker.logs.offline.items()]
     found += strays_of(b.broker)
@@ -43,7 +43,7 @@ def faults_of(course: Course, image: Image) -> list[str]:
 
 
 def wrong_in(part: str, share: int) -> list[str]:
-    """What is wrong after one image in so many."""
+    """The faults found on one of every `share` images."""
     course = Course()
     getattr(course, part)()
     course.disk.is_taking = False
@@ -74,9 +74,7 @@ def test_each_crash_leaves_what_there_was_or_what_there_is(part: str) -> None:
 
 
 def left_after(key: int, after: int) -> list[str]:
-    """A request is answered while the disk takes so many changes and no more. Then there is
-    space.
-    """
+    """Send a request when the disk allows only `after` more changes; later there is space again."""
     full = FullDisk()
     b = full.b
     request, version = REQUESTS[key](full)

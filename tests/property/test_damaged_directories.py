@@ -1,7 +1,7 @@
-"""One file of the broker's directory is cut, changed or gone: it starts with all that is still
-held, or says which file is bad and what to do.
+"""One file of the broker's directory is truncated, changed or missing: the broker starts with
+everything that the rest holds, or names the bad file and says what to do.
 
-What has to hold is in helpers/damaged_directories.py, which also tries every byte
+The requirements are in helpers/damaged_directories.py, which also tries every byte
 (`PYTHONPATH=tests:. python -m helpers.damaged_directories`).
 """
 
@@ -48,7 +48,7 @@ def test_any_one_damage(way: str, pick: float, kind: str, where: float, value: i
     ],
 )
 def test_each_file_beside_the_logs_is_gone(way: str, suffix: str) -> None:
-    """Indexes, snapshots, manifests, checkpoints, the journal: each is made again from the logs."""
+    """Indexes, snapshots, manifests, checkpoints and the journal are each rebuilt from the logs."""
     names = [name for name in files_of(way) if name.endswith(suffix)]
     assert names or (suffix, way) in ((".index", "killed"), (".timeindex", "killed")), (
         "there is such a file"

@@ -1,9 +1,9 @@
-"""One operation of the disk fails, whichever it is, amid each kind of thing that a broker writes.
+"""One operation of the disk fails, for each operation during each kind of write of a broker.
 
-After an error of the device (EIO) the broker goes on and has all that it promised, or it ends by
-that error; then what was not made durable is gone, and a start has all that was promised. Where
-there was no space for one operation (ENOSPC), the broker goes on; it knows what a start would know,
-nothing is kept of what was refused, and the next request of each kind is carried out.
+After an error of the device (EIO) the broker continues with everything that it promised, or it ends
+with that error; then everything not durable is lost, and a start has everything promised. After a
+lack of space for one operation (ENOSPC), the broker continues: its state equals that after a
+restart, no trace of the refused request is left, and the next request of each kind succeeds.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from helpers.failing_disk import FailingDisk, is_of_the_disk
 from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 
-SHARE = 200  # of the operations, which the quick test lets fail
+SHARE = 200  # the quick test fails one operation of this many
 CODES = (errno.EIO, errno.ENOSPC)
-OF_ANY_TIME = "metadata.", "log "  # a start knows of offsets and states that time has ended
+OF_ANY_TIME = "metadata.", "log "  # a start also restores offsets and states that have expired
 OURS = str(Path(__file__).resolve().parents[1])
 
 
 def count_of(part: str, code: int) -> int:
-    """How many operations may fail."""
+    """The number of operations that may fail."""
     return _course(part, code, -1).count
 
 
@@ -39,7 +39,7 @@ def _course(part: str, code: int, fails_at: int) -> FailingDisk:
 
 
 def wrong_after(part: str, code: int, fails_at: int) -> list[str]:
-    """What is wrong when that operation has failed."""
+    """The faults after a failure of that operation."""
     course = Course(FailingDisk)
     b, disk = course.b, course.disk
     assert isinstance(disk, FailingDisk)
@@ -52,7 +52,7 @@ def wrong_after(part: str, code: int, fails_at: int) -> list[str]:
             raise
         has_ended = True
     except AssertionError as error:
-        if not _is_of_a_test(error):  # a request was refused; anything else is the broker's
+        if not _is_of_a_test(error):  # one of the tests is a refused request
             raise
     disk.forget()
     facts = [fact for _, _, fact in course.facts]
@@ -73,7 +73,7 @@ def wrong_after(part: str, code: int, fails_at: int) -> list[str]:
 
 
 def wrong_now(b: DiskBroker, facts: list[Fact], ways: tuple[str, ...]) -> list[str]:
-    """What is wrong with a broker that runs: now, after a start, and after a loss of power."""
+    """The faults of a running broker: now, after a restart, and after a power loss."""
     found = [f"off line: {key}: {error}" for key, error in b.broker.logs.offline.items()]
     found += strays_of(b.broker)
     found += [f"lost: {number}" for number, fact in enumerate(facts) if not fact(b)]
@@ -92,7 +92,7 @@ def wrong_now(b: DiskBroker, facts: list[Fact], ways: tuple[str, ...]) -> list[s
 
 
 def _go_on(b: DiskBroker) -> None:
-    """A request of each kind, which has to be carried out."""
+    """A request of each kind, which must succeed."""
     producer = Producer(b, "goes on")
     producer.send("u", 1, b"goes on")
     producer.send_offset("goes on", "u", 1)
@@ -111,7 +111,7 @@ def _is_of_a_test(error: BaseException) -> bool:
 
 
 def wrong_in(part: str, code: int, share: int) -> dict[int, list[str]]:
-    """What is wrong after one operation in so many, by its number."""
+    """The faults after one of every `share` operations, by its number."""
     count = count_of(part, code)
     found = {at: wrong_after(part, code, at) for at in range(share // 2 % count, count, share)}
     return {at: wrong for at, wrong in found.items() if wrong}

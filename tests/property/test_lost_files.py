@@ -1,9 +1,10 @@
-"""No command deletes topics' data, or sets them aside, because a file is missing, empty or torn.
+"""No command deletes topics' data, or sets them aside, because a file is missing, empty or
+truncated.
 
-Each file of a data directory, of ours, of one that Kafka has, and of one that Kafka made, is
-removed, emptied and cut, one at a time; then a start, a take-over or a hand-over comes, and a day
-goes by. Each segment that stays without the damage has to stay with it, in its place, and its topic
-has to be there; or the command has refused, in words, and changed no segment.
+Each file of a data directory, of ours, of one handed over to Kafka, and of one made by Kafka, is
+removed, emptied and truncated, one at a time; then a start, a take-over or a hand-over follows, and
+a day passes. Each segment that stays without the damage must stay with it, in its place, and its
+topic must exist; or the command refuses with an error, and changes no segment.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ Files = dict[str, bytes]
 
 
 class World(NamedTuple):
-    """A data directory, and the node that has it. deleted: topics that a record deletes."""
+    """A data directory, and the id of its node. deleted: topics that a record deletes."""
 
     files: Files
     node_id: int = NODE_ID
@@ -93,7 +94,7 @@ def loaded(files: Files) -> SimDisk:
 
 
 def filled() -> SimDisk:
-    """Topics of several segments, of which one keeps its records for an hour and a half only."""
+    """Topics of several segments, one of which has a retention of an hour and a half."""
     disk = new_disk()
     fill(disk)
     broker = opened(disk)
@@ -119,7 +120,9 @@ def filled() -> SimDisk:
 
 @cache
 def ours(way: str) -> World:
-    """A directory of ours, stopped or killed. The brief topic's retention is over after a day."""
+    """A directory of ours, stopped or killed. The retention of the topic "brief" ends within the
+    day that the commands wait.
+    """
     disk = filled()
     if way == "killed":
         opened(disk)
@@ -129,8 +132,8 @@ def ours(way: str) -> World:
 
 @cache
 def handed_over(way: str) -> World:
-    """The same in Kafka's hands. Under Kafka one topic is made and one deleted, and the brief one
-    keeps its records for ever.
+    """The same directory after the hand-over. Kafka creates one topic, deletes one, and sets
+    unlimited retention for "brief".
     """
     disk = filled()
     graduate(disk)
@@ -192,7 +195,7 @@ def write_checkpoint(disk: SimDisk) -> None:
 
 @cache
 def of_kafkas_own() -> World:
-    """What Apache Kafka 3.9 made, stopped cleanly."""
+    """A directory that Apache Kafka 3.9 wrote and stopped cleanly."""
     files = {}
     for root in (FIXTURES / "kafka-logdir" / "logdir", FIXTURES / "kafka-metadata"):
         for path in root.rglob("*"):
@@ -205,7 +208,7 @@ def of_kafkas_own() -> World:
 
 
 def start(disk: SimDisk, world: World) -> None:
-    """A start, a day, and a stop. AssertionError where a topic is gone whose segments are there."""
+    """A start, a day, and a stop. AssertionError if a topic is gone whose segments exist."""
     broker = opened(disk, node_id=str(world.node_id))
     for hour in range(25):
         now_ms = NOW_MS + hour * DAY_MS // 24
@@ -289,8 +292,8 @@ def segments_of(files: Files) -> set[str]:
 
 @cache
 def kept(world_name: str, command: Command) -> frozenset[str]:
-    """The segments that stay without any damage: the others go by a record. Where the command is
-    refused then, those that a take-over keeps.
+    """The segments that stay without any damage; the others are deleted by records. If the command
+    is refused without damage, those that a take-over keeps.
     """
     world = WORLDS[world_name][0]()
     disk = loaded(world.files)
@@ -306,7 +309,7 @@ def kept(world_name: str, command: Command) -> frozenset[str]:
 
 
 class Complaints(logging.Handler):
-    """What is logged at WARNING and above."""
+    """Log messages at WARNING and above."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -327,7 +330,7 @@ def complaints() -> Iterator[list[str]]:
 
 
 def check(world_name: str, command: Command, path: str, data: bytes | None) -> str:
-    """Run the command with that file gone (None) or with these contents; gives what came of it."""
+    """Run the command with that file missing (None) or with these contents; gives the outcome."""
     world = WORLDS[world_name][0]()
     files = {**world.files, path: data} if data is not None else dict(world.files)
     if data is None:
@@ -341,17 +344,18 @@ def check(world_name: str, command: Command, path: str, data: bytes | None) -> s
             outcome = "done"
         except (LogDirectoryError, GraduationError) as error:
             outcome = str(error)
-            if isinstance(error, UncleanError):  # the command adds what to do
+            if isinstance(error, UncleanError):  # the command adds the advice
                 outcome += ": start the broker there"
             assert "\n" not in outcome and any(word in outcome for word in ADVICE), outcome
     after = saved(disk)
-    own = path.rpartition("/")[0]  # the damaged partition's, where it is a partition's file
+    own = path.rpartition("/")[0]  # the damaged partition's directory, if it is a partition's file
     for segment in kept(world_name, command):
         if segment == path:
             continue
         now = after.get(segment)
         if now is None and segment.startswith(f"{own}/") and path.endswith(".log"):
-            # Behind the end of the log that was cut: it is kept beside the log, and it is said.
+            # It is after the end of the truncated log: it is kept as a set-aside file, and a
+            # message says so.
             now = after.get(segment.replace(".log", ".set-aside"))
             assert texts, f"{segment} is set aside, and nothing is said"
         assert now is not None and now.startswith(world.files[segment]), (

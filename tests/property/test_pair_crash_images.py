@@ -1,13 +1,12 @@
 """A crash of the leader, and of its standby, at each change of its disk.
 
-The course of `test_crash_images.py` is run once by a leader whose standby gets all. Then, at each
-change of a disk:
+The course of `test_crash_images.py` is run once by a leader with a standby that gets everything.
+Then, at each change of a disk:
 
-what crashes    what is tried
-the leader      it starts again, and its standby follows it again
-the standby     it takes over, where its note says that it may: it knows what the leader knew
-                before the action that was cut off, or after it, and all that was promised then
-the standby     it follows the leader as that is now, and is equal to it, also after a power loss
+what crashes    what is tried the leader      it starts again, and its standby follows it again the
+standby     it takes over, if its note allows it: it knows what the leader knew
+                before or after the interrupted action, and all that was promised by then
+the standby     it follows the current leader, and is equal to it, also after a power loss
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from sim.disk import SimDisk
 from barnabas.broker.replication.following import FOLLOWING, StandbyNote, holding_of
 from barnabas.broker.replication.leadership import Holding
 
-SHARE = 200  # of the images, which the quick test tries
+SHARE = 200  # the quick test tries one image of this many
 PARTS = ("transactions", "requests", "remake", "retention", "compaction", "returns")
 
 
 class AwaitedLeader(LeaderBroker):
-    """Its answers always wait for the standby."""
+    """A leader whose responses always wait for the standby."""
 
     may_be_alone = False
 
 
 class LeadersDisk(ImagedDisk):
-    """copies: what the standby had at each image of a kill."""
+    """copies: the standby's contents at each image of a kill."""
 
     standby: ImagedDisk | None = None
 
@@ -53,9 +52,9 @@ class LeadersDisk(ImagedDisk):
 
 
 class PairCourse(Course):
-    """The standby gets all that there is after each event of the leader.
+    """After each event of the leader, the standby gets everything.
 
-    Takes: is_from_start, whether images are taken of the first comparison, too.
+    Takes: is_from_start, whether to take images during the first comparison, too.
     """
 
     def __init__(self, is_from_start: bool) -> None:
@@ -85,7 +84,7 @@ class PairCourse(Course):
                 self.standby.take()
 
     def returns(self) -> None:
-        """The standby is away while much changes, and compares then, piece by piece."""
+        """The standby is away during many changes, and then compares its files piece by piece."""
         assert self.pair is not None
         self.pair.cut()
         self.do("delete", lambda: self.full.call(deletion("gone"), 4))
@@ -99,7 +98,7 @@ class PairCourse(Course):
 
 
 def faults_of_successor(course: PairCourse, image: Image) -> list[str]:
-    """What is wrong with a standby that takes over with that image."""
+    """The faults of a standby that takes over on that image."""
     note = StandbyNote(disk_of(image, course.standby), DATA_DIR).read()
     if note != FOLLOWING or not image.is_same_run:
         return []
@@ -107,18 +106,18 @@ def faults_of_successor(course: PairCourse, image: Image) -> list[str]:
     found = [f"off line: {key}: {error}" for key, error in b.broker.logs.offline.items()]
     found += strays_of(b.broker)
     way = "" if course.is_whole else "metadata."
-    # the start goes on with a deletion that the standby has the beginning of
+    # the start finishes a deletion that the standby has begun
     found += changed_amid(course, image.done, b, way, ahead=2)
     return found + lost_by(course, image.done, b)
 
 
 def lost_by(course: Course, done: int, b: DiskBroker) -> list[str]:
-    """What was promised by then, and is not there."""
+    """What was promised by then, and is missing."""
     return [f"lost: {name}" for at, name, fact in course.facts if at <= done and not fact(b)]
 
 
 def faults_of_return(leader: LeaderBroker, standby: SimDisk) -> list[str]:
-    """What is wrong with a standby when it has followed the leader again."""
+    """The faults of a standby that has followed the leader again."""
     pair = Pair(leader, standby)
     pair.connect()
     pair.deliver_all()
@@ -132,7 +131,7 @@ def faults_of_return(leader: LeaderBroker, standby: SimDisk) -> list[str]:
 
 
 def faults_of_leader(course: PairCourse, image: Image) -> list[str]:
-    """What is wrong when the leader starts with that image, and is followed."""
+    """The faults of the leader when it starts on that image, with a standby."""
     assert isinstance(course.disk, LeadersDisk)
     b = started_on(image, course.b, AwaitedLeader.open)
     assert isinstance(b, AwaitedLeader)
@@ -147,7 +146,7 @@ def faults_of_leader(course: PairCourse, image: Image) -> list[str]:
 
 
 def wrong_in(part: str, share: int) -> list[str]:
-    """What is wrong after one image in so many."""
+    """The faults found on one of every `share` images."""
     course = PairCourse(part == "transactions")
     getattr(course, part)()
     course.disk.is_taking = course.standby.is_taking = False

@@ -1,5 +1,5 @@
-"""Frames come out of the buffer whole and in order, however the bytes come in; headers are read as
-kafka-python writes them.
+"""Frames come out of the buffer whole and in order, however the bytes arrive; headers are decoded
+from kafka-python's encoding.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def new_buffer(largest: int = 100 << 20, memory: ReceiveMemory | None = None) ->
 
 
 def receive(buffer: FrameBuffer, data: bytes, largest: int) -> tuple[int, list[bytes]]:
-    """Receive the beginning of `data`, at most `largest` bytes. Gives how much that was, and the
-    frames that are whole.
+    """Receive the beginning of `data`, at most `largest` bytes. Gives the number of bytes, and the
+    complete frames.
     """
     view = buffer.writable()
     count = min(len(view), largest, len(data))
@@ -89,7 +89,7 @@ def test_connections_that_share_memory_keep_apart(
 
 
 def test_frames_that_are_not_taken_yet_are_kept() -> None:
-    """The connection's request is under way, and it has sent more."""
+    """The connection has a pending request, and has sent more."""
     memory = ReceiveMemory()
     one, other = new_buffer(memory=memory), new_buffer(memory=memory)
     data = framed([b"first", b"second", b"third"])
@@ -113,7 +113,7 @@ def test_a_large_frame_gives_its_memory_back() -> None:
 
 
 def test_only_a_produce_may_be_larger_than_other_requests() -> None:
-    """It is refused when its size and API are known, before the rest is received."""
+    """A larger request is refused when its size and API are known, before the rest is received."""
 
     def next_of(api_key: int, size: int) -> memoryview | None:
         buffer = FrameBuffer(1 << 20, ReceiveMemory(), 1000)

@@ -1,4 +1,4 @@
-"""Produce and Fetch as they are read by hand, against the generated readers."""
+"""The hand-written decoders of Produce and Fetch against the generated ones."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def produces(draw: st.DrawFn) -> tuple[ProduceRequest, int]:
 
 
 def outcome(read: Read, data: Buffer, at: int, version: int) -> tuple[Message, int] | None:
-    """What was read; None where it was refused."""
+    """The decoded message and its end; None if it was refused."""
     try:
         return read(data, at, version)
     except REFUSALS:
@@ -116,8 +116,8 @@ def outcome(read: Read, data: Buffer, at: int, version: int) -> tuple[Message, i
 def check(
     by_hand: Read, generated: Read, encoded: bytes, version: int, noise: list[tuple[int, int]]
 ) -> None:
-    """Both read the same of it; of whatever it is when it is cut off, and with other bytes at some
-    places.
+    """Both decode the same, from the whole request, truncated anywhere, and with other bytes in
+    some places.
     """
     for end in range(len(encoded)):
         assert outcome(by_hand, memoryview(encoded)[:end], 0, version) is None
@@ -150,7 +150,7 @@ def test_a_produce(drawn: tuple[ProduceRequest, int], noise: list[tuple[int, int
 
 @pytest.mark.parametrize("version", range(3, 14))
 def test_records_are_where_they_were_received(version: int) -> None:
-    """A batch is patched in place and appended from there: nothing is copied."""
+    """A batch is patched and appended in the receive buffer, without a copy."""
     request = ProduceRequest(
         topic_data=[
             TopicProduceData(

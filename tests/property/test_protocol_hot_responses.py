@@ -1,4 +1,4 @@
-"""The hand-written answers to Produce and Fetch are byte for byte those of kafka-python."""
+"""The hand-written responses to Produce and Fetch are the same bytes as kafka-python's."""
 
 from __future__ import annotations
 

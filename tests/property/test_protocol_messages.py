@@ -1,5 +1,5 @@
-"""Our messages against kafka-python's, which has them from the same schemas by other code: every
-message, every version, both ways.
+"""Our messages against kafka-python's, which other code makes from the same schemas: every message,
+every version, encoding and decoding.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ EXAMPLES = settings(
     max_examples=drawn(12), phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )  # shrinking a message takes minutes
 REFUSALS = (MalformedMessageError, IndexError, packing.error)
-# kafka-python has them as sets of bits, all by one name
+# kafka-python decodes these as sets of bits under one name
 SETS_OF_KAFKA_PYTHON = {
     "DescribeCluster": ("cluster_authorized_operations",),
     "DescribeGroups": ("authorized_operations",),
     "Metadata": ("cluster_authorized_operations", "topic_authorized_operations"),
 }
-# their arrays are four deep: drawing one takes seconds
+# with arrays nested four deep, which take seconds to draw
 DEEP = ("ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe")
 NO_ID = uuid.UUID(int=0)
 FIRST_VERSIONS = {api.name: api.min_version for api in APIS} | {
@@ -64,7 +64,7 @@ MESSAGES = [
 
 
 def value_of(api: str, one: Field, version: int) -> st.SearchStrategy[Any]:
-    """What kafka-python takes for the field; a struct as a dict."""
+    """Values of the field as kafka-python takes them; a struct as a dict."""
     is_null = one.nullable.first <= version <= one.nullable.last
     if one.struct:
         base: st.SearchStrategy[Any] = st.deferred(
@@ -93,7 +93,7 @@ def value_of(api: str, one: Field, version: int) -> st.SearchStrategy[Any]:
 
 
 def fields_of(api: str, struct: Struct, version: int) -> st.SearchStrategy[dict[str, Any]]:
-    """The fields that the version has; of tagged ones some are left out."""
+    """The fields of the version, without some of the tagged ones."""
     required, optional = {}, {}
     for one in struct.fields:
         if one.versions.first <= version <= one.versions.last:
@@ -137,8 +137,8 @@ def their_message(
 
 
 def without_defaults_of_tags(api: str, struct: Struct, fields: dict[str, Any]) -> dict[str, Any]:
-    """kafka-python writes each tagged field that it was given; Apache Kafka, and we, those with
-    another value than their default.
+    """kafka-python writes each given tagged field; Apache Kafka, and we, only those with another
+    value than the default.
     """
     kept = {}
     for one in struct.fields:
@@ -183,7 +183,7 @@ def test_a_message_is_what_kafka_python_makes_of_it(
     )
     assert ours.encode(version) == encoded
     assert type(ours).read(memoryview(encoded), 0, version) == (ours, len(encoded))
-    for end in range(len(encoded)):  # what is cut off is refused, wherever
+    for end in range(len(encoded)):  # truncation is refused at every byte
         with pytest.raises(REFUSALS):
             type(ours).decode(memoryview(encoded)[:end], version)
 
@@ -211,7 +211,7 @@ def test_every_version_of_a_message_without_values_is_what_kafka_python_makes_of
     for version in range(struct.valid.first, struct.valid.last + 1):
         ours = our_message(
             api, struct, {"replica_id": -1} if message == "ListOffsetsRequest" else {}
-        )  # its default there
+        )  # the default there
         encoded = bytes(theirs(api, message)(version=version).encode(version=version))
         assert ours.encode(version) == encoded
         assert type(ours).read(encoded, 0, version) == (ours, len(encoded))

@@ -1,4 +1,4 @@
-"""The hand-written answer to Metadata is byte for byte that of kafka-python's classes."""
+"""The hand-written response to Metadata is the same bytes as kafka-python's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hand-written answer to ShareFetch: byte for byte that of the generated message."""
+"""The hand-written response to ShareFetch is the same bytes as the generated message's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whatever a leader does and wherever the connection is cut: a standby that follows has a prefix of
-what the leader did, and a broker that goes on from there has all that the standby confirmed.
+"""Whatever a leader does and wherever the connection is cut, a following standby has a prefix of
+the leader's changes, and a broker started on its copy has everything that the standby confirmed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ ACTIONS = st.one_of(
 
 
 class World:
-    """A pair, and what was answered. committed: by topic the values of transactions that were
-    committed since it was made, each with the position that has to be applied for it.
+    """A pair, and its acknowledged writes. committed: by topic, the values of transactions
+    committed since its creation, each with the position that must be applied for it.
     """
 
     def __init__(self) -> None:
@@ -49,13 +49,13 @@ class World:
         self._producer: Producer | None = None
 
     def topic(self, name: str) -> None:
-        """See that there is the topic."""
+        """Create the topic if it does not exist."""
         if name not in self.committed:
             self.pair.leader.topic(name, 2, segment_bytes="1048576")
             self.committed[name] = []
 
     def transaction(self, name: str, commits: bool) -> None:
-        """Write one in a transaction, and end it."""
+        """Write one record in a transaction, and end it."""
         self.topic(name)
         producer = self._producer
         if producer is None:
@@ -68,7 +68,7 @@ class World:
             self.committed[name].append((self.pair.leader.leading.position, value))
 
     def write(self, name: str, count: int) -> None:
-        """Write outside of transactions."""
+        """Write records outside of transactions."""
         self.topic(name)
         values = tuple(b"plain %d" % at for at in range(count))
         assert self.pair.leader.produce(name, values, partition=1)[0] == Code.NONE
@@ -81,11 +81,11 @@ class World:
             self.pair.leader.delete(name)
 
     def tick(self, elapsed_ms: int, _: None) -> None:
-        """Let time pass: checkpoints are written, and files of deleted topics go."""
+        """Advance the time: checkpoints are written, and files of deleted topics are removed."""
         self.pair.leader.tick(elapsed_ms)
 
     def deliver(self, size: int, times: int) -> None:
-        """Let the connection carry some, and open it first where there is none."""
+        """Carry some bytes over the connection, and open it first if there is none."""
         self.pair.connect()
         for _ in range(times):
             self.pair.deliver(size)
@@ -95,24 +95,24 @@ class World:
         self.pair.cut()
 
     def kill(self, _: None, __: None) -> None:
-        """Kill the leader; it starts again before anybody takes over."""
+        """Kill the leader; it is restarted before a take-over."""
         self._restart(self.pair.leader.kill)
 
     def stop(self, _: None, __: None) -> None:
-        """Stop the leader cleanly, and start it."""
+        """Stop the leader cleanly, and start it again."""
         self._restart(self.pair.leader.stop)
 
     def _restart(self, how: Callable[[], None]) -> None:
         self.pair.cut()
         self._producer = None
         how()
-        # positions count again: what was answered is in the logs, and in every copy from now on
+        # positions start again: everything acknowledged is in the logs, and so in every later copy
         self.committed = {
             name: [(0, value) for _, value in rows] for name, rows in self.committed.items()
         }
 
     def check_successor(self) -> None:
-        """A broker on what the standby has shows all that it confirmed."""
+        """A broker on the standby's copy has everything that it confirmed."""
         applied = self.pair.applied
         if applied < 0:
             return
@@ -136,7 +136,7 @@ CHANGES = st.one_of(
     st.tuples(st.just("remove_tree"), st.sampled_from(DIRECTORIES), st.none()),
     st.tuples(st.just("look"), st.integers(1, 3), st.none()),
 )
-# a directory in which the same file is discarded again and again, as the cleaner does it
+# a directory in which the same file is discarded repeatedly, as the cleaner does
 DISCARDS = st.one_of(
     st.tuples(st.just("append"), st.sampled_from(("d/f", "d/f.old")), st.binary(min_size=1)),
     st.tuples(st.just("rename"), st.just("d/f"), st.just("f.old")),
@@ -153,7 +153,7 @@ CUTS = st.one_of(
 
 
 class Files:
-    """A small directory that changes as a broker's does: only what a broker would do is done."""
+    """A small directory with changes as a broker makes them, and no others."""
 
     def __init__(self) -> None:
         self.inner = SimDisk(random.Random(0), lambda: 0)
@@ -161,14 +161,14 @@ class Files:
         self.disk = ReplicatedDisk(self.inner, "/x")
 
     def change(self, kind: str, path: Any, value: Any) -> None:
-        """One change; nothing where it cannot be."""
+        """Make one change, if it is possible."""
         disk: Any = self.disk
         full = f"/x/{path}"
         directory = full.rpartition("/")[0]
         if kind in ("append", "replace") and not disk.is_dir(directory):
             disk.mkdir(directory)
         if full.endswith(".cleaned") and kind in ("append", "replace", "truncate"):
-            disk = self.inner  # another process does it
+            disk = self.inner  # as by another process
         if kind == "append":
             disk.open(full, create=True).append(value)
         elif kind == "replace":
@@ -188,7 +188,7 @@ class Files:
             disk.rmtree(full)
 
     def content(self) -> dict[str, bytes]:
-        """All files but those that the cleaner writes."""
+        """All files except the cleaner's."""
         names = [name for name, _ in take_inventory(self.disk, "/x")]
         return {
             name: self.disk.read(f"/x/{name}")
@@ -198,7 +198,7 @@ class Files:
 
 
 def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
-    """What a leader knows of a copy when all of it was acknowledged."""
+    """The leader's inventory of a copy when everything was acknowledged."""
     inventory: dict[str, Held] = {}
     for path, part in take_inventory(disk, "/x"):
         add_to_inventory(inventory, path, part)
@@ -208,7 +208,7 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
 @settings(max_examples=drawn(400))
 @example([("append", "d/f.old", b"0")], None, [("look", 1, None), ("rename", "d/f.old", "f.old")])
 @example([("append", "d/f", b"0")], None, [("move", "d", "e")])
-@example(  # a directory takes a name by which the copy has another one, which is not removed yet
+@example(  # a new directory gets the name of an old one that the copy has not removed yet
     [("append", "d/f", b"0")], [("append", "e/g", b"1")], [("look", 3, None), ("move", "d", "e")]
 )
 @example([("append", "d/f", b"0")], [("append", "e/f", b"1")], [("move", "d", "e")])
@@ -223,7 +223,7 @@ def test_a_copy_of_anything_comes_to_be_the_directory_while_that_changes(
     check_copy(before, of_the_copy, meanwhile)
 
 
-# a few files that are all there, so that most changes meet one that is compared or is to be
+# a few files that all exist, so that most changes meet a file that is or will be compared
 FEW = ("r", "d/f", "d/g", "e/f")
 FULL = st.tuples(*(st.binary(max_size=9) for _ in FEW)).map(
     lambda contents: [("replace", path, data) for path, data in zip(FEW, contents, strict=True)]
@@ -256,9 +256,9 @@ def test_a_file_that_is_cut_and_grows_while_it_is_compared_is_copied(
 
 
 def check_copy(before: list[Any], of_the_copy: list[Any] | None, meanwhile: list[Any]) -> None:
-    """A standby's copy comes to be the directory, which changes meanwhile.
+    """A standby's copy becomes equal to the directory, which changes in the meantime.
 
-    of_the_copy: how it differs; None: there is none yet.
+    of_the_copy: the copy's differences; None if there is no copy yet.
     """
     leader, copy = Files(), Files()
     for change in before:
@@ -310,7 +310,7 @@ def test_a_standby_has_a_prefix_and_all_that_it_confirmed(
 
 # --- strangers ------------------------------------------------------------------------------------
 
-NUMBERS = st.integers(-(1 << 63), (1 << 64) - 1)  # as far as msgpack has them
+NUMBERS = st.integers(-(1 << 63), (1 << 64) - 1)  # the range of msgpack
 PROOFS = st.one_of(st.binary(max_size=40), st.none(), st.text(max_size=5), NUMBERS)
 SAID = st.one_of(
     st.tuples(st.just("hello"), st.sampled_from([wire.VERSION, 0, "x"]), st.binary(max_size=40)),
@@ -325,7 +325,7 @@ SAID = st.one_of(
 def test_strangers_get_a_challenge_at_most_and_take_no_place(
     strangers: list[list[tuple[Any, ...]]], cut: int, order: random.Random
 ) -> None:
-    """Whatever they say, in whatever pieces, before, while and after a standby comes."""
+    """This holds for any bytes, in any pieces, before, while and after a standby connects."""
     pair = Pair()
     leading = pair.leader.leading
     admission: Admission[int] = Admission(leading)

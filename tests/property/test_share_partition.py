@@ -1,8 +1,8 @@
-"""The share partition against a model that has the state of each record by itself.
+"""The share partition against a model that stores the state of each single record.
 
 Each record from the start offset on is at any moment available, acquired by one member until a
-time, acknowledged or archived; its delivery count is the number of its acquisitions. What is stored
-makes the same share partition again, but for the records that are acquired: these are available.
+time, acknowledged or archived; its delivery count is the number of its acquisitions. The stored
+state restores the same share partition, except that acquired records are available again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ batch_sizes = st.integers(-1, 12)  # a request may name any number
 
 
 class Record:
-    """One record of the model. stored: (delivery count, state) as a start finds it."""
+    """One record of the model. stored: its (delivery count, state) after a restart."""
 
     def __init__(self) -> None:
         self.state, self.count = AVAILABLE, 0
@@ -51,7 +51,7 @@ class Record:
 
 
 class Machine(RuleBasedStateMachine):
-    """Members, locks and the log do what they may do, in any order."""
+    """Members, locks and the log do any allowed step, in any order."""
 
     @initialize(
         deliveries=st.integers(2, 6),
@@ -207,7 +207,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The broker starts again, from what is stored."""
+        """The broker restarts from the stored state."""
         self.partition = SharePartition(self.stored_start, list(self.stored))
         for offset, record in enumerate(self.records):
             if offset >= self.stored_start:

@@ -1,5 +1,5 @@
-"""Whatever rows come, in whatever pieces: what is encoded decodes, record by record and by another
-client's code, to what was put in.
+"""Any rows in any pieces: decoding the encoded bytes, also by another client's code, gives the
+original records.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
         ("timestamp", pa.timestamp("us", "UTC")),
     ]
 )
-# What else Spark, or who builds Arrow batches, may hand over.
+# Other types that Spark or a builder of Arrow batches may pass.
 OTHER_TYPES = {
     "key": [pa.large_binary(), pa.binary_view()],
     "value": [pa.large_binary(), pa.binary_view()],
@@ -66,7 +66,7 @@ HEADERS = st.lists(
     ),
     max_size=3,
 )
-# From 1677 to 2262, which nanoseconds can say too; and near each other, as they mostly are.
+# From 1677 to 2262, the range of nanoseconds; and values close together, as most are.
 MICROSECONDS = st.one_of(
     st.none(), st.integers(-9_000_000_000_000_000, 9_000_000_000_000_000), st.integers(-3000, 3000)
 )
@@ -146,7 +146,7 @@ def by_aiokafka(batch: EncodedRecordBatch) -> list[tuple[Any, ...]]:
 
 
 def checked(batch: EncodedRecordBatch, record_batch_bytes: int, codec: Codec) -> list[Record]:
-    """One batch's records, after a look at its header."""
+    """One batch's records, after checks of its header."""
     header = read_header(batch.data)
     assert header.size_bytes == len(batch.data)
     assert header.crc == computed_crc(batch.data)
@@ -187,7 +187,7 @@ def test_batches_hold_the_rows(
 ) -> None:
     parts = data.draw(added(rows))
     found_by_way = []
-    for loops in ways()[::2]:  # by arrays and compiled
+    for loops in ways()[::2]:  # arrays, and compiled loops
         encoding = encoder(
             compression=Compression(codec),
             record_batch_bytes=record_batch_bytes,

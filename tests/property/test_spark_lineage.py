@@ -1,31 +1,32 @@
-"""The sink in a world that copies and restores checkpoints, runs several drivers, forgets groups,
-and kills at each step: a row is never doubled and never lost without a word.
+"""The sink under copied and restored checkpoints, several drivers, expired groups and kills at each
+step: no row is ever duplicated, nor lost without an error.
 
 The sink is the real one: `StreamWriter.commit`, its decisions, its files in real checkpoint
-directories, its attempts. What is made up is around it: a driver that does what Spark does with
-`offsets/N` and `commits/N`, and brokers that keep to the protocol of transactions and groups. The
-naive model is a set: which rows of the source are in the sink.
+directories, its attempts. Its surroundings are models: a driver that handles `offsets/N` and
+`commits/N` as Spark does, and brokers that follow the protocols of transactions and groups. The
+naive model is the set of the source's rows that are in the sink.
 
     after each batch that a driver ended without an error
         all rows of the source up to its end that pass the filter are in the sink
     always
         no row is in the sink twice
 
-A driver that stops in words (SinkError) ends; nothing is asked of what it did not end. With one
-checkpoint and one driver at a time none stops, whatever kills it and however long nothing is
-published, but where it is down for longer than the group's offsets last after it was killed within
-an attempt.
+A driver that stops with a SinkError ends; its unfinished batch is not checked. With one checkpoint
+and one driver at a time no driver stops, whatever kills it and however long nothing is published.
+The exception is a driver that was killed within an attempt and stays down until the group's offsets
+have expired.
 
-Other drivers run in the middle of an attempt, before any of its requests, and while it waits
-between what it read and what it writes; drivers are killed there, and before and after each file is
-written. Time passes between batches, not within an attempt: `offsets.retention.minutes` is longer
-than a driver hangs between two requests.
+Other drivers run in the middle of an attempt, before each of its requests, and between its reads
+and its writes; drivers are killed there, and before and after each file is written. Time passes
+between batches, not within an attempt: `offsets.retention.minutes` is longer than any pause of a
+driver between two requests.
 
-Some rows come by the driver, others in transactions of tasks' own (task_transactions.py), on
-brokers with and without two-phase commit. Other attempts of these tasks leave transactions with the
-same rows, before a batch is committed or long after; ids come from the real pool. With two-phase
-commit timeouts end at any time what no driver keeps, and a driver that is alone leaves nothing
-open. Without it no timeout is modelled, since one between a decision and its ends loses rows.
+Some rows are published by the driver, others by tasks in their own transactions
+(task_transactions.py), on brokers with and without two-phase commit. Other attempts of these tasks
+leave transactions with the same rows, before a batch is committed or long after; ids come from the
+real pool. With two-phase commit, transactions that no driver keeps may time out at any time, and a
+single driver leaves no transaction open. Without it no timeouts are modelled, since one between a
+decision and its EndTxns loses rows.
 """
 
 from __future__ import annotations
@@ -77,12 +78,12 @@ from barnabas.spark_connector.transactional_producer import FencedError
 
 QUERY = "query"
 GROUP = "barnabas-spark-query"
-KEPT_BATCHES = 2  # of Spark's files, spark.sql.streaming.minBatchesToRetain
+KEPT_BATCHES = 2  # Spark's batches with files, spark.sql.streaming.minBatchesToRetain
 SCHEMA = StructType().add("value", StringType())
 
 
 class Killed(BaseException):
-    """SIGKILL of the driver: nothing of it goes on, not even what cleans up."""
+    """SIGKILL of the driver: it runs no further, and no cleanup runs."""
 
 
 def _kill() -> None:
@@ -91,17 +92,19 @@ def _kill() -> None:
 
 @dataclass
 class TaskSession:
-    """One transactional id of tasks: its last transaction. ends_as: who may end it."""
+    """One transactional id of tasks and its last transaction. ends_as: the producer that may end
+    it.
+    """
 
     writer: Producer
     ends_as: Producer
     rows: list[bytes] = field(default_factory=list)
     state: str = "Empty"
-    ended: tuple[Producer, bool] | None = None  # by whom, and how
-    lasts: bool = False  # no timeout ends it
+    ended: tuple[Producer, bool] | None = None  # the producer, and whether it committed
+    lasts: bool = False  # it never times out
 
     def end(self, *, commit: bool) -> list[bytes]:
-        """Gives: the rows that can be read now."""
+        """Gives: the rows that become readable."""
         self.state = "CompleteCommit" if commit else "CompleteAbort"
         self.ended = self.ends_as, commit
         return self.rows if commit else []
@@ -115,11 +118,11 @@ class Brokers:
     committed: tuple[int, str, tuple[str, ...]] | None = None
     begun: tuple[int, str] | None = None
     epoch: int = 0
-    keeps: bool = True  # for two-phase commit
+    keeps: bool = True  # whether they have two-phase commit
     ids: dict[str, TaskSession] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """The offsets' retention is over."""
+        """The group's offsets expire."""
         self.committed = None
 
     @property
@@ -141,7 +144,7 @@ class Brokers:
         return TaskTransaction(name, producer)
 
     def time_out(self) -> None:
-        """The time of what no driver has kept is over."""
+        """All open transactions that no driver keeps time out."""
         for each in self.ids.values():
             if each.state == OPEN and not each.lasts:
                 each.end(commit=False)
@@ -151,7 +154,7 @@ class Brokers:
 
 
 class ModelCoordinators:
-    """The coordinators of tasks' ids, as brokers answer a driver."""
+    """The coordinators of tasks' ids, as a driver sees them."""
 
     def __init__(self, brokers: Brokers, steps: Steps) -> None:
         self._brokers, self._steps = brokers, steps
@@ -161,7 +164,7 @@ class ModelCoordinators:
         return self._brokers.keeps
 
     def close(self) -> None:
-        """There are no connections."""
+        """There are no connections to close."""
 
     def open_ids(self, prefix: str) -> list[str]:
         self._steps.reach()
@@ -192,16 +195,16 @@ class ModelCoordinators:
             session = self._brokers.ids[name]
             if session.state == OPEN and session.ends_as == producer:
                 self._brokers.topic += session.end(commit=commit)
-                self._steps.reach()  # killed here, the driver does not know
+                self._steps.reach()  # after a kill here the driver does not know
             elif session.ended != (producer, commit):
                 refused.append(name)
         return refused
 
 
 class Steps:
-    """What happens before the next steps of the driver that runs: nothing, a kill, other drivers.
+    """The disturbance before a step of the running driver: nothing, a kill, or other drivers.
 
-    `act` is None, or what is done before step `at`, counted from the start of a batch.
+    `act` is None, or runs before step `at`, counted from the start of a batch.
     """
 
     def __init__(self) -> None:
@@ -212,7 +215,7 @@ class Steps:
         self.at, self.act = at, act
 
     def reach(self) -> None:
-        """A step of a driver."""
+        """A driver comes to its next step."""
         if self.turns is not None:
             self.turns.reach()
         if self.act is None:
@@ -224,7 +227,7 @@ class Steps:
 
 
 class Turns:
-    """Two drivers at once, of which one goes on at a time: for so many steps, then the other."""
+    """Two concurrent drivers that take turns: one runs for a number of steps, then the other."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self._lengths = list(lengths)
@@ -271,7 +274,7 @@ class Turns:
 
 
 class ModelProducer:
-    """The producer of one attempt after the other, as the brokers answer it."""
+    """The producer of successive attempts, with the brokers' responses."""
 
     def __init__(self, brokers: Brokers, steps: Steps) -> None:
         self._brokers, self._steps = brokers, steps
@@ -316,7 +319,7 @@ class ModelProducer:
         self._brokers.topic += self._rows
         self._brokers.committed = offset, metadata_text, tuple(more)
         self._epoch = -1
-        self._steps.reach()  # killed here, the driver does not know
+        self._steps.reach()  # after a kill here the driver does not know
 
     def abort(self) -> None:
         self._rows = []
@@ -333,7 +336,7 @@ def _as_offsets(each: tuple[Any, ...] | None) -> dict[str, CommittedBatch]:
 
 
 class StepwiseCheckpoint(Checkpoint):
-    """A checkpoint whose writing is a step, too."""
+    """A checkpoint whose writes are steps, too."""
 
     steps: Steps
 
@@ -350,17 +353,19 @@ class Driver:
     directory: Path
     run: str
     limit: int
-    ways: tuple[int, ...] = ()  # how rows come, see `_messages`
+    ways: tuple[int, ...] = ()  # how rows are published, see `_messages`
     is_running: bool = True
     next_batch: int | None = None
-    position: int = 0  # in the source, where the next batch begins
+    position: int = 0  # start of the next batch in the source
 
     def _end_of(self, batch_id: int) -> int:
         text = (self.directory / "offsets" / str(batch_id)).read_text() if batch_id >= 0 else "{}"
         return int(json.loads(text).get("end", 0))
 
     def plan(self, available: int, time: int) -> tuple[int, int, int] | None:
-        """The batch to run: number, start and end; the one of a driver before, or a new one."""
+        """The batch to run: number, start and end; a planned one of an earlier driver, or a new
+        one.
+        """
         offsets, commits = self.directory / "offsets", self.directory / "commits"
         if self.next_batch is None:
             last = max((int(path.name) for path in offsets.iterdir()), default=-1)
@@ -396,7 +401,7 @@ PASSES = st.lists(st.booleans(), min_size=1, max_size=4)
 
 
 class Lineages(RuleBasedStateMachine):
-    """One query, its checkpoint and copies of it, and those who run them."""
+    """One query, its checkpoint and copies of it, and their drivers."""
 
     drivers = Bundle("drivers")
     checkpoints = Bundle("checkpoints")
@@ -406,10 +411,10 @@ class Lineages(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.root = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.brokers, self.steps = Brokers(), Steps()
-        self.source: list[bool] = []  # of each row, whether it passes the filter
+        self.source: list[bool] = []  # for each row, whether it passes the filter
         self.running: list[Driver] = []
         self.names = self.time = 0
-        self.zombies: list[list[bytes]] = []  # the rows of attempts that come late
+        self.zombies: list[list[bytes]] = []  # the rows of attempts that write late
         self.is_alone = True  # no driver was ever overtaken
         StepwiseCheckpoint.steps = self.steps
         for target, name, value in (
@@ -479,12 +484,12 @@ class Lineages(RuleBasedStateMachine):
 
     @rule()
     def time_passes(self) -> None:
-        if self.brokers.keeps:  # else it may pass between a decision and its ends
+        if self.brokers.keeps:  # otherwise a timeout might come between a decision and its EndTxns
             self.brokers.time_out()
 
     @rule()
     def late_attempt(self) -> None:
-        """A task of an earlier batch, whose executor was thought dead, writes now."""
+        """A task of an earlier batch, whose executor was believed dead, writes now."""
         if self.zombies:
             self.brokers.write_as_task(self._name(f"{GROUP}/late.z"), self.zombies.pop())
 
@@ -497,7 +502,7 @@ class Lineages(RuleBasedStateMachine):
         batches: int,
         ways: tuple[int, ...] = (),
     ) -> None:
-        """A run from its start to its end, of what is there and what comes."""
+        """A run of the query from start to end, over old rows and new ones."""
         self.source += passes
         driver = self.start(directory, limit, ways)
         for _ in range(batches):
@@ -534,7 +539,7 @@ class Lineages(RuleBasedStateMachine):
         ways: tuple[int, ...],
         killed_at: int | None,
     ) -> None:
-        """Another driver runs in the middle of the batch, as of one that was thought dead."""
+        """Another driver runs in the middle of the batch, as if this one were believed dead."""
 
         def overtake() -> None:
             successor = self.start(other, limit, ways)
@@ -553,7 +558,7 @@ class Lineages(RuleBasedStateMachine):
     # --- a batch
 
     def _run(self, driver: Driver, at: int = 0, act: Callable[[], None] | None = None) -> None:
-        """The driver's next batch, with something in the middle of it."""
+        """Run the driver's next batch, with `act` in the middle of it."""
         if not driver.is_running:
             return
         self.time += 1
@@ -572,7 +577,7 @@ class Lineages(RuleBasedStateMachine):
         number: int,
         end: int,
     ) -> None:
-        """Commit a batch whose tasks are done."""
+        """Commit a batch whose tasks have ended."""
         try:
             self.writer.commit(messages, number)
             self.steps.reach()
@@ -587,7 +592,7 @@ class Lineages(RuleBasedStateMachine):
         finally:
             self.steps.plan(0, None)
             self._nothing_is_doubled()
-        if driver.is_running:  # it was not killed under the batch
+        if driver.is_running:  # it was not killed during the batch
             driver.done(number, end)
             self._nothing_is_lost(end)
             if self.is_alone and self.brokers.keeps and driver.ways:
@@ -596,7 +601,9 @@ class Lineages(RuleBasedStateMachine):
     def _messages(
         self, driver: Driver, start: int, end: int, number: int
     ) -> list[WriterCommitMessage | None]:
-        """What the tasks of a batch have done: rows are dealt out to as many as there are ways."""
+        """The messages of a batch's tasks: one task for each way, with the rows distributed among
+        them.
+        """
         values = [b"%d" % row for row in range(start, end) if self.source[row]]
         ways = driver.ways or (BY_DRIVER,)
         return [
@@ -605,7 +612,7 @@ class Lineages(RuleBasedStateMachine):
         ]
 
     def prepared(self, driver: Driver) -> Callable[[], None]:
-        """The tasks of the driver's next batch write. Gives: what commits it."""
+        """Run the tasks of the driver's next batch. Gives: the function that commits it."""
         self.time += 1
         planned = driver.plan(len(self.source), self.time)
         assert planned is not None
@@ -638,7 +645,7 @@ class Lineages(RuleBasedStateMachine):
         )
 
     def _write_as_task(self, driver: Driver, values: list[bytes], number: int) -> TaskTransaction:
-        """As `open_task_writer` does."""
+        """Write as `open_task_writer` does."""
         ids = TransactionalIds(GROUP, run_token(driver.run), str(self.root / "ids"))
         name = ids.new()
         for earlier in ids.take(number):
@@ -716,7 +723,7 @@ def world() -> Iterator[Lineages]:
 
 
 def ran(world: Lineages, directory: Path, *, limit: int, batches: int = 9) -> bool:
-    """A run from its start to its end. Gives: whether it ended without a word."""
+    """A run from start to end. Gives: whether it ended without an error."""
     driver = world.start(directory, limit)
     world.batch(driver, batches)
     is_fine, driver.is_running = driver.is_running, False
@@ -737,7 +744,9 @@ def test_an_older_checkpoint_whose_first_batch_has_no_rows_stops_at_that(world: 
 
 
 def test_a_copy_goes_on_where_the_original_had_no_rows(world: Lineages) -> None:
-    """Blue/green: the original's last batch left no note, and the copy's note is another's."""
+    """Blue/green deployment: the original's last batch left no note, and the group's note is the
+    copy's.
+    """
     directory = world.first_checkpoint()
     world.write_to_the_source([True])
     assert ran(world, directory, limit=1)
@@ -770,7 +779,9 @@ def test_a_group_that_is_forgotten_stops_an_older_checkpoint_alone(world: Lineag
 
 
 def test_a_query_of_an_earlier_release_goes_on(world: Lineages) -> None:
-    """It noted its first batch alone, and Spark has deleted the plan of the last one with rows."""
+    """That release noted only its first batch, and Spark has deleted the plan of the last one with
+    rows.
+    """
     directory = world.first_checkpoint()
     world.write_to_the_source([True, True] + [False] * 2 * KEPT_BATCHES)
     assert ran(world, directory, limit=1)
@@ -783,7 +794,9 @@ def test_a_query_of_an_earlier_release_goes_on(world: Lineages) -> None:
 
 
 def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
-    """And its successor is killed before Spark knows of its last batch, and the group forgets."""
+    """Its successor is then killed before Spark logs its last batch, and the group's offsets
+    expire.
+    """
     directory = world.first_checkpoint()
     world.write_to_the_source([True] * 3)
     hung = world.start(directory, 1)
@@ -791,8 +804,8 @@ def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
 
     def overtake() -> None:
         successor = world.start(directory, 1)
-        world.batch(successor, 1)  # the same one
-        world._run(successor, 7, _kill)  # the next, which is committed
+        world.batch(successor, 1)  # the same batch
+        world._run(successor, 7, _kill)  # the next batch, which is committed
         assert not successor.is_running
 
     world._run(hung, 4, overtake)  # at its begun note
@@ -813,7 +826,7 @@ each_way = pytest.mark.parametrize("ways", WRITTEN, ids=["tasks", "both", "zombi
 
 
 def ended(world: Lineages, directory: Path, ways: tuple[int, ...]) -> None:
-    """A last driver does what is left, and all is there once."""
+    """A last driver finishes the rest, and every row is there once."""
     world.is_alone = True
     world.late_attempt()
     last = world.start(directory, 2, ways)
@@ -825,7 +838,7 @@ def ended(world: Lineages, directory: Path, ways: tuple[int, ...]) -> None:
 @each_world
 @each_way
 def test_a_driver_is_killed_at_each_step(keeps: bool, ways: tuple[int, ...]) -> None:
-    """And its successor, at one as far from the start or later."""
+    """Its successor is killed, too, at the same step or a later one."""
     for at in range(STEPS):
         for next_at in (at, at + 4, STEPS):
             with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):
@@ -841,7 +854,7 @@ def test_a_driver_is_killed_at_each_step(keeps: bool, ways: tuple[int, ...]) -> 
 @each_world
 @each_way
 def test_a_driver_is_overtaken_at_each_step(keeps: bool, ways: tuple[int, ...]) -> None:
-    """Its successor is killed at another one, and it wakes up."""
+    """Its successor may be killed at another step, and then the first driver wakes up."""
     for at in range(STEPS):
         for killed_at in (None, *range(at % 4, STEPS, 4)):
             with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):
@@ -882,7 +895,7 @@ FEW_TURNS = product([4, 8], [9, 11, 13, 15], [3, 5, 7], [4, STEPS])
 def test_a_driver_and_its_zombie_take_turns(
     lengths: tuple[int, ...], ways: tuple[int, ...], keeps: bool, batches: int
 ) -> None:
-    """The tasks of both have written, of the same batch or of two that follow each other."""
+    """The tasks of both have written, for the same batch or for two successive ones."""
     with a_world(keeps, ways, batches=0) as (world, directory, zombie):
         world.is_alone = False
         done = world.prepared(zombie)
@@ -907,7 +920,7 @@ for few_turns in FEW_TURNS:
 def a_world(
     keeps: bool, ways: tuple[int, ...], *, batches: int
 ) -> Iterator[tuple[Lineages, Path, Driver]]:
-    """One with six rows, and a driver that has done so many batches of them."""
+    """A world with six rows, and a driver that has run `batches` batches."""
     world = Lineages()
     try:
         directory = world.first_checkpoint(keeps)

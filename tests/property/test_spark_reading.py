@@ -1,5 +1,5 @@
-"""A range is read whole and once, whatever the brokers do meanwhile that passes: leaders move,
-metadata is old, connections end, ends lag.
+"""A range is read completely and once through any temporary trouble of the brokers: leaders move,
+metadata is stale, connections end, end offsets lag behind.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Written(NamedTuple):
 
 @st.composite
 def logs(draw: st.DrawFn) -> Written:
-    """Plain batches and transactions of three producers, interleaved; gaps of compaction. All is
-    decided, and the last record is plain.
+    """Plain batches and transactions of three producers, interleaved, with gaps of compaction. All
+    transactions have ended, and the last record is plain.
     """
     batches: list[bytes] = []
     aborted: list[tuple[int, int, int]] = []
@@ -112,7 +112,7 @@ def logs(draw: st.DrawFn) -> Written:
 
 @contextmanager
 def restless(log: FakeLog, chance: random.Random) -> Iterator[list[FakeBroker]]:
-    """Two nodes with one log, of which now one and now the other is the leader."""
+    """Two nodes with one log, of which one or the other is the leader at any time."""
     leader = 1
     nodes = [FakeBroker({("t", 0): log}) for _ in NODES]
 
@@ -145,7 +145,7 @@ def restless(log: FakeLog, chance: random.Random) -> Iterator[list[FakeBroker]]:
 
     def fetch(broker: FakeBroker, request: Any, code: int) -> Any:
         answer = FakeBroker._fetch(broker, request, code)
-        if chance.random() < 0.3:  # a new leader whose ends lag behind
+        if chance.random() < 0.3:  # a new leader whose end offset lags behind
             (part,) = answer.responses[0].partitions
             part.last_stable_offset = request.topics[0].partitions[0].fetch_offset
             part.high_watermark = chance.choice((part.last_stable_offset, part.high_watermark))
@@ -171,7 +171,7 @@ def test_every_committed_record_of_a_range_once(
     with pytest.MonkeyPatch.context() as patch, restless(written.log, random.Random(seed)) as nodes:
         patch.setattr(
             "barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 600_000
-        )  # it is never gone here
+        )  # the partition is never unavailable here
         options = ClientOptions(
             tuple(("127.0.0.1", node.port) for node in nodes),
             retry_backoff_ms=1,
@@ -188,7 +188,7 @@ def test_every_committed_record_of_a_range_once(
                 fail_on_data_loss=True,
                 open_transactions=OpenTransactions(
                     wait=False
-                ),  # nothing is open, so nothing is left out
+                ),  # no transaction is open, so nothing is left out
             )
             rows = [
                 (row["offset"], row["value"].decode()) for part in parts for row in part.to_pylist()

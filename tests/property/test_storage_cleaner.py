@@ -59,14 +59,14 @@ def open_on(disk: SimDisk, config: LogConfig, now_ms: int) -> LogManager:
 
 
 class History:
-    """A log, and what a naive reader of all that was ever written knows: each record, and which
+    """A log, and the knowledge of a naive reader of everything ever written: each record, and which
     transactions were aborted.
     """
 
     def __init__(self, disk: SimDisk, config: LogConfig) -> None:
         config = replace(
             config, producer_id_expiration_ms=2**60
-        )  # a restart knows those again that had expired
+        )  # never: a restart would restore expired ones
         self.disk, self.config, self.now_ms = disk, config, NOW_MS
         self.manager = open_on(disk, config, NOW_MS)
         self.log = self.manager.create("t", 0, TOPIC_ID, config, NOW_MS)
@@ -137,7 +137,7 @@ class History:
         )
 
     def latest(self, end: int) -> dict[int, tuple[bytes, bytes | None]]:
-        """Of each key the latest committed record below `end`, by its offset."""
+        """The latest committed record of each key below `end`, by its offset."""
         found: dict[bytes, int] = {}
         for offset in sorted(self.written):
             if offset < end and offset not in self.aborted:
@@ -300,7 +300,7 @@ def test_cleaning_what_is_clean_changes_nothing(
     history.append([(b"last", b".")])
     for _ in range(
         3
-    ):  # data go, their markers and tombstones get a horizon, empty segments are merged
+    ):  # data are removed, their markers and tombstones get a horizon, empty segments are merged
         compact(history.manager, history.log, None, history.now_ms)
     before = [data for _, data in batches_of(history.log)]
     compact(history.manager, history.log, None, history.now_ms + 1)
@@ -321,7 +321,7 @@ def test_the_producers_are_known_from_a_cleaned_log_alone(
 ) -> None:
     """The producers are known from a cleaned log alone.
 
-    Without snapshots: sequences, epochs and open transactions come from what cleaning left.
+    There are no snapshots: sequences, epochs and open transactions come from the cleaned batches.
 
     Source: KAFKA-5490.
     """
@@ -349,7 +349,7 @@ def test_the_producers_are_known_from_a_cleaned_log_alone(
 
 
 def dirty_history(seed: int, disk: SimDisk) -> History:
-    """Transactions, tombstones and plain records over several segments, some of them cleaned
+    """Transactions, tombstones and plain records over several segments, some of which were cleaned
     before.
     """
     rng = random.Random(seed)
@@ -438,7 +438,9 @@ def test_a_stop_at_any_step_of_a_cleaning_loses_nothing(seed: int, at: int, powe
 
 
 def test_the_steps_of_a_cleaning_are_as_many_as_the_test_above_tries() -> None:
-    """Else it would stop after the end always: most of its range lies within."""
+    """Otherwise the kill would always come after the end of cleaning; most steps of its range are
+    before it.
+    """
     counts = []
     for seed in range(10):
         disk = SimDisk(random.Random(seed), lambda: NOW_MS)

@@ -1,9 +1,9 @@
-"""A pool of descriptors against a model: files that are never closed, and a list of who was used
-when.
+"""A pool of descriptors against a model: files that are never closed, and a list in order of last
+use.
 
-The same operations are done on two directories. On one the machine's own disk keeps each file open,
-as a broker with descriptors enough does; on the other a pool closes and opens them. Whatever is
-read, wherever it lies by now, is the same; and those are open that were used last.
+The same operations are done on two directories. On one the operating system's disk keeps each file
+open, as a broker with enough descriptors does; on the other a pool closes and opens them. Reads
+give the same bytes, even after renames; and the files used last are open.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATHS = st.builds(lambda directory, name: f"{directory}/{name}", st.sampled_from
 
 
 class SmallDisk(OsDisk):
-    """A disk with so many descriptors; `others` are taken by something else."""
+    """A disk with a limit of descriptors, of which `others` are used elsewhere."""
 
     def __init__(self) -> None:
         self.most, self.refused = 8, 0
@@ -61,7 +61,7 @@ class PooledFiles(RuleBasedStateMachine):
         self.below = SmallDisk()
         self.disk, self.plain = PooledDisk(self.below), OsDisk()
         self.handles: list[Handle] = []
-        self.recent: list[Handle] = []  # the one that was used last comes last
+        self.recent: list[Handle] = []  # the last used one is at the end
         self.count = self.reserved = 0
 
     def teardown(self) -> None:
@@ -92,12 +92,14 @@ class PooledFiles(RuleBasedStateMachine):
         del self.recent[: max(0, len(self.recent) - share)]
 
     def name_goes(self, path: str) -> list[Handle]:
-        """The files whose name goes; they leave the order once they were opened."""
+        """The files whose path is removed or replaced; they leave the order of use once they are
+        opened.
+        """
         going = [h for h in self.handles if h.pooled.path == self.pooled(path)]
         return [handle for handle in going if not handle.pooled.is_removed]
 
     def gone(self, handles: list[Handle]) -> None:
-        # opening them once more has closed others, as any opening does
+        # opening them has closed others, as any opening does
         open_now = set(self.disk.order)
         self.recent = [
             h for h in self.recent if h not in handles and h.pooled.key in open_now
@@ -178,7 +180,9 @@ class PooledFiles(RuleBasedStateMachine):
 
     @rule(directory=st.sampled_from(DIRECTORIES))
     def replace_directory(self, directory: str) -> None:
-        """As a topic is deleted and made again: its files go on under another name."""
+        """As when a topic is deleted and created again: its open files continue under another
+        name.
+        """
         self.count += 1
         for disk, path in ((self.disk, self.pooled), (self.plain, self.kept)):
             disk.rename(path(directory), path(f"gone-{self.count}"))  # type: ignore[attr-defined]
@@ -219,7 +223,7 @@ class PooledFiles(RuleBasedStateMachine):
 
     @rule(path=PATHS, refused=st.integers(1, 12))
     def others_take_all_descriptors(self, path: str, refused: int) -> None:
-        """What is opened finds none until so many were given back: those that were used least."""
+        """Opening a file fails until enough least recently used files are closed."""
         before = list(self.recent)
         self.below.refused = refused
         try:

@@ -1,4 +1,4 @@
-"""Logs on a disk that loses power: what was flushed is there, the log opens, and goes on."""
+"""Logs on a disk that loses power: flushed records are there, and the log opens and continues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_was_flushed_survives(seed: int, power: bool) -> None:
 
 
 def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
-    """Several lives of one log; the model is what was durable at the last flush."""
+    """Several runs of one log; the model is the durable part at the last flush."""
     manager = open_on(disk)
     log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     sequence, now_ms = 0, NOW_MS
@@ -83,7 +83,7 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
         manager = open_on(disk)
         assert manager.offline == {}
         opened = manager.logs.get(("t", 0))
-        if opened is None:  # nothing had come, or not even the directory was on the disk
+        if opened is None:  # no write came through, or the directory itself was not on the disk
             assert not durable
             opened = manager.create(
                 "t", 0, TOPIC_ID, CONFIG, NOW_MS, leader_epoch=manager.leader_epoch
@@ -105,14 +105,14 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
             if 0 <= entry.txn_first_offset <= last.first_offset:
                 assert log.append(again, now_ms=now_ms).duplicate
             else:
-                with pytest.raises(KafkaError) as refused:  # its transaction has ended
+                with pytest.raises(KafkaError) as refused:  # the transaction has ended
                     log.append(again, now_ms=now_ms)
                 assert refused.value.code == Code.UNKNOWN_PRODUCER_ID
         log.flush()
 
 
 def flush(rng: random.Random, manager: LogManager, log: Log) -> None:
-    """In place, or by the journal; a journal that is over goes when its log was flushed."""
+    """Flush in place, or by the journal; an older journal is deleted once the log is flushed."""
     begun = log.durability.try_begin_journal(1 << 20) if rng.random() < 0.7 else None
     if begun is None:
         log.flush()

@@ -1,5 +1,5 @@
-"""What a log knows of its producers answers alike before and after a restart: for each batch that
-could come next, whichever that is, the same verdict.
+"""A log's producer state gives the same verdicts before and after a restart, for every batch that
+could come next.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Verdict = tuple[Any, ...]
 writes = st.tuples(
     st.just("write"),
     st.sampled_from(PRODUCERS),
-    st.integers(0, 1),  # so many epochs later
+    st.integers(0, 1),  # increase of the epoch
     st.integers(1, 2),  # records
     st.booleans(),  # transactional
 )
 markers = st.tuples(
     st.just("end"),
     st.sampled_from(PRODUCERS),
-    st.integers(0, 1),  # 1: of version 2, which raises the epoch
+    st.integers(0, 1),  # 1: version 2, which raises the epoch
     st.booleans(),
 )
 steps = st.one_of(writes, writes, markers, st.tuples(st.just("roll")))
 
 
 def carry_out(log: Log, all_steps: list[tuple[Any, ...]]) -> None:
-    """Each step as far as the log takes it: refusals are verdicts like others."""
+    """Each step as far as the log accepts it: refusals are verdicts, too."""
     for name, *values in all_steps:
         if name == "roll":
             if log.segments.active.batches.size:
@@ -71,7 +71,7 @@ def verdict(log: Log, *sent: Any) -> Verdict:
         earlier = log.producer_state.check_batch(*sent, log._restore_window)
     except KafkaError as error:
         return ("refused", error.code)
-    # A snapshot has no checksums, and of times the producer's last, as Apache Kafka's has.
+    # A snapshot has no checksums, and only the producer's last timestamp, as Apache Kafka's.
     return ("append",) if earlier is None else ("repeats", *earlier[:4])
 
 
@@ -99,7 +99,7 @@ def test_a_restarted_log_judges_every_batch_as_the_live_one(
         carry_out(log, all_steps)
         before = verdicts(log)
         if not clean:
-            log.flush()  # what is on the disk is all that a restart can know
+            log.flush()  # a restart sees only flushed records
         manager, log = reopened(manager, LogConfig(), clean=clean)
         assert verdicts(log) == before
         manager.close(NOW_MS)

@@ -1,8 +1,8 @@
-"""Requests of the transaction protocol that name the ids and epochs at the ends of their ranges,
-live and after replay.
+"""Requests of the transaction protocol with ids and epochs at the ends of their ranges, live and
+after replay.
 
-They are refused or carried out, and nothing that they leave behind stops the broker: not at once,
-not when the transaction times out, and not at the next start.
+They are refused or succeed, and their effects never stop the broker: not at once, not when the
+transaction times out, and not at the next start.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ REFUSED = (42, 47, 48, 49, 51, 90)
 
 
 def found_in_a_log(host: TxnHost, epoch: int, state: TransactionState, fence: bool) -> None:
-    """Whatever a log may hold, of ours, of before, or of another broker."""
+    """Append a state as a log may contain it, from this version, an earlier one, or another
+    broker.
+    """
     at_rest = state in (
         TransactionState.EMPTY,
         TransactionState.COMPLETE_COMMIT,
@@ -78,7 +80,7 @@ def meant(host: TxnHost, producer_id: Any, epoch: Any) -> tuple[int, int]:
 
 
 def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
-    """Send it; whether it was carried out."""
+    """Send the request; gives whether it succeeded."""
     match step:
         case "init":
             answer = host.init("txn", pid=producer_id, epoch=epoch)
@@ -133,7 +135,7 @@ def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(
                     assert asked_by in granted, f"{step} of {asked_by}, which no producer got"
         found = host.coordinator.metadata("txn")
         if found is not None and found.state is TransactionState.EMPTY:
-            granted.add(found.producer)  # a session: its producer got it
+            granted.add(found.producer)  # the producer got this session
     host.crash()
     host.tick(60_000)
     assert host.state("txn") not in ("Ongoing", "PrepareCommit", "PrepareAbort")

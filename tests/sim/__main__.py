@@ -1,5 +1,5 @@
-"""Run seeds and say what was found: `python -m sim --seeds 1000`, `python -m sim --seed 17
---trace`. Every eighth seed is a schedule of two machines as well, which `--pair` runs alone.
+"""Run seeds and print the findings: `python -m sim --seeds 1000`, `python -m sim --seed 17
+--trace`. Every eighth seed also has a schedule of two machines; `--pair` runs only these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sim.pair_world import run_pair
 from sim.world import Report, run_seed
 
 PAIR_EVERY = 8
-TOLD_EVERY = 500  # seeds, where that many are asked for
+TOLD_EVERY = 500  # progress is printed after this many seeds
 
 
 def main() -> int:
@@ -76,7 +76,7 @@ def main() -> int:
 def _kinds_of_schedule(
     seed: int, options: argparse.Namespace
 ) -> list[tuple[Callable[..., Report], str]]:
-    """What is run of a seed, and the text before its number."""
+    """The schedules to run for a seed, each with the text before its number."""
     pair = (run_pair, "pair ")
     if options.pair:
         return [pair]

@@ -1,5 +1,5 @@
-"""An administrator that grows topics, deletes and makes them again, and deletes records, while the
-others work.
+"""An administrator that grows topics, deletes and creates them again, and deletes records, while
+the other clients work.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MOST_PARTITIONS = 4
 
 
 class Administrator(Client):
-    """One task of an administrator, over a connection of its own. What has no answer is asked
-    again, as its tools do.
+    """One task of an administrator, over a connection of its own. A request without a response is
+    sent again, as Kafka's tools do.
     """
 
     def __init__(self, world: Any) -> None:
@@ -62,7 +62,7 @@ class Administrator(Client):
             )
 
     def let_grow(self, topic: str) -> Asking:
-        """Once or twice, give a topic some more partitions."""
+        """Add partitions to a topic once or twice."""
         for _ in range(self.rng.randint(1, 2)):
             yield self.rng.randint(100, 1200)
             count = self.world.scenario.topics[topic] + self.rng.randint(1, 2)
@@ -81,7 +81,7 @@ class Administrator(Client):
         self.hang_up()
 
     def remake(self, topic: str, times: int) -> Asking:
-        """Delete a topic and make it again, a few times, with as many partitions as comes."""
+        """Delete a topic and create it again, a few times, with a random number of partitions."""
         for _ in range(times):
             yield self.rng.randint(200, 1200)
             if self.world.is_draining:
@@ -92,7 +92,7 @@ class Administrator(Client):
         self.hang_up()
 
     def _delete(self, topic: str) -> Asking:
-        """False: it did not come about, and the topic lives on as it was."""
+        """Delete the topic. Gives: False if it was not deleted and continues unchanged."""
         life = self.world.history.lives[topic][-1]
         life.asked_ms = self.world.loop.now_ms
         call = wire.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 3)
@@ -143,8 +143,8 @@ class Administrator(Client):
         world.set_partition_count(topic, count)
 
     def _until(self, call: wire.Call, *, done_already: int) -> Asking:
-        """Ask until there is an answer, and room. done_already: the error that one which was lost
-        and carried out explains.
+        """Send the request until there is a response, and disk space. done_already: the error that
+        is right if an earlier request was carried out and its response lost.
         """
         lost_before = self.lost
         while (code := (yield from self._code(call))) in (None, Code.KAFKA_STORAGE_ERROR):
@@ -152,7 +152,7 @@ class Administrator(Client):
         self._check(call.name, code, done_already if self.lost > lost_before else 0)
 
     def _code(self, call: wire.Call) -> Asking:
-        """What the only topic of a request was answered; None where the answer was lost."""
+        """The error code of the request's only topic; None if the response was lost."""
         answer = yield from self.ask(call)
         if answer is LOST:
             return None

@@ -1,6 +1,4 @@
-"""Somebody who asks the broker what it knows of producers and transactions, and notes what was
-told.
-"""
+"""A client that asks the broker for its producers and transactions, and records the responses."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ GRACE_MS = 1000
 
 
 class Auditor(Client):
-    """DescribeProducers of some partitions and DescribeTransactions of all ids that
-    ListTransactions lists.
+    """DescribeProducers of some partitions, and DescribeTransactions of all ids in
+    ListTransactions.
     """
 
     def __init__(self, world: Any, partitions: list[Partition]) -> None:
@@ -36,7 +34,7 @@ class Auditor(Client):
             yield self.rng.randint(200, 1200)
 
     def look_at_producers(self) -> Asking:
-        """Gives the answer's rows of producers, None without one."""
+        """Gives: the response's rows of producers, None without a response."""
         topics: dict[str, list[int]] = {}
         for name, index in self.partitions:
             topics.setdefault(name, []).append(index)
@@ -110,12 +108,12 @@ class Auditor(Client):
             self.world.history.incident("refused", f"{self.name}: {Refused(what, code)}")
 
     def look_at_the_end(self) -> Asking:
-        """Nothing is open any more, in no partition and of no transactional id, once every
-        transaction's time is up.
+        """No transaction is open any more, in any partition or for any id, once every timeout has
+        passed.
 
-        A transaction holds up no reader, and may be open for so long, where its producer died
-        before it wrote, or where all that it wrote has been deleted: no transaction keeps records
-        from retention.
+        A transaction may stay open for that long without holding up a reader, if its producer died
+        before it wrote, or if all that it wrote has been deleted: transactions do not protect
+        records from retention.
         """
         for _ in range(20):
             producers = yield from self.look_at_producers()

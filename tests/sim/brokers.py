@@ -1,10 +1,9 @@
-"""Several brokers: a client that knows them all, and somebody who moves leaders and takes brokers
-away.
+"""Several brokers: a client of all of them, and a task that moves leaders and stops brokers.
 
-A `Bundle` is to a client what a `Link` is with one broker: it has a link to each, opened when it is
-first needed, and sends each request where it believes its leader or coordinator to be. It learns
-better when it is refused, as clients do by Metadata; but for Produce, whose client keeps an order
-of its own, it sends again by itself. When one of its links breaks, all do.
+A client uses a `Bundle` as it uses a `Link` to a single broker. The bundle has a link to each
+broker, opened at first use, and sends each request to the supposed leader or coordinator. A refusal
+corrects its view, as Metadata does for real clients, and the bundle repeats the request. Only
+Produce is left to the client, which keeps its own order. When one link breaks, all do.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MOST_TRIES = 60
 
 
 def places(call: wire.Call, cluster: Cluster) -> list[Place]:
-    """The partitions whose leaders may answer a request; none: any broker may."""
+    """The partitions whose leaders may handle the request; empty if any broker may."""
     if isinstance(call.about, list):
         return call.about
     message: Any = call.about
@@ -58,7 +57,7 @@ def places(call: wire.Call, cluster: Cluster) -> list[Place]:
 
 
 def is_refusal(answer: Any) -> bool:
-    """Whether the broker that was asked is not the one to ask."""
+    """Whether the response says that another broker is the right one."""
     if isinstance(answer, wire.Produced):
         return answer.error_code in REFUSED
     if isinstance(answer, wire.FetchAnswer):
@@ -68,8 +67,8 @@ def is_refusal(answer: Any) -> bool:
 
 
 class Bundle:
-    """A client's connections to all brokers. resent: how many requests went to another one after
-    the first had refused them.
+    """A client's connections to all brokers. resent: how many requests were sent to another broker
+    after a refusal.
     """
 
     def __init__(self, world: World) -> None:
@@ -98,13 +97,13 @@ class Bundle:
             link.forgives = forgives
 
     def call(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Future:
-        """Send a request to whom it is for; the future is its decoded answer, or LOST."""
+        """Send a request to the right broker; the future is its decoded response, or LOST."""
         future = Future()
         self._try(call, timeout_ms, future, MOST_TRIES)
         return future
 
     def lose(self, broker_learns_ms: int) -> None:
-        """The client's side is gone; the broker hears of it later."""
+        """Close the client's side; the broker notices it later."""
         self._is_closed = True
         for link in self._links.values():
             link.lose(broker_learns_ms)
@@ -125,7 +124,7 @@ class Bundle:
             return
 
         def answered(answer: Any) -> None:
-            if answer is LOST or not self.is_open:  # all are lost, as over one connection
+            if answer is LOST or not self.is_open:  # all links are lost together
                 self._give_up(future)
                 return
             if isinstance(answer, wire.FetchAnswer):
@@ -147,7 +146,7 @@ class Bundle:
         link.call(call, timeout_ms).then(answered)
 
     def _choose(self, wanted: list[Place], cluster: Cluster) -> int:
-        """The broker that this client believes to be the one."""
+        """The broker that this client believes to be the right one."""
         rng = self.world.routing
         if not wanted:
             return rng.choice([node.node_id for node in cluster.nodes_there()])
@@ -182,16 +181,14 @@ class Bundle:
 
 
 class Unled:
-    """Requests that a broker heard while it did not lead what they are about: each has to be
-    refused.
-    """
+    """Requests to a broker that was not the leader of their partitions: each must be refused."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._heard: set[tuple[int, int]] = set()
 
     def on_heard(self, link: Link, frame: bytes) -> None:
-        """A broker hears a request."""
+        """A broker receives a request."""
         correlation_id = int.from_bytes(frame[4:8], "big")
         call = link.call_of(correlation_id)
         broker = self._world.node.broker
@@ -202,7 +199,7 @@ class Unled:
             self._heard.add((link.link_id, correlation_id))
 
     def on_answered(self, link: Link, data: bytes) -> None:
-        """A broker answers one."""
+        """A broker sends a response."""
         correlation_id = int.from_bytes(data[4:8], "big")
         call = link.call_of(correlation_id)
         key = (link.link_id, correlation_id)
@@ -221,7 +218,7 @@ def _is_other_error(answer: Any) -> bool:
 
 
 def move_leaders(world: World) -> Asking:
-    """Somebody moves leaders and coordinators, and takes brokers away and gives them back."""
+    """Move leaders and coordinators, and stop and restart brokers."""
     rng = world.routing
     for _ in range(world.scenario.moves):
         yield rng.randint(150, 900)
@@ -266,7 +263,7 @@ def _epochs(world: World) -> dict[Place, tuple[int, int]]:
 
 
 def _check_epochs(world: World, before: dict[Place, tuple[int, int]]) -> None:
-    """With another leader a partition has a higher epoch."""
+    """A partition with a new leader has a higher epoch."""
     for place, (leader, epoch) in _epochs(world).items():
         leader_before, epoch_before = before.get(place, (leader, -1))
         if leader != leader_before and epoch <= epoch_before:

@@ -1,4 +1,4 @@
-"""What every simulated client does: connect, ask, and ask again."""
+"""The common part of all simulated clients: connect, send, and retry."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ RETRIABLE = frozenset(
 
 
 class Fenced(Exception):
-    """The broker says that somebody else has taken this producer's place: the instance ends."""
+    """The broker says that another producer has replaced this one: the instance ends."""
 
 
 class Refused(Exception):
-    """An answer after which this client cannot go on as it is. partitions: those asked for;
-    asked_ms: since when.
+    """A response after which this client cannot continue as it is. partitions: those of the
+    request; asked_ms: when it was sent.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ def name_of(code: int) -> str:
 class Client:
     """One client with one connection.
 
-    lost: how many requests it never had an answer to. unsure: of how many attempts it cannot tell
-    whether they came about: those, and what a coordinator did not answer that went amid it.
-    asked_after: how many starts had fenced when it asked last; an answer that is long on its way
-    may come from the leader of before. forgives: when the broker may hang up on it. ends_after:
-    with one more power loss than so many, the client is gone.
+    lost: how many requests never got a response. unsure: how many attempts have an unknown outcome:
+    the lost ones, and those sent again after a coordinator moved. asked_after: how many fencing
+    starts there were before its last request; a late response may come from the leader before that.
+    forgives: when the broker may close its connection. ends_after: the number of power losses that
+    the client survives.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -74,9 +74,7 @@ class Client:
         self.ends_after: int | None = None
 
     def connected(self) -> Asking:
-        """Have a connection, however long it takes. Raises: Fenced where the client went with the
-        power.
-        """
+        """Wait for a connection. Raises: Fenced if the client ended with a power loss."""
         while self.link is None or not self.link.is_open:
             if (
                 self.ends_after is not None
@@ -91,7 +89,7 @@ class Client:
         return self.link
 
     def ask(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Asking:
-        """One request; the answer, or LOST, after which the connection is gone."""
+        """Send one request; gives the response, or LOST, after which the connection is closed."""
         link = yield from self.connected()
         self.world.operations += 1
         self.asked_after = self.world.fences
@@ -106,7 +104,7 @@ class Client:
     def insist(
         self, call: wire.Call, code_of: Callable[[Any], int], timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> Asking:
-        """Ask again until there is an answer that is not 'try again'. Gives the answer."""
+        """Repeat a request until the response is not a retriable error. Gives the response."""
         while True:
             answer = yield from self.ask(call, timeout_ms)
             if answer is not LOST and code_of(answer) not in RETRIABLE:

@@ -1,8 +1,9 @@
-"""Members of the consumer protocol (KIP-848), which say by heartbeats what they own, and receive
-what they are to own.
+"""Members of the consumer protocol (KIP-848), whose heartbeats list the partitions that they own,
+and return those that they should own.
 
-They do the work of `group.py` and `consumers.py`, beside classic members or in their place. One
-that has not heard the answer to a heartbeat sends all fields in the next, as stock clients do.
+They do the work of `group.py` and `consumers.py`, together with classic members or in their place.
+A member that missed the response to a heartbeat sends all fields in the next one, as stock clients
+do.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ if TYPE_CHECKING:
 
 JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2
 PUT_OUT = frozenset({Code.UNKNOWN_MEMBER_ID, Code.GROUP_ID_NOT_FOUND})
-"""A group whose last member of this protocol was put out is a classic one, or none."""
+"""After the group's last member of this protocol was removed, the group is a classic one, or
+deleted.
+"""
 
 
 class ConsumerProtocolWorker(Worker):
     """A worker that speaks the consumer protocol; `generation` is its member epoch.
 
-    owned: what it has and has not given up. is_sure: it has heard the answer to all that it said.
-    joins: how often it asked to be taken in. Its id stays its own through all of them, so it may
-    come back under the id under which another took its place.
+    owned: the partitions that it has and has not revoked. is_sure: whether all its heartbeats got
+    responses. joins: how often it has sent a joining heartbeat. It keeps its id, so it may join
+    again with the id of an instance that another process has taken over.
     """
 
     speaks_consumer_protocol = True
@@ -70,10 +73,10 @@ class ConsumerProtocolWorker(Worker):
     # --- the group -------------------------------------------------------------------------------
 
     def join(self) -> Asking:
-        """Become a member, or learn what it owns now; True where it may work."""
+        """Become a member, or get the current assignment; True if it may work."""
         if not self.member_id:
             self.generation = JOINING
-            # before version 1 the broker makes the id
+            # in version 0 the broker makes the id
             self.member_id = self._new_id() if self.heartbeat_version else ""
         if self.generation == JOINING:
             self.release_all()
@@ -91,9 +94,11 @@ class ConsumerProtocolWorker(Worker):
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
     def heartbeat(self) -> Asking:
-        """Heartbeats until there is nothing to give up. Whether the member may go on."""
+        """Send heartbeats until there is nothing left to revoke. Gives whether the member may
+        continue.
+        """
         if not self.member_id and self.generation != JOINING:
-            return False  # it was put out, as the answer to a commit said: it joins again
+            return False  # the response to a commit said that it was removed: it joins again
         while True:
             asked_ms, tells_all = self.world.loop.now_ms, not self.is_sure
             owned_before = list(self.owned)
@@ -117,10 +122,10 @@ class ConsumerProtocolWorker(Worker):
                 return False
             if self.owned == owned_before:
                 return True
-            self.is_sure = False  # the next says what it owns now
+            self.is_sure = False  # the next heartbeat lists the partitions it owns now
 
     def _own(self, reported: list[Partition], asked_ms: int) -> None:
-        """Own these, and no others any more."""
+        """Own exactly these partitions."""
         self.release([partition for partition in self.owned if partition not in reported])
         new = [partition for partition in reported if partition not in self.owned]
         self.owned = [partition for partition in self.owned if partition in reported] + new
@@ -148,13 +153,14 @@ class ConsumerProtocolWorker(Worker):
         )
 
     def _was_refused(self, code: int) -> None:
-        """The member is put out, or its epoch is not the group's: it gives up all, and joins again.
+        """The member was removed, or its epoch is not the group's: it revokes everything, and joins
+        again.
 
         Raises: Fenced, Refused.
         """
         self._stop_if_replaced(code)
         if code == Code.UNRELEASED_INSTANCE_ID:
-            return  # its former self is still there
+            return  # the previous process of the instance is still a member
         if code not in self.moved_on:
             raise Refused(f"{self.name}: ConsumerGroupHeartbeat", code)
         self._was_put_out(Code.UNKNOWN_MEMBER_ID if code in PUT_OUT else code)
@@ -170,7 +176,7 @@ class ConsumerProtocolWorker(Worker):
         ]
 
     def release(self, partitions: list[Partition]) -> None:
-        """Work on them no more: the next owner continues from the committed offsets."""
+        """Stop working on them: the next owner continues from the committed offsets."""
         self.end_holdings(partitions)
         for partition in partitions:
             self.positions.pop(partition, None)
@@ -183,8 +189,8 @@ class ConsumerProtocolWorker(Worker):
         return self.generation != JOINING and super().wants_to_leave(share)
 
     def leave(self) -> Asking:
-        """A heartbeat of epoch -1; of a static member -2 in half of the cases, which keeps its
-        place for the rest of its session.
+        """Send a heartbeat with epoch -1; in half of the cases a static member sends -2, and keeps
+        its place for the rest of its session.
         """
         is_for_a_while = self.instance_id is not None and self.rng.random() < 0.5
         asked_ms = self.world.loop.now_ms
@@ -209,8 +215,8 @@ class ConsumerProtocolWorker(Worker):
     # --- offsets ---------------------------------------------------------------------------------
 
     def _take_up(self) -> Asking:
-        """Continue at the group's offsets of newly owned partitions, once no transaction is under
-        way that may change it. False: the group has moved on.
+        """Continue at the group's offsets in newly owned partitions, once no open transaction may
+        change them. False: the group has moved on.
         """
         partitions = [partition for partition in self.owned if partition not in self.positions]
         if not partitions:

@@ -1,5 +1,5 @@
-"""Members of a group that read a topic and commit what they have read, also while it is deleted and
-made again, or cut by a power loss.
+"""Members of a group that read a topic and commit offsets, also while the topic is deleted and
+created again, or truncated by a power loss.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class Consumer(Worker):
-    """One instance. It knows of which life of the topic its positions are, and asks for the group's
-    offsets again in the next.
+    """One instance. It knows the topic's life that its positions belong to, and fetches the group's
+    offsets again in the next life.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Consumer(Worker):
         self.session_timeout_ms = session_timeout_ms or self.session_timeout_ms
         self.goes_on = world.scenario.members_go_on
         self.tells_epochs = bool(world.scenario.epoch_followers)
-        # stock clients do not ask whether the log still has what their group committed
+        # stock clients do not check whether the log still has the committed offset
         self.follows_epochs = world.scenario.epoch_followers > 1
         self.leader_epochs: dict[Partition, int] = {}
         self.topics = [self.topic]
@@ -63,8 +63,8 @@ class Consumer(Worker):
         yield
 
     def lead(self, answer: Any) -> list[Any]:
-        """A leader that has come back assigns again: the topic may have been made again since,
-        with other partitions.
+        """A leader that has rejoined assigns again: the topic may have been created again in the
+        meantime, with other partitions.
         """
         assignments = super().lead(answer)
         if answer.skip_assignment:
@@ -93,8 +93,8 @@ class Consumer(Worker):
         )
 
     def work(self) -> Asking:
-        """Until the group moves on, or an answer is lost; unless it continues from its position
-        then, as stock clients do.
+        """Work until the group moves on, or a response is lost; after a lost one some continue from
+        their position, as stock clients do.
         """
         while not self.world.is_over:
             lost = self.lost
@@ -107,7 +107,7 @@ class Consumer(Worker):
                 return
             if self.dying and not self.world.is_draining and self.rng.random() < self.dying:
                 if self.rng.random() < 0.5:
-                    raise Fenced  # the process dies without leaving
+                    raise Fenced  # the process dies without leaving the group
                 yield self.rng.randint(self.session_timeout_ms // 2, 2 * self.session_timeout_ms)
             if self.share and (self.life is None or self._is_another_life()):
                 yield self.rng.randint(5, 60)
@@ -143,8 +143,8 @@ class Consumer(Worker):
                 return
 
     def _follow_epochs(self) -> Asking:
-        """Know the leader epochs, and go back where a log was cut since, as librdkafka does. False:
-        an answer was lost.
+        """Fetch the leader epochs, and go back if a log was truncated, as librdkafka does. False: a
+        response was lost.
         """
         guide = Reader(
             self.world, self.name, list(self.positions), committed_only=True, follows_epochs=True
@@ -157,8 +157,8 @@ class Consumer(Worker):
         return guide.lost == 0
 
     def _take(self, answer: wire.FetchAnswer) -> tuple[bool, list[Partition]]:
-        """Whether there was anything, and the partitions of which the group's offset is out of
-        range. Raises: Refused.
+        """Whether there was anything to read, and the partitions whose position is out of range.
+        Raises: Refused.
         """
         has_moved = False
         gone: list[Partition] = []
@@ -191,11 +191,11 @@ class Consumer(Worker):
         return has_moved, gone
 
     def _begin_again(self, partition: Partition) -> Asking:
-        """The group's offset is out of range: on from the log's start, as
-        auto.offset.reset=earliest has it.
+        """The group's offset is out of range: continue from the log's start, as with
+        auto.offset.reset=earliest.
 
-        That is a finding where nothing was deleted, and neither a power loss nor a commit of
-        another life explains it.
+        This is a finding if nothing was deleted, and neither a power loss nor a commit of another
+        life explains it.
         """
         history = self.world.history
         probe = Reader(self.world, self.name, [partition], committed_only=True)
@@ -216,7 +216,7 @@ class Consumer(Worker):
         self.positions[partition] = start
 
     def commit(self) -> Asking:
-        """OffsetCommit of its position. False: the answer is lost, or the group has moved on."""
+        """OffsetCommit of its positions. False: the response is lost, or the group has moved on."""
         history = self.world.history
         standing = dict(self.positions)
         epochs = self.read_epochs if self.tells_epochs else {}
@@ -242,7 +242,7 @@ class Consumer(Worker):
             return False
         code = max(partition.error_code for partition in answer.topics[0].partitions)
         if code == Code.COORDINATOR_NOT_AVAILABLE:
-            return False  # there was no space for it: the next commit has the position again
+            return False  # without disk space; the next commit has the position again
         if code in self.moved_on:
             self._stop_if_replaced(code)
             self._was_put_out(code)

@@ -1,8 +1,8 @@
-"""At which seeds the planted mistakes were found last: those are tried first.
+"""The seeds that found each planted mistake last, which are tried first.
 
-A seed is no promise: where the simulator's schedules have changed, the search goes on from 0, and
-costs what it would have without the table. `python -m sim.defect_seeds` searches for what is not
-found at its seed, and writes `defect_seeds.json` again.
+A seed is only a hint: if the simulator's schedules have changed, the search continues from 0, and
+costs as much as without the table. `python -m sim.defect_seeds` searches for the mistakes that
+their seeds no longer find, and writes `defect_seeds.json`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from checkers import kinds_of
 
-from sim import quota_defects, share_defects, two_phase_defects  # enter their own into the list
+from sim import quota_defects, share_defects, two_phase_defects  # these extend the list
 from sim.defects import DEFECTS, Defect
 from sim.world import run_seed
 
 MOST_SEEDS = 300
-ONE_IN = 3  # `make test` looks for one mistake in so many, `make test-long` for the others
+ONE_IN = 3  # `make test` looks for one in three mistakes, `make test-long` for the others
 PATH = Path(__file__).with_suffix(".json")
 SEEDS: dict[str, int] = json.loads(PATH.read_text()) if PATH.exists() else {}
 
@@ -43,7 +43,7 @@ def seeds_for(defect: Defect) -> Iterator[int]:
 
 
 def finding_seed(defect: Defect) -> int | None:
-    """A seed that finds the mistake, and finds nothing without it; None where none does."""
+    """A seed that finds the mistake, and finds nothing without it; None if there is none."""
     for seed in seeds_for(defect):
         with defect.plant():
             found = kinds_of(run_seed(seed, tweak=defect.tweak).findings)
@@ -53,7 +53,7 @@ def finding_seed(defect: Defect) -> int | None:
 
 
 def main() -> None:
-    """Search for all, and write down where they were found after each."""
+    """Search for all, and write the table after each find."""
     assert two_phase_defects.with_power in {defect.tweak for defect in DEFECTS}
     assert quota_defects.focuses.with_quotas in {defect.tweak for defect in DEFECTS}
     assert share_defects.with_power in {defect.tweak for defect in DEFECTS}

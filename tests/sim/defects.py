@@ -1,8 +1,9 @@
 """Mistakes that a broker of this kind makes, planted into the real classes one at a time: they
 prove that the simulator can find them.
 
-Each is a context manager that changes one method and puts it back. `kinds` are the findings that
-may give it away; `tweak` turns a drawn scenario towards where the mistake shows.
+Each is a context manager that replaces one method and restores it. `kinds` are the kinds of
+findings that count as a detection; `tweak` changes a drawn scenario so that the mistake is more
+likely to show.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ Tweak = Callable[[Scenario], None]
 
 
 class Defect(NamedTuple):
-    """One mistake. says: what is wrong, in a sentence."""
+    """One mistake. says: the mistake in a sentence."""
 
     name: str
     says: str
@@ -110,7 +111,7 @@ def _as_drawn(scenario: Scenario) -> None:
 def defect(
     says: str, *kinds: str, tweak: Tweak = _as_drawn
 ) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:
-    """Enter a generator function into the list, as a context manager."""
+    """Add a generator function to the list, as a context manager."""
 
     def enter(plant: Callable[[], Iterator[None]]) -> Callable[[], Any]:
         manager = contextlib.contextmanager(plant)
@@ -122,7 +123,7 @@ def defect(
 
 @contextlib.contextmanager
 def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """An attribute is another for a while, in the class that has it."""
+    """Replace an attribute for a while, in the class that defines it."""
     if isinstance(owner, type):
         owner = next(one for one in owner.__mro__ if name in one.__dict__)
     old = owner.__dict__[name]
@@ -1319,7 +1320,7 @@ def former_epochs_are_remembered() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "on_batch", keep),
-        changed(repetition, "is_repetition", lambda *_: True),  # else the records tell them apart
+        changed(repetition, "is_repetition", lambda *_: True),  # the records would distinguish them
     ):
         yield
 
@@ -2151,7 +2152,7 @@ def snapshots_of_deleted_segments_stay() -> Iterator[None]:
 
 
 def _with_brokers(scenario: Scenario) -> None:
-    """Leaders that move all the time."""
+    """Leaders move all the time."""
     scenario.spread_over_brokers(20)
 
 

@@ -1,13 +1,13 @@
-"""A disk in memory that forgets as real ones do: `storage.disk.Disk` for simulations.
+"""A disk in memory that loses data as real ones do: `storage.disk.Disk` for simulations.
 
-What a kill of the process keeps: everything that was written, as the operating system has it. A
-kill may come in the middle of a call that changes the disk: an append is then written in part.
+After a kill of the process, everything that was written is kept, since the operating system has it.
+A kill may come in the middle of a call that changes the disk: an append is then written in part.
 
-What a power loss keeps, of each file by itself: what was there at its last fsync, and of the rest
-(appended since) nothing, all, a part cut anywhere, or a part in which sectors are missing (zeros).
-Of each directory by itself: its entries at its last fsync_dir, and of the changes since (create,
-rename, unlink) the first few, in their order. A new file's name is not made durable by the file's
-own fsync: a file system may be kinder than that, but POSIX is not.
+A power loss affects each file separately: the data of its last fsync stays, and of the later
+appends nothing, all, a part truncated anywhere, or a part with missing sectors (zeros). It affects
+each directory separately: the entries of its last fsync_dir stay, and of the later changes (create,
+rename, unlink) the first few, in their order. A file's own fsync does not make its new name
+durable: some file systems do more, but POSIX does not require it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Data = bytes | bytearray | memoryview
 
 
 class Crash(BaseException):
-    """The process is gone, in the middle of what it did. No handler of errors may see it, so it is
-    no Exception.
+    """The process ends in the middle of an operation. It is not an Exception, so that no error
+    handler catches it.
     """
 
 
 class Refusal(NamedTuple):
-    """What a disk refuses for a while, and with which error.
+    """The operations that a disk refuses for a while, and the error.
 
     operations: of "inode" (a new file), "entry" (a new directory), "rename", "write", "open" (any
-    descriptor) and "fsync". after: how many of them come about before.
+    descriptor) and "fsync". after: how many of them succeed first.
     """
 
     operations: frozenset[str]
@@ -47,8 +47,8 @@ class Refusal(NamedTuple):
 
 
 class Inode:
-    """The bytes of one file. synced: so many from the start are durable; `before_cut`: the durable
-    bytes, while a cut of them is not.
+    """The bytes of one file. synced: the number of durable bytes at its start; `before_cut`: the
+    durable bytes before a truncation that is not durable yet.
     """
 
     __slots__ = ("before_cut", "data", "modified_ms", "synced")
@@ -102,7 +102,7 @@ class Inode:
 
 
 class Directory:
-    """One directory: its entries as they are, as they were at the last fsync_dir, and the changes
+    """One directory: its current entries, its entries at the last fsync_dir, and the changes
     between, each all or nothing.
     """
 
@@ -147,8 +147,8 @@ Node = Inode | Directory
 
 
 class SimFile:
-    """An open file. `size` is what this handle has made it: after an append that failed, the next
-    one begins where that one did.
+    """An open file. `size` is the size by this handle's appends: after a failed append, the next
+    one starts at the same position.
     """
 
     __slots__ = ("_disk", "_generation", "inode", "path", "size")
@@ -176,12 +176,12 @@ class SimFile:
 
     def fsync(self) -> None:
         self._check()
-        if not self._disk.is_full:  # it needs no room
+        if not self._disk.is_full:  # it needs no space
             self._disk.step()
         if self._disk.refuses("fsync"):
             self.inode.lose_power(
                 self._disk.rng
-            )  # the kernel lets go of the pages that it could not write
+            )  # the kernel drops the pages that it could not write
             failure = self._disk.failure()
             assert isinstance(failure, OSError)
             raise FailedFsync(failure.errno, failure.strerror)
@@ -223,8 +223,8 @@ class SimLock:
 
 
 class SimDisk:
-    """One file system. generation: counts the processes that used it; files of one that is gone are
-    not to be used.
+    """One file system. generation: counts the processes that used it; files of an ended process
+    must not be used.
     """
 
     def __init__(self, rng: random.Random, now_ms: Callable[[], int]) -> None:
@@ -244,19 +244,19 @@ class SimDisk:
     # --- faults ----------------------------------------------------------------------------------
 
     def crash_in(self, steps: int, *, is_full: bool = False) -> None:
-        """Let the process be killed in the midst of the so-manieth change to the disk from now on;
-        -1: not.
+        """Kill the process in the middle of the change after `steps` further changes of the disk;
+        -1: never.
 
-        is_full: that change fails for want of room instead, and every one after it.
+        is_full: instead, that change and all later ones fail for lack of space.
         """
         self.steps_until_crash, self.is_full = steps, is_full
 
     def crash_after_rename(self, suffix: str, steps: int) -> None:
-        """As `crash_in`, reckoned from the next time that a file gets a name which ends so."""
+        """As `crash_in`, counted from the next rename to a name with this suffix."""
         self._aim = suffix, steps
 
     def crash_never(self) -> None:
-        """Forget every crash that is to come."""
+        """Cancel every planned crash."""
         self._aim = None
         self.crash_in(-1)
 
@@ -269,34 +269,34 @@ class SimDisk:
         return self.steps_until_crash < 0
 
     def refuse(self, refusal: Refusal | None) -> None:
-        """Refuse some operations from now on; None: there is room again."""
+        """Refuse some operations from now on; None: refuse none any more."""
         self.refusal = refusal
         self._until_refusal = 0 if refusal is None else refusal.after
 
     def refuses(self, operation: str) -> bool:
-        """Whether one that is about to be done is refused."""
+        """Whether the next operation is refused."""
         if self.refusal is None or operation not in self.refusal.operations:
             return False
         self._until_refusal -= self._until_refusal > -1
         return self._until_refusal < 0
 
     def allow(self, operation: str) -> None:
-        """Raises: OSError where it is refused."""
+        """Raises: OSError if the operation is refused."""
         if self.refuses(operation):
             raise self.failure()
 
     @property
     def is_without_room(self) -> bool:
-        """Whether it is full by now: what frees room comes about all the same."""
+        """Whether the disk is full now; operations that free space still succeed."""
         return self.is_full and self.steps_until_crash == 0
 
     def failure(self) -> BaseException:
-        """What a change ends with that is refused."""
+        """The error of a refused change."""
         assert self.refusal is not None
         return OSError(self.refusal.code, os.strerror(self.refusal.code))
 
     def crash(self) -> BaseException:
-        """What a change ends with that a crash comes amid."""
+        """The exception of a change that a crash interrupts."""
         return OSError(errno.ENOSPC, "the simulated disk is full") if self.is_full else Crash()
 
     def step(self) -> None:
@@ -305,14 +305,14 @@ class SimDisk:
             raise self.crash()
 
     def kill(self) -> None:
-        """The process is gone; what it wrote is there."""
+        """The process ends; everything it wrote stays."""
         self.generation += 1
         self.locks.clear()
         self.steps_until_crash, self._aim = -1, None
 
     def lose_power(self) -> None:
-        """The machine is gone, and what was not on the disk with it, more or less. Every third time
-        it is not the machine: the broker is started on a copy of the disk that was made then.
+        """The machine ends, and some of the data that was not durable is lost. Every third time the
+        machine stays up instead: the broker is started on a copy of the disk that was made then.
         """
         self.losses += 1
         if self.losses % 3:
@@ -322,21 +322,23 @@ class SimDisk:
             self.copy()
 
     def copy(self, *, is_new_mount: bool = True) -> None:
-        """A copy of the disk, made just now and without the page cache, takes its place in the same
-        run of the machine; is_new_mount: whether the system distinguishes the mounts.
+        """Replace the disk by a copy made now, without the page cache, in the same run of the
+        machine; is_new_mount: whether the system distinguishes the mounts.
         """
         self.mounts += is_new_mount
         self._forget()
 
     def replace(self, root: Directory, *, is_new_mount: bool = True) -> None:
-        """Another file system takes its place, all of it durable, while no process uses it."""
+        """Replace the contents by another file system, all of it durable, while no process uses
+        it.
+        """
         self.mounts += is_new_mount
         self.root = root
         self._sync_below(root)
 
     def copied(self) -> SimDisk:
-        """A disk with what the process has written, as a kill would leave it now; no fault is to
-        come there, and what happens there is not this disk's.
+        """A disk with everything that the process has written, as after a kill now. It has no
+        faults, and changes to it do not affect this disk.
         """
         other = SimDisk(random.Random(0), self.now_ms)
         other.root = _copy_of(self.root)
@@ -345,7 +347,7 @@ class SimDisk:
         return other
 
     def sync_all(self) -> None:
-        """All that was written is on the disk, as after sync(2)."""
+        """Everything written becomes durable, as after sync(2)."""
         self.step()
         self._sync_below(self.root)
 
@@ -368,7 +370,7 @@ class SimDisk:
         self.root.lose_power(rng, keep)
 
     def boot_id(self) -> str:
-        """The machine's run: another one after each loss of power."""
+        """The id of the machine's run: a new one after each power loss."""
         return f"boot-{self.machine}{self.boots}"
 
     def mount_id(self, path: str) -> str:
@@ -499,7 +501,7 @@ class SimDisk:
         return bytes(file.data)
 
     def contents(self, path: str) -> bytes:
-        """What a file holds, for the world: no disk refuses it that."""
+        """A file's contents for the simulator's own use; the disk never refuses it."""
         return bytes(self._file(path).data)
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:

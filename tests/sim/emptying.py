@@ -1,6 +1,6 @@
-"""The last thing that may happen to a broker of the simulator: all that it had goes (connections,
-topics, groups, and so much time that all else has ended), and then it keeps no more than one that
-was just started on its directory.
+"""The last check of a simulated broker: everything it had is removed (connections, topics, groups,
+and by time everything else), and then it must keep no more than a broker newly started on its
+directory.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from barnabas.protocol.messages.message import Message
 LONG_MS, LEAPS = 30 * 24 * 3600 * 1000, 3
 CONNECTION = 1 << 40
 MOST_TURNS = 400
-KEPT_NAMES = {"group"}  # a word that other things have, too
+KEPT_NAMES = {"group"}  # the word occurs elsewhere, too
 
 
 def keeps(world: Any) -> list[str]:
-    """Take all from the broker, which is up. Gives: what it keeps nevertheless."""
+    """Remove everything from the running broker. Gives: what it still keeps."""
     node, broker = world.node, world.node.broker
     world.is_emptied = True
     node.hang_up_clients()

@@ -1,8 +1,8 @@
-"""An etcd of some members, behind a network of its own: what the product's exchanges are answered.
+"""An etcd with several members, behind a simulated network, which answers the product's exchanges.
 
-What it keeps is linearizable. What goes amiss is the way to it, and its members: a request or its
-answer is lost or late, a write may be carried out long after its node has given it up; a member is
-down, silent, slow or apart from the others, and one that was restarted knows no login any more.
+Its data are linearizable. Faults affect the network and the members: a request or its response is
+lost or late, and a write may be carried out long after its node has given up; a member is down,
+silent, slow or partitioned from the others, and a restarted one has lost all logins.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Then = Callable[[HttpOutcome], None]
 
 
 class Member:
-    """One member. starts: of its process. is_silent: it takes requests and answers none. is_apart:
-    from the others, so that it can carry out nothing.
+    """One member. starts: how often its process started. is_silent: it accepts requests and never
+    responds. is_apart: it is partitioned from the others, so it cannot carry out anything.
     """
 
     def __init__(self) -> None:
@@ -38,15 +38,16 @@ class Member:
 
     @property
     def answers(self) -> bool:
-        """Whether it carries out what it is asked."""
+        """Whether it carries out requests."""
         return not (self.is_down or self.is_silent or self.is_apart)
 
 
 class Etcd:
-    """The members, and how the way to them is at the moment.
+    """The members, and the current state of the network to them.
 
-    cut_off: the nodes that do not reach it. lost, late: the chances of each request that its answer
-    is lost though it was carried out, and that it is carried out only after its node has given up.
+    cut_off: the nodes that cannot reach it. lost: the probability that a request is carried out and
+    its response lost. late: the probability that a request is carried out only after its node has
+    given up.
     """
 
     def __init__(
@@ -56,14 +57,14 @@ class Etcd:
         self.members = [Member() for _ in range(member_count)]
         self.endpoints = tuple(f"http://etcd-{number}:2379" for number in range(member_count))
         self._revision, self._mod_revision, self._value = rng.randint(1, 9), 0, ""
-        self._tokens: dict[str, dict[int, int]] = {}  # the starts of each member that knows it
+        self._tokens: dict[str, dict[int, int]] = {}  # by token: members that have it, starts
         self.cut_off: set[int] = set()
         self.delay_ms, self.lost, self.late = 8, 0.0, 0.0
         self.records: list[tuple[int, LeaseRecord]] = []
 
     @property
     def record(self) -> LeaseRecord | None:
-        """The record as it truly is."""
+        """The record as it really is."""
         return self.records[-1][1] if self.records else None
 
     @property
@@ -74,12 +75,12 @@ class Etcd:
         )
 
     def restart(self, member: Member) -> None:
-        """The member's process is there again."""
+        """Restart the member's process."""
         member.starts += 1
         member.is_down = False
 
     def heal(self) -> None:
-        """All is well from now on."""
+        """End all faults."""
         self.cut_off.clear()
         self.lost = self.late = 0.0
         for member in self.members:
@@ -88,7 +89,7 @@ class Etcd:
             member.is_silent, member.is_apart, member.slow_ms = False, False, 0
 
     def carry_out(self, call: HttpCall, member: Member) -> HttpOutcome:
-        """What the JSON gateway answers."""
+        """The response of the JSON gateway."""
         body: Any = call.body
         if call.path == "/v3/auth/authenticate":
             assert body == {"name": USER, "password": PASSWORD}
@@ -104,26 +105,28 @@ class Etcd:
         (compare,), (success,) = body["compare"], body["success"]
         if compare["mod_revision"] != str(self._mod_revision):
             return HttpAnswer(OK, {"header": {"revision": str(self._revision)}})
-        self._revision += self.rng.choice((1, 1, 2))  # others write, too
+        self._revision += self.rng.choice((1, 1, 2))  # other clients write, too
         self._mod_revision, self._value = self._revision, success["request_put"]["value"]
         self.records.append((self.loop.now_ms, decode_lease_record(base64.b64decode(self._value))))
         return HttpAnswer(OK, {"header": {"revision": str(self._revision)}, "succeeded": True})
 
     def _is_known(self, token: str, member: Member) -> bool:
-        """A simple token lives in the memory of each member."""
+        """Whether the member knows a simple token, which is kept in the memory of each member."""
         starts = self._tokens.get(token, {})
         return starts.get(self.members.index(member)) == member.starts
 
 
 class HttpClient:
-    """One process's way to it: what the product does by `http.client`, under the virtual clock."""
+    """One process's connection to etcd: it replaces the product's use of `http.client`, under the
+    virtual clock.
+    """
 
     def __init__(self, etcd: Etcd, node_id: int, timeout_ms: int) -> None:
         self._etcd, self._node_id, self._timeout_ms = etcd, node_id, timeout_ms
-        self._kept: tuple[str, int] | None = None  # the endpoint, and its starts when connected
+        self._kept: tuple[str, int] | None = None  # the endpoint, its starts at connecting
 
     def send(self, call: HttpCall, then: Then) -> None:
-        """Carry a request there and its answer back, once; a failure after the time-out."""
+        """Send a request and its response once; a failure after the timeout."""
         etcd, rng, loop = self._etcd, self._etcd.rng, self._etcd.loop
         member = etcd.members[etcd.endpoints.index(call.endpoint)]
         is_over = False
@@ -142,12 +145,12 @@ class HttpClient:
                 if not is_lost and self._node_id not in etcd.cut_off:
                     loop.later(self._delay_ms(member), end, outcome)
 
-        # connecting and waiting for the answer have the time-out each
+        # connecting and waiting for the response each have this timeout
         timeout_ms = self._timeout_ms * (1 if self._kept else rng.choice((1, 2)))
         loop.later(timeout_ms, end, HttpFailure("timed out"))
         fate, delay_ms = rng.random(), self._delay_ms(member)
         if self._node_id in etcd.cut_off:
-            if fate < etcd.late:  # it was on its way when the network was cut
+            if fate < etcd.late:  # it was in transit when the network was cut
                 loop.later(rng.randint(timeout_ms, 4 * timeout_ms), arrive, True)
             return
         if self._kept is not None and self._kept != (call.endpoint, member.starts):

@@ -1,8 +1,8 @@
-"""Schedules with one side of things at the centre: each turns a drawn scenario towards where a
-mistake of some kind shows.
+"""Schedules that concentrate on one kind of fault: each changes a drawn scenario so that a mistake
+of some kind is more likely to show.
 
-Planted defects are looked for under them (`defects.py`), and a share of all seeds is drawn with one
-(`drawn_focus`), so that what only a rare schedule shows is among any few hundred seeds.
+Planted defects are searched with them (`defects.py`), and a share of all seeds uses one
+(`drawn_focus`), so that any few hundred seeds include the schedules that would otherwise be rare.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def with_power(scenario: Scenario) -> None:
 
 
 def with_quotas(scenario: Scenario) -> None:
-    """Clients that have to wait: more of them, and none but those that may."""
+    """More clients that have to wait for a quota, and only those that may."""
     scenario.workers = scenario.consumers = scenario.meddlers = scenario.two_phase = 0
     scenario.groups, scenario.stops_ms, scenario.is_audited, scenario.kafka_epochs = (
         (),
@@ -108,14 +108,14 @@ def with_crashes_amid_compaction(scenario: Scenario) -> None:
 
 
 def with_crashes_amid_swaps(scenario: Scenario) -> None:
-    """Kills between the first rename of a swap and its last, one swap after the other."""
+    """Kills between the first rename of a swap and its last, in many swaps."""
     with_crashes_amid_compaction(scenario)
     scenario.aims_at_swaps, scenario.crash_at_start, scenario.power_share = True, 0.1, 0.0
 
 
 def with_small_segments_and_power(scenario: Scenario) -> None:
     with_power(scenario)
-    scenario.padding = 0.0  # such a batch has no place in one of them
+    scenario.padding = 0.0  # a padded batch does not fit into such segments
     for configs in scenario.topic_configs.values():
         configs["segment.bytes"] = "400"
 
@@ -131,8 +131,8 @@ def with_power_and_short_journals(scenario: Scenario) -> None:
 
 
 def with_crashes_of_starts(scenario: Scenario) -> None:
-    """Power losses amid transactions, whose producers go on, and starts after them that a kill cuts
-    short.
+    """Power losses during transactions whose producers continue, and kills during the starts after
+    them.
     """
     with_power_on_transactions(scenario)
     scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
@@ -160,7 +160,7 @@ def with_crashes_of_starts(scenario: Scenario) -> None:
 
 
 def with_flushed_records_and_power(scenario: Scenario) -> None:
-    """Nothing but records whose flush was answered, in logs that share a journal."""
+    """Only records whose flush was acknowledged, in logs that share a journal."""
     with_power(scenario)
     scenario.topics = {"plain": 4}
     scenario.groups = ()
@@ -185,8 +185,8 @@ def with_flushed_records_and_power(scenario: Scenario) -> None:
 
 
 def with_stops_and_power(scenario: Scenario) -> None:
-    """A clean stop, and soon after the next start the power, amid transactions whose producers go
-    on.
+    """A clean stop, and a power loss soon after the next start, during transactions whose producers
+    continue.
     """
     with_power_on_transactions(scenario)
     scenario.sessions_end_with_power, scenario.pausing, scenario.applications = False, 0.5, 3
@@ -203,7 +203,7 @@ def with_stops_and_power(scenario: Scenario) -> None:
 
 
 def with_kills_and_power_without_journal(scenario: Scenario) -> None:
-    """A slow disk, a kill between a decision and its flush, and soon the power."""
+    """A slow disk, a kill between a decision and its flush, and a power loss soon after."""
     with_power_on_transactions(scenario)
     scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
         {"tx": 3},
@@ -241,7 +241,7 @@ def with_kills_and_power_without_journal(scenario: Scenario) -> None:
 
 
 def with_power_and_slow_flushes(scenario: Scenario) -> None:
-    """Transactions whose records, and the journal's frame, are long on their way to the disk."""
+    """Transactions whose records, and the journal's frame, take long to become durable."""
     with_power_on_transactions(scenario)
     scenario.properties["barnabas.flush.journal.logs"], scenario.fsync_ms = "1", 60
     scenario.fault_count, scenario.fault_gap_ms = 8, (30, 500)
@@ -285,7 +285,7 @@ def with_retention_and_power(scenario: Scenario) -> None:
 
 
 def with_refused_rolls(scenario: Scenario) -> None:
-    """No room for new segments, again and again, in a log that retention keeps short."""
+    """Repeatedly no space for new segments, in a log that retention keeps short."""
     scenario.topics = {"plain": 1}
     scenario.topic_configs = {
         "plain": {"segment.bytes": "400", "retention.bytes": "3000", "file.delete.delay.ms": "0"}
@@ -313,7 +313,7 @@ def with_refused_rolls(scenario: Scenario) -> None:
 
 
 def with_no_space(scenario: Scenario) -> None:
-    """Not one byte can be written, again and again and for seconds, with clients of each kind."""
+    """Repeatedly, for seconds, no byte can be written, with clients of every kind."""
     scenario.refusals = tuple(
         Refusal(frozenset({"inode", "entry", "rename", "write"}), code, after)
         for code, after in (
@@ -326,20 +326,22 @@ def with_no_space(scenario: Scenario) -> None:
 
 
 def with_no_space_and_groups(scenario: Scenario) -> None:
-    """... and members of groups whose sessions are short."""
+    """As `with_no_space`, and groups whose members have short sessions."""
     with_stops(scenario)
     with_no_space(scenario)
 
 
 def with_starts_without_space(scenario: Scenario) -> None:
-    """... and the broker is killed or stopped meanwhile, so that most starts find no space."""
+    """As `with_no_space`, and the broker is killed or stopped meanwhile, so that most starts find
+    no space.
+    """
     with_no_space(scenario)
     scenario.faults, scenario.fault_weights, scenario.fault_count = ("kill", "stop"), (3, 1), 8
     scenario.power_share, scenario.crash_at_start, scenario.refusal_ms = 0.0, 0.0, (600, 2500)
 
 
 def with_outages(scenario: Scenario) -> None:
-    """Partitions that go off line and return, amid transactions over them."""
+    """Partitions that go off line and return, during transactions over them."""
     scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
         {"tx": 2},
         [],
@@ -371,7 +373,9 @@ def with_outages(scenario: Scenario) -> None:
 
 
 def with_outages_and_slow_flushes(scenario: Scenario) -> None:
-    """Kills between a decision's way to the journal and its end; then the partition is back."""
+    """Kills between the write of a decision to the journal and the transaction's end; then the
+    partition is back.
+    """
     with_outages(scenario)
     scenario.aims_at_ends = True
     scenario.fsync_ms = 250
@@ -379,13 +383,15 @@ def with_outages_and_slow_flushes(scenario: Scenario) -> None:
 
 
 def with_damaged_batches(scenario: Scenario) -> None:
-    """Partitions that are off line for damage amid what was durable."""
+    """Partitions that are off line since durable batches are damaged."""
     with_outages(scenario)
     scenario.damages_batches = True
 
 
 def with_outages_and_remakes(scenario: Scenario) -> None:
-    """A topic that is deleted and made again while it is off line, and transactions over both."""
+    """A topic is deleted and created again while it is off line, with transactions over both
+    lives.
+    """
     with_outages(scenario)
     scenario.topics, scenario.topic_configs = {"gone": 2}, {"gone": {"file.delete.delay.ms": "0"}}
     scenario.remade_topic, scenario.remakes, scenario.meddlers = "gone", 12, 0
@@ -395,8 +401,8 @@ def with_outages_and_remakes(scenario: Scenario) -> None:
 
 
 def with_many_producers_and_kills(scenario: Scenario) -> None:
-    """Idempotent producers side by side on one partition, whose batches are sent again and arrive
-    out of their order after starts.
+    """Several idempotent producers on one partition, whose batches are sent again and arrive out of
+    order after restarts.
     """
     with_lost_answers(scenario)
     scenario.topics, scenario.flushed_topics, scenario.topic_configs["plain"] = {"plain": 1}, [], {}
@@ -413,19 +419,19 @@ def with_many_producers_and_kills(scenario: Scenario) -> None:
 
 
 def from_kafka(scenario: Scenario) -> None:
-    """What was written first was written to an Apache Kafka that was restarted often."""
+    """The first writes go to an Apache Kafka that was restarted often."""
     scenario.kafka_epochs, scenario.applications, scenario.rounds = 3, 2, 8
 
 
 def from_killed_kafka(scenario: Scenario) -> None:
-    """Its cleaner was at work."""
+    """As `from_kafka`, and that Kafka was killed while its cleaner was running."""
     with_compaction(scenario)
     scenario.kafka_epochs, scenario.kafka_was_killed = 3, True
     scenario.power_share, scenario.fault_count = 0.0, 0
 
 
 def with_stops_amid_flushes(scenario: Scenario) -> None:
-    """The broker is stopped while flushes are under way, and the power goes later."""
+    """The broker is stopped during flushes, and loses power later."""
     with_power_on_transactions(scenario)
     scenario.faults, scenario.fault_weights = ("stop", "power"), (1, 1)
     scenario.fault_count, scenario.fault_gap_ms, scenario.fsync_ms = 10, (20, 200), 60
@@ -476,14 +482,14 @@ def with_bumped_epochs(scenario: Scenario) -> None:
 
 
 def with_new_producers(scenario: Scenario) -> None:
-    """As with new epochs, but a producer that is out of sequence asks for a new id."""
+    """As `with_bumped_epochs`, but a producer that is out of sequence requests a new id."""
     with_bumped_epochs(scenario)
     scenario.bumps_epochs = False
 
 
 def with_lost_tails(scenario: Scenario) -> None:
-    """Power losses that take what readers, and members of a group, have read; more than that is
-    written after them.
+    """Power losses that remove records which readers and members of a group have read; more records
+    than these are written afterwards.
     """
     with_power(scenario)
     (
@@ -531,7 +537,7 @@ def with_group(scenario: Scenario) -> None:
 
 
 def with_remakes(scenario: Scenario) -> None:
-    """A topic that is deleted and made again, and little beside it."""
+    """A topic that is deleted and created again, and few other clients."""
     with_kills(scenario)
     scenario.topics = {"gone": 1}
     scenario.groups, scenario.meddlers = (), 0
@@ -565,7 +571,7 @@ def with_calm_remakes(scenario: Scenario) -> None:
 
 
 def with_remakes_amid_flushes(scenario: Scenario) -> None:
-    """A slow disk, so that a topic goes while transactions over it are on their way there."""
+    """A slow disk, so that a topic is deleted while transactions over it are being flushed."""
     with_remakes(scenario)
     scenario.fault_count, scenario.remakes, scenario.fsync_ms = 0, 12, 200
     scenario.applications, scenario.idempotent_producers, scenario.rounds = 3, 0, 30
@@ -624,7 +630,9 @@ def with_groups(scenario: Scenario) -> None:
 
 
 def with_consumer_protocol(scenario: Scenario) -> None:
-    """Workers and consumers that speak it, of which some stall or die; classic ones come and go."""
+    """Workers and consumers with the consumer protocol, some of which stall or die; classic members
+    join and leave.
+    """
     with_group(scenario)
     with_kills(scenario)
     scenario.consumer_protocol = 0.7
@@ -713,7 +721,7 @@ def with_lost_answers(scenario: Scenario) -> None:
 
 
 def with_a_disk_that_fails(scenario: Scenario) -> None:
-    """Its fsyncs fail, again and again, and it takes no new file then."""
+    """Its fsyncs fail repeatedly, and then it accepts no new file."""
     scenario.power_share, scenario.crash_at_start, scenario.last_restart = 0.0, 0.0, "kill"
     scenario.fault_count, scenario.stops_ms, scenario.sessions_end_with_power = 0, (), False
     scenario.rounds, scenario.transaction_timeout_ms, scenario.pausing = 12, 5000, 0.0
@@ -723,7 +731,7 @@ def with_a_disk_that_fails(scenario: Scenario) -> None:
 
 
 def with_offsets_that_expire(scenario: Scenario) -> None:
-    """A group whose only member leaves now and then for as long."""
+    """A group whose only member leaves for as long as its offsets are kept."""
     scenario.workers, scenario.consumers, scenario.meddlers, scenario.clock_steps_ms = 0, 0, 0, ()
     scenario.groups = (Group("group 0", "plain", 2, 900, 0.05, 0.3, is_static=False),)
     scenario._draw_offsets_retention(random.Random(1))
@@ -736,7 +744,7 @@ def with_reused_sequences(scenario: Scenario) -> None:
 
 
 def with_late_batches(scenario: Scenario) -> None:
-    """Many broken connections, and nothing else."""
+    """Many broken connections, and no other fault."""
     scenario.weather = Weather(delay_ms=5, cut=0.15, linger_ms=600)
     scenario.reuses_sequences = True
     scenario.applications, scenario.workers, scenario.idempotent_producers = 4, 0, 0
@@ -746,22 +754,22 @@ def with_late_batches(scenario: Scenario) -> None:
 
 
 def with_late_batches_anywhere(scenario: Scenario) -> None:
-    """For a planted defect alone: also to a partition that was added and not written to, where one
-    that comes before anything else of its producer is not distinguished from the next
-    transaction's.
+    """For a planted defect only: late batches may also reach a partition that was added and not
+    written to. There, a batch that arrives before any other of its producer cannot be distinguished
+    from the next transaction's.
     """
     with_late_batches(scenario)
     scenario.adds_unwritten = True
 
 
 def with_version_2(scenario: Scenario) -> None:
-    """Lost answers, and transactions of version 2 alone."""
+    """Lost responses, and only transactions of version 2."""
     with_lost_answers(scenario)
     scenario.version_2, scenario.applications, scenario.rounds = 1.0, 3, 8
     scenario.properties.pop("barnabas.features", None)
 
 
-# Those that turn a schedule to what is hardly ever drawn.
+# Focuses on schedules that are hardly ever drawn otherwise.
 FOCUSES: tuple[Focus, ...] = (
     with_crashes_amid_compaction,
     with_small_segments_and_power,
@@ -795,7 +803,7 @@ FOCUSES: tuple[Focus, ...] = (
     with_consumer_protocol,
 )
 
-# Those that came later, for a share of the seeds that have none of the others.
+# Focuses added later, for a share of the seeds without any of the former.
 LATER_FOCUSES: tuple[Focus, ...] = (
     with_crashes_amid_swaps,
     with_damaged_batches,
@@ -803,12 +811,12 @@ LATER_FOCUSES: tuple[Focus, ...] = (
     with_many_producers_and_kills,
     with_no_space,
 )
-# The same again.
+# Added last, for a share of the seeds without any of the focuses above.
 LATEST_FOCUSES: tuple[Focus, ...] = (with_no_space_and_groups, with_starts_without_space)
 
 
 def drawn_focus(seed: int) -> Focus | None:
-    """What the seed's schedule is turned towards; None for most."""
+    """The focus of a seed's schedule; None for most seeds."""
     rng = random.Random(f"{seed} focus")
     if rng.random() < SHARE:
         return rng.choice(FOCUSES)

@@ -1,5 +1,5 @@
-"""Workers of a consumer group that read, make, and write with exactly one result for each record
-(KIP-447).
+"""Workers of a consumer group that read records, transform them, and write exactly one result for
+each (KIP-447).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ MOVED_ON = frozenset(
     }
 )
 REBALANCE_TIMEOUT_MS = 2500
-SLOWEST_ROW_MS = 25  # four rows are a batch, and where a standby has to have it, it takes 50 ms
+SLOWEST_ROW_MS = 25  # a batch has four rows, and waiting for a standby takes 50 ms for it
 STATIC_JOIN_VERSION, STATIC_SYNC_VERSION = 9, 5
 
 
 def subscription(topics: list[str]) -> bytes:
-    """What a consumer says of itself when it joins: version 0, its topics, no user data."""
+    """A consumer's subscription in JoinGroup: version 0, its topics, no user data."""
     parts = [struct.pack(">hi", 0, len(topics))]
     for topic in topics:
         parts.append(struct.pack(">h", len(topic)) + topic.encode())
@@ -54,12 +54,12 @@ def subscription(topics: list[str]) -> bytes:
 
 
 class Worker(TransactionalProducer):
-    """One instance: joins the group, and turns records of its share of `inputs` into records of
-    `outputs`, offsets in the same transaction.
+    """One instance: it joins the group, and transforms records of its share of `inputs` into
+    records of `outputs`, with the offsets in the same transaction.
 
-    moved_on: the codes after which it learns its share again. holdings: of the partitions
-    that are its own; held: all that it ever had. asks_for_place: it wants the place that another
-    process of its instance may have, and has had no answer.
+    moved_on: the codes after which it gets its share again. holdings: for the partitions that it
+    owns now; held: all that it ever had. asks_for_place: it has asked to replace another process of
+    its instance, without a response yet.
     """
 
     moved_on = MOVED_ON
@@ -96,7 +96,7 @@ class Worker(TransactionalProducer):
         self.rounds_done = 0
 
     def run(self) -> Asking:
-        """Gives whether it ended by itself."""
+        """Gives whether the instance ended by itself."""
         try:
             yield from self.init(timeout_ms=self.timeout_ms)
             while not self.world.is_over:
@@ -199,11 +199,11 @@ class Worker(TransactionalProducer):
         )
 
     def lead(self, answer: Any) -> list[Any]:
-        """The assignments; none where the group goes on as it is, since its leader has only come
-        back (KIP-814).
+        """The assignments; none if the group continues unchanged, since its leader has only
+        rejoined (KIP-814).
 
-        Such a leader does not know how many partitions its former self shared out, and takes it for
-        those of the beginning.
+        Such a leader does not know how many partitions its former process assigned, and assumes the
+        initial number.
         """
         self.leads_for = (
             self.world.first_input_count if answer.skip_assignment else len(self.inputs)
@@ -211,13 +211,13 @@ class Worker(TransactionalProducer):
         return [] if answer.skip_assignment else self.assign(answer)
 
     def _stop_if_replaced(self, code: int) -> None:
-        """Raises: Fenced where another process has come under the name of this instance."""
+        """Raises: Fenced if another process has joined with this instance's name."""
         if code == Code.FENCED_INSTANCE_ID:
             raise Fenced
 
     @property
     def self_id(self) -> str:
-        """What distinguishes this process of the member from earlier and later ones."""
+        """An id that distinguishes this process of the member from earlier and later ones."""
         return self.member_id
 
     def _was_let_on(self, asked_ms: int, *, is_leave: bool = False) -> None:
@@ -234,8 +234,8 @@ class Worker(TransactionalProducer):
         )
 
     def _was_heard(self, asked_ms: int) -> None:
-        """A heartbeat or SyncGroup was answered: from when it was sent the broker has no right to
-        put the member out for a session's time.
+        """A heartbeat or SyncGroup got a response: for a session's time after sending it, the
+        broker must not remove the member.
         """
         if self._may_have_lost_place(asked_ms):
             return
@@ -245,19 +245,22 @@ class Worker(TransactionalProducer):
             holding.until_ms = max(holding.until_ms, self._kept_until(asked_ms))
 
     def within_session(self, wait_ms: int) -> int:
-        """A wait between two heartbeats. In peace two of them leave time in the session, as with a
-        stock client, whose heartbeats have a thread of their own; before, some sessions end.
+        """A wait between two heartbeats. While draining, two of them fit into the session, as with
+        a stock client, whose heartbeats come from a thread of their own; before that, some sessions
+        time out.
         """
         return min(wait_ms, self.session_timeout_ms // 3) if self.world.is_draining else wait_ms
 
     # --- what is its own -------------------------------------------------------------------------
 
     def _kept_until(self, heard_ms: int) -> int:
-        """How long a member that is silent from then on may believe that its share is its own."""
+        """Until when a member without further responses may assume that it owns its share."""
         return heard_ms + min(self.session_timeout_ms, REBALANCE_TIMEOUT_MS)
 
     def hold(self, partitions: list[Partition], asked_ms: int) -> None:
-        """These are the member's own, says the answer to what it asked then."""
+        """The response to a request sent at that time says that the member owns these
+        partitions.
+        """
         if self._may_have_lost_place(asked_ms):
             return
         world = self.world
@@ -275,15 +278,15 @@ class Worker(TransactionalProducer):
             world.history.holdings.append(holding)
 
     def end_holdings(self, partitions: Iterable[Partition] | None = None) -> None:
-        """From now on these, or all, may be another's."""
+        """From now on these partitions, or all, may be assigned to another member."""
         for partition in list(self.holdings if partitions is None else partitions):
             holding = self.holdings.pop(partition, None)
             if holding is not None:
                 holding.until_ms = min(holding.until_ms, self.world.loop.now_ms)
 
     def ask_for_place(self) -> None:
-        """It is about to ask for the place of its instance. From then on what another process of it
-        has may be assigned again, with or without an answer.
+        """It is about to ask to replace another process of its instance. From then on that
+        process's partitions may be assigned again, with or without a response.
         """
         if self.instance_id is not None:
             self.asks_for_place = True
@@ -291,8 +294,8 @@ class Worker(TransactionalProducer):
             asked_ms.setdefault(self.name, self.world.loop.now_ms)
 
     def _replace_other_selves(self) -> None:
-        """It has the place of its instance. Another process of it may be at work still: what that
-        had is this one's, or another member's by now.
+        """It has replaced the other processes of its instance. Another one may still be working:
+        its partitions now belong to this one, or to another member.
         """
         if self.instance_id is None:
             return
@@ -300,7 +303,7 @@ class Worker(TransactionalProducer):
         if self.asks_for_place:
             asked_ms = self.world.place_asked_ms[self.group, self.instance_id]
             since_ms, own_ms = min(asked_ms.values()), asked_ms.pop(self.name)
-            for name in asked_ms:  # what they asked for may still come about, after this
+            for name in asked_ms:  # their requests may still be carried out after this one
                 asked_ms[name] = max(asked_ms[name], own_ms)
             self.asks_for_place = False
             place = self.group, self.instance_id
@@ -313,8 +316,8 @@ class Worker(TransactionalProducer):
             selves.append(self)
 
     def _may_have_lost_place(self, asked_ms: int) -> bool:
-        """Another process of its instance took the place after this one asked: the broker may have
-        answered before that, and the answer have been long on its way.
+        """Whether another process of its instance took its place after this one's request: the
+        broker may have answered before that, with a slow response.
         """
         if self.instance_id is None or self.asks_for_place:
             return False
@@ -328,7 +331,7 @@ class Worker(TransactionalProducer):
             holding.until_ms = min(holding.until_ms, max(holding.from_ms, since_ms))
 
     def _note_taken(self, partitions: list[Partition], asked_ms: int) -> None:
-        """The broker took offsets from the member."""
+        """The broker accepted offsets from the member."""
         world = self.world
         world.history.taken_commits.extend(
             TakenCommit(
@@ -343,21 +346,20 @@ class Worker(TransactionalProducer):
         )
 
     def _was_put_out(self, code: int) -> None:
-        """An answer says that the group does not know this member. A finding where its session
-        cannot be over.
+        """A response says that the group does not know this member. That is a finding if its
+        session cannot have timed out.
 
-        While the process was stopped no client timed out whose request lay in the socket when it
-        went on. A static member may have been replaced by another process of its name, which has
-        left
-        since: then no member has that name. Asked about offsets, a group of the consumer
-        protocol knows the present id of an instance alone.
+        A stop of the broker's process times out no client whose request is in the socket when it
+        continues. A static member may have been replaced by another process with its name, which
+        has left since: then no member has that name. For offsets, a group of the consumer protocol
+        knows only the current member id of an instance.
         """
         world = self.world
         heard_ms, self.heard_ms = self.heard_ms, -1
         if code != Code.UNKNOWN_MEMBER_ID or heard_ms < 0 or self.heard_after != world.fences:
             return
         if world.scenario.moves:
-            return  # while it looked for its coordinator a rebalance may have ended without it
+            return  # a rebalance may have ended without it while it looked for its coordinator
         if self.instance_id is not None and (
             world.departures.get((self.group, self.instance_id), -1) >= heard_ms
             or self.group in world.history.groups_of_consumer_protocol
@@ -384,8 +386,8 @@ class Worker(TransactionalProducer):
         )
 
     def leave(self) -> Asking:
-        """LeaveGroup, by id or by the instance's name. What comes after a lost answer is not the
-        member's any more either way.
+        """LeaveGroup, by id or by the instance's name. After a lost response the member's later
+        requests are not its own any more, either.
         """
         if self.instance_id is None and self.rng.random() < 0.5:
             call = wire.request(LeaveGroupRequest(group_id=self.group, member_id=self.member_id), 1)
@@ -410,13 +412,13 @@ class Worker(TransactionalProducer):
                 yield 1
                 if (
                     self.rng.random() < 0.5 and self.link is not None and self.link.is_open
-                ):  # else a kill may have brought it back
-                    yield from self.heartbeat()  # the thread that sends them hears of it late
+                ):  # otherwise a kill may have restored the member
+                    yield from self.heartbeat()  # the heartbeat thread learns it late
         self.member_id = ""
         yield self.rng.randint(10, 400)
 
     def assign(self, answer: Any) -> list[Any]:
-        """As the leader: partitions in turn to the members, by their names."""
+        """As the leader: assign partitions to the members in turn, by their names."""
         members = sorted(member.member_id for member in answer.members)
         shares: dict[str, list[int]] = {member: [] for member in members}
         for number in range(len(self.inputs)):
@@ -429,7 +431,7 @@ class Worker(TransactionalProducer):
         ]
 
     def fetch_offsets(self, partitions: list[Partition]) -> Asking:
-        """The group's offset, once no transaction is under way that may change it."""
+        """The group's offset, once no open transaction may change it."""
         self.positions = {}
         if not partitions:
             return True
@@ -439,7 +441,7 @@ class Worker(TransactionalProducer):
         return True
 
     def heartbeat(self) -> Asking:
-        """Whether the member may go on."""
+        """Send a heartbeat. Gives whether the member may continue."""
         call = wire.request(
             HeartbeatRequest(
                 group_id=self.group,
@@ -467,16 +469,16 @@ class Worker(TransactionalProducer):
     # --- the work --------------------------------------------------------------------------------
 
     def work(self) -> Asking:
-        """Until the group moves on, or an answer is lost: then what was read and not committed is
-        read again.
+        """Work until the group moves on, or a response is lost: then uncommitted records are read
+        again.
         """
         while not self.world.is_over:
             if not (yield from self.heartbeat()):
                 return
             if 0 <= self.leads_for != len(self.inputs):
-                return  # there are more partitions than were shared out
+                return  # there are more partitions than were assigned
             if self.knows_too_few is not None and len(self.inputs) > self.knows_too_few:
-                return  # it was given one that it did not know of yet
+                return  # it was assigned a partition that it did not know yet
             if self.wants_to_leave(0.15):
                 return
             if not self.positions:
@@ -499,7 +501,7 @@ class Worker(TransactionalProducer):
                     and self.world.may_forget
                     and not self.world.history.commits_are_durable
                 ):
-                    self.positions[partition] = 0  # the offset outlived what it points to
+                    self.positions[partition] = 0  # the offset survived, and its record did not
                     continue
                 if found.error_code == Code.KAFKA_STORAGE_ERROR:
                     continue
@@ -525,21 +527,21 @@ class Worker(TransactionalProducer):
                 return
 
     def most_rows(self, taken: int) -> int | None:
-        """How many rows more a transaction takes. In peace no more than can be written within its
-        timeout, as an operator would set it; before, some transactions are ended by it.
+        """How many more rows a transaction may take. While draining, no more than can be written
+        within its timeout, as an operator would set it; before that, some transactions time out.
         """
         if not self.world.is_draining:
             return None
         return max(0, self.timeout_ms // SLOWEST_ROW_MS - taken)
 
     def turn(self, rows: list[tuple[Partition, int]], moved: dict[Partition, int]) -> Asking:
-        """One transaction: an output for each row, and the offsets. False: nothing of it holds, or
-        the group moved on.
+        """One transaction: an output for each row, and the offsets. False: it had no effect, or the
+        group moved on.
         """
         world, rng = self.world, self.rng
         self.rounds_done += 1
         if world.is_draining and world.scenario.ids_expire:
-            # it may have expired while all partitions were another member's, and would again
+            # its id may have expired while other members had all partitions, and could expire again
             yield from self.init(timeout_ms=self.timeout_ms)
         transaction = world.history.begin(
             f"{self.name}#{self.rounds_done}", session=self.session, now_ms=world.loop.now_ms
@@ -582,7 +584,7 @@ class Worker(TransactionalProducer):
         return True
 
     def send_offsets(self, moved: dict[Partition, int]) -> Asking:
-        """AddOffsetsToTxn, in version 1, and TxnOffsetCommit, fenced by the group's generation."""
+        """TxnOffsetCommit, after AddOffsetsToTxn in version 1, fenced by the group's generation."""
         if not self.is_version_2:
             call = wire.request(
                 AddOffsetsToTxnRequest(
@@ -649,8 +651,8 @@ def committed_offsets(
     partitions: list[Partition],
     epochs: dict[Partition, int] | None = None,
 ) -> Asking:
-    """OffsetFetch of stable offsets, asked until there are. epochs: takes the leader epochs in
-    which the records before them were read.
+    """OffsetFetch of stable offsets, repeated until there are any. epochs: gets the leader epochs
+    of the last records before them.
     """
     topics: dict[str, list[int]] = {}
     for name, index in partitions:

@@ -1,6 +1,6 @@
-"""A log directory as an Apache Kafka leaves it that was restarted often, made of one of ours.
+"""A log directory as left by an Apache Kafka that was restarted often, converted from one of ours.
 
-What is changed in the files of the simulated disk, once the broker has stopped:
+These changes are made in the files of the simulated disk, once the broker has stopped:
 
 | what | becomes |
 |---|---|
@@ -10,7 +10,7 @@ What is changed in the files of the simulated disk, once the broker has stopped:
 | `barnabas-*`, `segments.manifest` | removed |
 | after a kill of Kafka: the mark of a clean stop, snapshots, recovery points | removed |
 
-Sizes and offsets stay what they are, so indexes do, too. Everything is on the disk at the end.
+Sizes and offsets do not change, so indexes stay valid. Everything is durable at the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SNAPSHOT_HEAD, PRODUCER_BYTES, COORDINATOR_EPOCH_AT = 10, 46, 34
 
 
 class KafkaTopic(NamedTuple):
-    """What Kafka's metadata log says of one topic."""
+    """The entry of one topic in Kafka's metadata log."""
 
     name: str
     topic_id: uuid.UUID
@@ -66,10 +66,10 @@ def leave_as_kafka(
     next_producer_id: int,
     is_clean: bool,
 ) -> None:
-    """Make the directory of a broker that has stopped one of Kafka's.
+    """Convert the directory of a stopped broker to one of Kafka's.
 
-    Takes:  epochs, by how much those of __transaction_state rise, and those of others at most.
-            is_clean: Kafka was stopped, and not killed.
+    Takes: epochs, the increase of the leader epochs of __transaction_state, and the maximum for
+    others. is_clean: whether Kafka was stopped, not killed.
     """
     rises: dict[str, int] = {}
     for path, inode in list(disk.files()):
@@ -115,7 +115,7 @@ def _raise_snapshot(inode: Inode, rise: int) -> None:
     data = inode.data
     for at in range(SNAPSHOT_HEAD, len(data), PRODUCER_BYTES):
         (epoch,) = struct.unpack_from(">i", data, at + COORDINATOR_EPOCH_AT)
-        if epoch >= 0:  # it has ended a transaction there
+        if epoch >= 0:  # the partition has a marker of that producer
             struct.pack_into(">i", data, at + COORDINATOR_EPOCH_AT, epoch + rise)
     struct.pack_into(">I", data, 2, crc32c(memoryview(data)[6:]))
 
@@ -141,7 +141,7 @@ def _write_metadata(
 
 
 def _record(api_key: int, fields: bytes) -> bytes:
-    """One of version 0, in the frame version 1, without tagged fields."""
+    """A record of version 0, in frame version 1, without tagged fields."""
     return bytes([1, api_key, 0]) + fields + b"\0"
 
 

@@ -1,8 +1,8 @@
 """Virtual time: a heap of events, and tasks that are plain generators.
 
 A task yields a number (sleep so many ms) or a Future (wait for it; its value is what the yield
-gives). Events of one time run in the order in which they were asked for, so that a schedule depends
-on the seed alone.
+gives). Events of the same time run in the order of their registration, so a schedule depends only
+on the seed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MOST_EVENTS = 20_000
 
 
 class EndlessError(Exception):
-    """So many events in one schedule that something must be going round in circles."""
+    """So many events in one schedule that it must be an endless loop."""
 
 
 class Future:
-    """A value to come. Those who wait are called in the order in which they came."""
+    """A future value. Its callbacks run in the order of their registration."""
 
     __slots__ = ("_waiting", "done", "value")
 
@@ -45,7 +45,7 @@ class Future:
 
 
 class Timer:
-    """An event that may be cancelled."""
+    """An event that can be cancelled."""
 
     __slots__ = ("arguments", "call")
 
@@ -57,7 +57,7 @@ class Timer:
 
 
 class Loop:
-    """The clock and what is to happen."""
+    """The clock and the pending events."""
 
     def __init__(self, start_ms: int) -> None:
         self.now_ms = start_ms
@@ -76,7 +76,7 @@ class Loop:
         return self.at(self.now_ms + delay_ms, call, *arguments)
 
     def run_until(self, end_ms: int, is_done: Callable[[], bool] | None = None) -> None:
-        """Let events happen up to `end_ms`, or until `is_done`. Raises: EndlessError."""
+        """Run events up to `end_ms`, or until `is_done`. Raises: EndlessError."""
         heap = self._heap
         while heap and heap[0][0] <= end_ms:
             self.events += 1
@@ -92,13 +92,13 @@ class Loop:
             self.now_ms = max(self.now_ms, end_ms)
 
     def skip(self, for_ms: int) -> None:
-        """So much time passes, in which nothing happens; what was due is late."""
+        """Advance the clock without running events; those that were due run late."""
         self.now_ms += for_ms
         self._heap = [(max(row[0], self.now_ms), *row[1:]) for row in self._heap]
         heapq.heapify(self._heap)
 
     def spawn(self, task: Task) -> Future:
-        """Run a task from now on; the future is what it returns."""
+        """Start a task; the future is its return value."""
         finished = Future()
         self.running += 1
 

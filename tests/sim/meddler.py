@@ -1,10 +1,10 @@
-"""A client that sends nonsense inside valid frames, while the others work.
+"""A client that sends invalid requests inside valid frames, while the others work.
 
-Nothing here is for the broker to close its eyes to. What must be refused is noted as refused
-before it is sent, so a client that sees it later has found an `unwritten` record; where the broker
-says that it took it, that is a finding at once. What is to be put right on the way (a header's
-highest timestamp, attributes that are not a client's) is an ordinary record afterwards, with its
-promise.
+The broker must not silently accept any of these. Records that must be refused are marked as refused
+before they are sent, so a client that reads one later finds an `unwritten` record; an
+acknowledgement is a finding at once. Batches that the broker must correct (a header's highest
+timestamp, attributes that clients may not set) are ordinary records afterwards, and must not be
+lost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Lie = Callable[["Meddler", bytearray], "bytearray | bytes"]
 TOO_LARGE = (
     Code.MESSAGE_TOO_LARGE,
     Code.RECORD_LIST_TOO_LARGE,
-)  # a bomb, in a topic of another codec or of small segments
+)  # a large body in a topic of another codec, or of small segments
 SMALLEST_LIMIT_BYTES = 1 << 20
 
 _LENGTH, _CRC, _ATTRIBUTES, _LAST_DELTA = (8, ">i"), (17, ">I"), (21, ">h"), (23, ">i")
@@ -146,7 +146,7 @@ MENDED_LIES: dict[str, Lie] = {
 
 
 class Meddler(Producer):
-    """One of them. Its lies go to `partitions`, where others write and read."""
+    """One such client. Its corrupt batches go to `partitions`, where others write and read."""
 
     def __init__(self, world: World, name: str, partitions: list[Partition], rounds: int) -> None:
         super().__init__(world, name)
@@ -166,7 +166,7 @@ class Meddler(Producer):
     # --- batches ---------------------------------------------------------------------------------
 
     def tell_a_lie(self) -> Asking:
-        """A batch of which the header or the body is not what it claims to be."""
+        """A batch whose header or body is wrong."""
         partition = self.rng.choice(self.partitions)
         is_mended = self.rng.random() < 0.4
         lies = MENDED_LIES if is_mended else REFUSED_LIES
@@ -182,7 +182,7 @@ class Meddler(Producer):
         yield from self._send(what, partition, writes, batch, is_mended=is_mended)
 
     def take_a_name(self) -> Asking:
-        """A batch of a transaction that is another's, or of none."""
+        """A batch with the transaction of another producer, or of none."""
         victims = sorted(self.world.producers.items())
         if not victims:
             return
@@ -220,7 +220,7 @@ class Meddler(Producer):
         )
 
     def bring_a_bomb(self) -> Asking:
-        """Some bytes that become a MB, or more than the limit."""
+        """A few bytes that decompress to a MB, or to more than the limit."""
         partition = self.rng.choice(self.partitions)
         limit = int(self.world.scenario.properties.get("barnabas.decompressed.max.bytes", 1 << 27))
         is_too_much = limit <= 2 * SMALLEST_LIMIT_BYTES and self.rng.random() < 0.5
@@ -232,7 +232,7 @@ class Meddler(Producer):
         self, partition: Partition, count: int, *, codec: int = 0, padding: bytes = b""
     ) -> tuple[list[Write], bytearray]:
         self.sessions += 1
-        session = f"{self.name}/{self.sessions}"  # it promises no order
+        session = f"{self.name}/{self.sessions}"  # a new session, so no order is expected
         history, now_ms = self.world.history, self.world.loop.now_ms
         durable = partition[0] in self.world.flushed_topics
         writes = [
@@ -258,8 +258,8 @@ class Meddler(Producer):
         is_mended: bool,
         transactional_id: str | None = None,
     ) -> Asking:
-        """Once. is_mended: it becomes an ordinary batch; otherwise a client that sees any of it has
-        found something.
+        """Send it once. is_mended: the broker corrects it to an ordinary batch; otherwise any read
+        of its records is a finding.
         """
         if not is_mended:
             for write in writes:
@@ -284,8 +284,8 @@ class Meddler(Producer):
     # --- other requests --------------------------------------------------------------------------
 
     def ask_at_the_edge(self) -> Asking:
-        """A request with values at or beyond what there is. Each of these has to be refused,
-        however often it comes.
+        """A request with invalid values, or values at the limits. Each must be refused, however
+        often it is sent.
         """
         what, call = self.rng.choice(list(self._nonsense()))
         answer = yield from self.ask(call)
@@ -310,10 +310,10 @@ class Meddler(Producer):
         return nonsense.Victim(name, producer_id, epoch, is_known and not forgets)
 
     def write_markers(self) -> Asking:
-        """WriteTxnMarkers that end nothing: of a producer that there is not, or of an epoch that
-        its producer has left behind; of any coordinator, also in the internal topics.
+        """WriteTxnMarkers that end no transaction: of an unknown producer, or of an old epoch of a
+        producer; with any coordinator epoch, also in the internal topics.
 
-        Apache Kafka writes some of these, where the partition knows nothing of the producer.
+        Apache Kafka writes some of these, if the partition does not know the producer.
         """
         world, rng = self.world, self.rng
         victim = self._victim()
@@ -330,8 +330,8 @@ class Meddler(Producer):
         world.trace("markers", 0, "" if answer is LOST else repr(answer), epoch, b"")
 
     def end_from_behind(self) -> Asking:
-        """WriteTxnMarkers of an epoch that its producer has left behind, where that has a
-        transaction open: it has to go on.
+        """WriteTxnMarkers of an old epoch of a producer with an open transaction, which must stay
+        open.
         """
         world, rng = self.world, self.rng
         broker = world.node.broker

@@ -1,11 +1,12 @@
-"""Connections as TCP has them: bytes keep their order and arrive late; a connection breaks, and
-what was under way then arrives or does not.
+"""Connections that behave like TCP: bytes keep their order and may arrive late; when a connection
+breaks, bytes in transit arrive or are lost.
 
-So a request is never doubled or overtaken within one connection. Across connections it is: one that
-was under way when its connection broke may reach the broker long after the client has sent it again
-on the next one: see `LINGERING`. (The first version of the transaction protocol has no defence of
-its own for a late EndTxn or TxnOffsetCommit, which KIP-890 gives as its reason; the broker closes a
-connection that its producer has given up, see `TransactionCoordinator.check_connection`.)
+So within one connection requests are never duplicated or reordered. Across connections they are: a
+request in transit when its connection broke may reach the broker long after the client has sent it
+again on the next connection: see `LINGERING`. (The first version of the transaction protocol has no
+defence of its own for a late EndTxn or TxnOffsetCommit, which KIP-890 gives as its reason; the
+broker closes a connection that its producer has abandoned, see
+`TransactionCoordinator.check_connection`.)
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ LOST = Lost()
 
 
 class Forgiving(Enum):
-    """When the broker may end a client's connection: never, where a batch with acks=0 is refused,
-    or always, since the client asks for it.
+    """When the broker may close a client's connection: never, after refusing a batch with acks=0,
+    or always, if the client asks for it.
     """
 
     NEVER = 0
@@ -51,10 +52,10 @@ class Forgiving(Enum):
 
 
 class Weather:
-    """How the network is at the moment. Times in ms; chances of each request.
+    """The current state of the network. Times in ms; probabilities for each request.
 
-    cut: the connection breaks when this request is sent. stall: the connection takes so much longer
-    for once.
+    cut: the connection breaks when the request is sent. stall: the extra delay of a connection that
+    stalls once.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class Weather:
 
 
 class Link:
-    """A client's end of one connection. All requests under way are answered in order, or all are
-    lost.
+    """A client's end of one connection. All requests in flight get their responses in order, or all
+    are lost.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Link:
         self._waiting: dict[int, tuple[Future, wire.Call]] = {}
         self._last_out_ms = self._last_in_ms = self._quiet_until_ms = 0
         self._drains = False
-        self.resent = 0  # as of `Bundle`: there is no other
+        self.resent = 0  # as in `Bundle`: there is no other broker
 
     # --- the client's side -----------------------------------------------------------------------
 
@@ -116,8 +117,8 @@ class Link:
         return future
 
     def _break(self, call: wire.Call, correlation_id: int) -> None:
-        """The connection breaks with this request under way: what is sent may still arrive, and is
-        not answered.
+        """The connection breaks with this request in flight: it may still arrive, and gets no
+        response.
         """
         world, rng = self.world, self.world.rng
         fate = rng.randrange(3)
@@ -135,7 +136,7 @@ class Link:
         self.lose(end_ms)
 
     def _drain_until(self, end_ms: int) -> None:
-        """What was sent over the broken connection arrives until then."""
+        """Requests sent over the broken connection arrive before then."""
         self._drains = True
         self.world.drains_until_ms = max(self.world.drains_until_ms, end_ms)
 
@@ -163,7 +164,7 @@ class Link:
                 self.lose(world.loop.now_ms)
 
     def lose(self, broker_learns_ms: int) -> None:
-        """The client's side is gone; the broker hears of it later."""
+        """Close the client's side; the broker notices it later."""
         if not self.is_open:
             return
         self.is_open = False
@@ -206,7 +207,7 @@ class Link:
         future.resolve(call.decode(data[8:]))
 
     def broken(self) -> None:
-        """The broker closed it, or is gone."""
+        """The broker closed the connection, or is gone."""
         if self.is_open:
             self.is_open = False
             delay_ms = self.world.rng.randint(0, 30)
@@ -216,5 +217,5 @@ class Link:
 
 
 def seeded(seed: int) -> random.Random:
-    """The source of all chance of one schedule."""
+    """The only random generator of a schedule."""
     return random.Random(seed)

@@ -1,9 +1,8 @@
-"""The rim of the simulation: what server.py, flusher.py and main.py are to the real broker, around
-the same core.
+"""The rim of the simulation around the real core, in place of server.py, flusher.py and main.py.
 
-Frames of a connection wait while one of them is under way. A flush job's files are fsynced one by
-one, each at its own time and in any order; then the core is notified. Compaction jobs are done
-between two events. So a crash may come between any two of them.
+Further frames of a connection wait while a request is in progress. A flush job's files are fsynced
+one by one, each at its own time and in any order; then the core is notified. Compaction jobs run
+between two events. So a crash may come between any two of these steps.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ DATA_DIR = "/data"
 UPTIME_MS = 1_000_000
 _FRAME = struct.Struct(">4sIQQI")  # storage/directory/flush_journal.py
 _IN_A_FRAME = _FRAME.size
-# Those that may wait: for records, or for the other members of a group.
+# Requests that may wait: for records, or for other members of a group.
 MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
-DESCRIPTORS = (1, 4, 8, 16, 1 << 20)  # files have one, two, four, eight, or as many as they like
+DESCRIPTORS = (1, 4, 8, 16, 1 << 20)  # files have one, two, four, eight, or no limit
 LOGS_OF_A_FLUSH = (2, 3, 1024, 1024)
-# In this share of the schedules small transactions have their markers appended in parts, so much
-# time apart.
+# In this share of the schedules, markers of small transactions are appended in parts, with up to
+# this delay between them.
 PARTS_SHARE, MOST_PART_DELAY_MS = 0.3, 25
-MOST_WORK_NS = 8_000_000  # between two looks
+MOST_WORK_NS = 8_000_000  # between two readings
 LONGEST_WAIT_MS, FLUSHES_OF_A_REQUEST = 1000, 8
 
 
 class SeededIds:
-    """Names by chance, the same for the same seed."""
+    """Random ids, the same for the same seed."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -67,7 +66,7 @@ class SeededIds:
 
 
 class PartOfAMinute(int):
-    """A setting in minutes that is so many milliseconds once it is multiplied."""
+    """A setting in minutes that is already in milliseconds: multiplying it does not change it."""
 
     def __mul__(self, other: int) -> int:
         return int(self)
@@ -80,15 +79,14 @@ class _Session:
         self.link = link
         self.frames: deque[bytes] = deque()
         self.in_flight = self.is_muted = False
-        self.api_key, self.since_ms = -1, 0  # of the request in flight
+        self.api_key, self.since_ms = -1, 0  # of the request in progress
 
 
 class Node:
-    """One machine: its disk, and the broker while it runs. generation: counts the broker's
-    processes.
+    """One machine: its disk, and the running broker. generation: counts the broker's processes.
 
-    was_restored: the last start ended with a word on a damaged file, which was restored. stops:
-    when a process stood still.
+    was_restored: the last start ended with an error about a damaged file, which was restored.
+    stops: the times during which a process was stopped.
     """
 
     hears_first = True
@@ -101,7 +99,7 @@ class Node:
             **properties,
         }
         self.disk = SimDisk(world.rng, world.wall_ms)
-        # by itself, so that seeds stay what they are
+        # from its own random generator, so that older seeds keep their schedules
         self.disk.descriptors = random.Random(f"{world.seed} descriptors").choice(DESCRIPTORS)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")
@@ -130,14 +128,14 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process, whether or not it serves clients."""
+        """Whether there is a process, serving clients or not."""
         return self.is_up
 
     def _begin_generation(self) -> None:
         self.generation += 1
 
     def _opened_disk(self) -> Any:
-        """The disk as the broker gets it."""
+        """The disk as passed to the broker."""
         return self.disk
 
     def _claimed_epoch(self) -> int:
@@ -147,7 +145,7 @@ class Node:
     # --- start and stop --------------------------------------------------------------------------
 
     def start(self) -> bool:
-        """Open the data directory. False: the process died over it."""
+        """Open the data directory. False: the process died during the start."""
         assert self.broker is None
         self._begin_generation()
         self.was_restored = False
@@ -163,7 +161,7 @@ class Node:
             )
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
             if random.Random(f"{self.world.seed} files").random() < 0.2:
-                # a thread makes the files of all partitions, unless a coordinator writes before
+                # a thread creates the files of all partitions, unless a coordinator writes first
                 files_ahead = self.broker.routes.parts.files_ahead.get()
                 files_ahead.fewest, files_ahead.most_by_request = 1, 0
             if self._part_delays is not None:
@@ -193,7 +191,7 @@ class Node:
         return True
 
     def _config(self) -> BrokerConfig:
-        """The settings; offsets.retention.minutes may be a part of a minute here."""
+        """The settings; offsets.retention.minutes may be less than a minute here."""
         config = BrokerConfig.from_properties(self.properties)
         retention_ms = self.world.scenario.offsets_retention_ms
         if retention_ms is not None:
@@ -202,7 +200,7 @@ class Node:
         return config
 
     def started_on_a_copy(self) -> Broker:
-        """Another broker, as it would be after a kill just now and a start; this one goes on."""
+        """Another broker, as after a kill and a restart now; this broker continues."""
         disk = self.disk.copied()
         disk.descriptors = self.disk.descriptors
         return open_broker(
@@ -215,27 +213,27 @@ class Node:
         )
 
     def heed_quotas(self) -> None:
-        """From now on clients are held to the quotas that there are."""
+        """From now on clients are subject to the current quotas."""
         assert self.broker is not None
         if self.world.has_quotas:
             self.throttles = Throttles(self.world)
             self.broker.quotas.busy_ns = self._busy_ns
 
     def _busy_ns(self) -> int:
-        """The time that the core has worked: more with each look, by chance."""
+        """The CPU time of the core: a random increase at each reading."""
         self._worked_ns += self._work_chance.randint(0, MOST_WORK_NS)
         return self._worked_ns
 
     def kill(self) -> None:
-        """SIGKILL: what was written stays."""
+        """SIGKILL: everything written stays."""
         self._gone()
         self.disk.kill()
 
     def lose_power(self, *, damages_journal: bool = False) -> None:
-        """damages_journal: a frame of a flush journal is not what was written, besides. An operator
-        restores it when a start says so.
+        """damages_journal: in addition, a frame of a flush journal is damaged. An operator restores
+        it when a start reports it.
         """
-        # what is durable by no checkpoint is cut off after a power loss, if it is damaged
+        # after a power loss, damaged data that no checkpoint declares durable are truncated
         self.restore()
         self._restore_frame()
         frame = self._durable_frame() if damages_journal and self.is_up else None
@@ -246,8 +244,8 @@ class Node:
             self._damaged_frame = frame
 
     def _durable_frame(self) -> Inode | None:
-        """A flush journal whose first frame was on the disk before its second was written, which is
-        there, too.
+        """A flush journal whose first frame was durable before its second was written, with both
+        frames complete.
         """
         for path, inode in self.disk.files():
             if path.startswith(f"{DATA_DIR}/barnabas-flush-") and inode.before_cut is None:
@@ -267,12 +265,12 @@ class Node:
             self._damaged_frame = None
 
     def note_failure(self) -> None:
-        """As the daemon does it when the disk was what ended it."""
+        """As the daemon does when the disk caused its end."""
         if self.broker is not None:
             self.broker.logs.note_failure()
 
     def has_noted_failure(self) -> bool:
-        """Whether the directory says that the disk failed; an empty note says so, too."""
+        """Whether the directory has a note of a disk failure; an empty note counts, too."""
         try:
             note = self.disk.contents(f"{DATA_DIR}/{BOOT_ID_NAME}")
         except FileNotFoundError:
@@ -281,9 +279,9 @@ class Node:
 
     def damage(self, rng: random.Random) -> None:
         """Damage the first offset of a log's last file, which no checksum covers, and the files
-        that show that it was right. Where compaction leaves no gaps, some of these
-        offsets are wrong by little. Or, in some schedules, a byte within a batch that good ones
-        follow.
+        that prove the original. If compaction leaves no gaps, some of these offsets are slightly
+        wrong. In some schedules, damage a byte within a batch that is followed by good ones
+        instead.
         """
         files = {
             path: inode
@@ -302,7 +300,7 @@ class Node:
         name = rng.choice(names)
         inode = files[max(path for path in files if path.startswith(name + "/"))]
         if not inode.data:
-            return  # a start reads no file before the last one
+            return  # a start reads only the last file
         self.disk.unlink(f"{name}/{MANIFEST_NAME}")
         second = batch_size_of(bytes(inode.data[:LENGTH_END]))
         if self.world.scenario.damages_batches and second + HEADER_SIZE < len(inode.data):
@@ -317,14 +315,14 @@ class Node:
         inode.data[position] ^= change
 
     def restore(self) -> None:
-        """What `damage` did is undone."""
+        """Undo `damage`."""
         for inode, position, byte in self.damages:
             if position < len(inode.data):
                 inode.data[position : position + 1] = byte
         self.damages.clear()
 
     def stop(self) -> bool:
-        """A clean stop; False: it was killed in the midst of it."""
+        """A clean stop; False: it was killed during the stop."""
         broker = self.broker
         assert broker is not None
         self._hang_up_all()
@@ -335,7 +333,7 @@ class Node:
             self.kill()
             return False
         except OSError as error:
-            if not is_out_of_resources(error):  # without room there is no clean stop
+            if not is_out_of_resources(error):  # without disk space there is no clean stop
                 self.world.note_failure(error)
             self.kill()
             return False
@@ -350,7 +348,7 @@ class Node:
 
     def _hang_up_all(self) -> None:
         if self._is_stopped:
-            self.stops.pop()  # it does not go on
+            self.stops.pop()  # a killed process never continues
         self._is_stopped, self._held = False, []
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
@@ -361,15 +359,13 @@ class Node:
     # --- time ------------------------------------------------------------------------------------
 
     def _steady_ms(self) -> int:
-        """As of a machine that is up for a while, and each time for another: a reader that takes it
-        for a wall clock is years away.
+        """The steady clock of a machine that has been up for a while, different for each process,
+        so that using it as a wall clock would be years off.
         """
         return self.world.loop.now_ms - self._zero_ms
 
     def now_ms(self) -> int:
-        """The steady time of an event of the core, which is fed what the wall clock shows beside
-        it.
-        """
+        """The steady time of the core's next event; the wall clock's time is set with it."""
         assert self.broker is not None
         self.broker.wall.feed(self._steady_ms(), self.world.wall_ms())
         return self._steady_ms()
@@ -377,8 +373,8 @@ class Node:
     # --- a process that is stopped for a while ---------------------------------------------------
 
     def stand_still(self, for_ms: int) -> None:
-        """SIGSTOP, and SIGCONT so much later. What comes to the sockets meanwhile lies there, and
-        no thread gets on with its work.
+        """SIGSTOP, and SIGCONT `for_ms` later. In between, received bytes stay in the sockets, and
+        no thread makes progress.
         """
         if not self.is_running or self._is_stopped:
             return
@@ -387,8 +383,8 @@ class Node:
         self.world.loop.later(for_ms, self._go_on, self.generation)
 
     def stood_still_ms(self, from_ms: int, to_ms: int, *, arrived_ms: int) -> int:
-        """How much of a time the process stood still, of those stops at whose end a request lay
-        there that came at `arrived_ms`.
+        """How much of this time the process was stopped, counting only stops at whose end a request
+        that arrived at `arrived_ms` was in the socket.
         """
         return sum(
             max(0, min(end_ms, to_ms) - max(began_ms, from_ms))
@@ -397,7 +393,7 @@ class Node:
         )
 
     def _go_on(self, generation: int) -> None:
-        """As the daemon's `_tick_after_reading`: all that has arrived is processed before any
+        """As the daemon's `_tick_after_reading`: everything received is processed before any
         deadline is checked.
         """
         if generation != self.generation or not self.is_running:
@@ -413,7 +409,7 @@ class Node:
             self._guarded(self.broker.on_tick, self.now_ms())
 
     def _is_held(self, generation: int, call: Any, *arguments: Any) -> bool:
-        """Whether the process is stopped: then this comes when it continues."""
+        """Whether the process is stopped: then the call is made when it continues."""
         if self._is_stopped and generation == self.generation:
             self._held.append((call, arguments))
             return True
@@ -429,7 +425,7 @@ class Node:
         self.broker.on_connected(link.link_id, "10.0.0.7", "10.0.0.1", 9092, link.node_id)
 
     def connect_nobody(self, connection_id: int) -> None:
-        """A connection without a client behind it: its answers are dropped."""
+        """A connection without a client: its responses are dropped."""
         assert self.broker is not None
         self._sessions[connection_id] = _Session(None)
         self.broker.on_connected(connection_id, "10.0.0.8", "10.0.0.1", 9092, None)
@@ -440,7 +436,7 @@ class Node:
         return session is not None and (session.in_flight or bool(session.frames))
 
     def hang_up_clients(self) -> None:
-        """All connections end, from the clients' side."""
+        """Close all connections from the clients' side."""
         for link_id in list(self._sessions):
             self.on_hang_up(link_id, self.generation)
 
@@ -488,7 +484,7 @@ class Node:
             self._pumping.discard(link_id)
 
     def change(self, call: Any, *arguments: Any) -> None:
-        """An input that changes who leads among several brokers."""
+        """An input that changes the leaders among several brokers."""
         if self.broker is not None:
             self._guarded(call, *arguments, self.now_ms())
 
@@ -496,12 +492,12 @@ class Node:
         if generation == self.generation and self._timer_ms == when_ms and self.broker is not None:
             self._timer_ms = -1
             if self._is_stopped:
-                return  # it is late, and comes after all that lies there
+                return  # it comes late, after everything in the sockets
             self._guarded(self.broker.on_tick, self.now_ms())
 
     def _guarded(self, event: Any, *arguments: Any) -> None:
-        """One event of the core, and what it asks for. A Crash or a failing disk ends the process;
-        any other error is a finding.
+        """Run one event of the core, and the requested actions. A Crash or a failing disk ends the
+        process; any other error is a finding.
         """
         try:
             event(*arguments)
@@ -560,7 +556,7 @@ class Node:
             self.world.loop.later(0, self._pump_if, self.generation, connection_id)
 
     def _mute(self) -> None:
-        """Hear nothing from clients above a quota for as long as the core says (KIP-219)."""
+        """Ignore input from clients above a quota for as long as the core demands (KIP-219)."""
         assert self.broker is not None and self.throttles is not None
         mutes, self.broker.outbox.mutes = self.broker.outbox.mutes, []
         self.throttles.on_mutes(mutes)
@@ -577,7 +573,7 @@ class Node:
             self._pump_if(generation, connection_id)
 
     def _answers(self, connection_id: int, session: _Session, pieces: Any) -> bool:
-        """Send an answer. Gives whether the next request of the connection is there."""
+        """Send a response. Gives whether the connection has a next request."""
         self._judge_wait(session)
         session.in_flight = False
         if pieces and session.link is not None:
@@ -590,7 +586,7 @@ class Node:
         return bool(session.frames)
 
     def _judge_wait(self, session: _Session) -> None:
-        """A finding where a request waits, or has waited, for longer than the disk takes."""
+        """A finding if a request waits, or has waited, for longer than the disk takes."""
         if not session.in_flight or session.api_key in MAY_WAIT:
             return
         now_ms, since_ms = self.world.loop.now_ms, session.since_ms
@@ -658,14 +654,16 @@ class Node:
             self._guarded(self.broker.on_flushed, job, self.now_ms())
 
     def _work(self, generation: int, work: Work) -> None:
-        """What the daemon's worker does; the core hears of it later, when much may have changed."""
+        """Do the work of the daemon's worker; the core is notified later, when much may have
+        changed.
+        """
         if self._is_held(generation, self._work, generation, work):
             return
         if generation == self.generation:
             self.works += 1
             try:
                 result = work.run()
-            except Crash:  # it makes files
+            except Crash:  # the work creates files
                 self.world.on_crash(self)
                 return
             self.world.loop.later(
@@ -681,8 +679,8 @@ class Node:
     # --- compaction ------------------------------------------------------------------------------
 
     def _clean(self, generation: int, job: CleanJob) -> None:
-        """What the daemon's cleaner process does. Its end comes to the core's ears later, or never,
-        if the broker is gone by then.
+        """Do the work of the daemon's cleaner process. The core is notified later, or never, if the
+        broker has ended by then.
         """
         if self._is_held(generation, self._clean, generation, job) or generation != self.generation:
             return
@@ -709,7 +707,9 @@ class Node:
 
 
 def _end_of_frame(data: bytearray, position: int) -> int:
-    """Where the frame of a flush journal ends that begins there; 0 where no whole one does."""
+    """The end of the flush journal's frame at this position; 0 if no complete frame starts
+    there.
+    """
     if len(data) < position + _FRAME.size:
         return 0
     end: int = position + _FRAME.size + _FRAME.unpack_from(data, position)[-1]

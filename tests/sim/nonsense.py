@@ -1,5 +1,5 @@
-"""Requests with values at or beyond what there is: well-formed, and each of them to be refused,
-however often it comes.
+"""Requests with invalid values or values at the limits: well-formed, and each must be refused,
+however often it is sent.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ TOPIC_RESOURCE, SET = 2, 0
 
 
 class Nonsense(NamedTuple):
-    """What is asked for, and the request."""
+    """The description of a request, and the request."""
 
     what: str
     call: wire.Call
 
 
 class Victim(NamedTuple):
-    """Somebody's transactional id, and the producer that has it.
+    """A transactional id, and the producer that has it.
 
-    is_known: to the broker, surely.
+    is_known: whether the broker certainly knows it.
     """
 
     transactional_id: str
@@ -91,7 +91,7 @@ class Victim(NamedTuple):
 
 
 def is_refused(answer: Any) -> bool:
-    """Whether an answer holds an error, wherever in it."""
+    """Whether a response contains an error anywhere."""
     if isinstance(answer, list):
         return any(is_refused(item) for item in answer)
     names = answer.__slots__ if isinstance(answer, Message) else getattr(answer, "_fields", ())
@@ -103,13 +103,13 @@ def is_refused(answer: Any) -> bool:
 
 
 def of_transactions(victim: Victim, rng: random.Random) -> Iterator[Nonsense]:
-    """In the name of somebody's transactional id."""
+    """Requests with another producer's transactional id."""
     name, producer_id, epoch, is_known = victim
     strange_epoch = rng.choice((NOT_AN_EPOCH, min(epoch + 1000, NOT_AN_EPOCH)))
     for timeout_ms in (0, -1, HIGHEST_INT):
         request = InitProducerIdRequest(name, timeout_ms)
         yield Nonsense(f"InitProducerId of {name} for {timeout_ms} ms", wire.request(request, 4))
-    if is_known:  # else it may be as new
+    if is_known:  # otherwise the id may be new
         request = InitProducerIdRequest(name, 1000, producer_id, strange_epoch)
         yield Nonsense(
             f"InitProducerId of {name} with the epoch {strange_epoch}", wire.request(request, 4)
@@ -139,7 +139,7 @@ def of_transactions(victim: Victim, rng: random.Random) -> Iterator[Nonsense]:
 
 
 def _offsets_in_transaction(name: str, producer_id: int, epoch: int) -> wire.Call:
-    """Of a member that its group does not have."""
+    """TxnOffsetCommit of a member that is not in the group."""
     row = TxnOffsetCommitRequestPartition(0, 1 << 40)
     request = TxnOffsetCommitRequest(
         name, NOT_A_GROUP, producer_id, epoch, 5, NO_MEMBER, None, [
@@ -150,7 +150,7 @@ def _offsets_in_transaction(name: str, producer_id: int, epoch: int) -> wire.Cal
 
 
 def of_markers(victim: Victim, partition: Partition) -> Iterator[Nonsense]:
-    """WriteTxnMarkers of a client: whom there cannot be, and where nothing is."""
+    """WriteTxnMarkers of a client: for impossible producers, and for missing partitions."""
     topic, index = partition
     for producer_id, epoch, name, number in (
         (-1, 0, topic, index),
@@ -169,14 +169,14 @@ def of_markers(victim: Victim, partition: Partition) -> Iterator[Nonsense]:
 def markers(
     producer_id: int, epoch: int, coordinator_epoch: int, partition: Partition, *, commit: bool
 ) -> wire.Call:
-    """WriteTxnMarkers: one, for one partition."""
+    """WriteTxnMarkers with one marker for one partition."""
     topic = WritableTxnMarkerTopic(partition[0], [partition[1]])
     marker = WritableTxnMarker(producer_id, epoch, commit, [topic], coordinator_epoch)
     return wire.request(WriteTxnMarkersRequest([marker]), 1)
 
 
 def of_groups(group: str) -> Iterator[Nonsense]:
-    """By somebody who is no member."""
+    """Requests of a client that is not a member."""
     for generation in (0, 5, HIGHEST_INT):
         who = f"of an unknown member in generation {generation} of {group}"
         heartbeat = HeartbeatRequest(group, generation, NO_MEMBER)
@@ -211,7 +211,7 @@ def _commit(group: str, generation: int, member_id: str, offset: int, metadata: 
 
 
 def of_topics(partition: Partition) -> Iterator[Nonsense]:
-    """Of an administrator."""
+    """Requests of an administrator."""
     topic, index = partition
     for offset in (-2, -(1 << 63), 1 << 50):
         rows = [DeleteRecordsTopic(topic, [DeleteRecordsPartition(index, offset)])]
@@ -253,12 +253,12 @@ def of_topics(partition: Partition) -> Iterator[Nonsense]:
 
 
 def of_logs(partition: Partition, rng: random.Random) -> Iterator[Nonsense]:
-    """Of a reader."""
+    """Requests of a reader."""
     topic, index = partition
     for offset in (-1, -(1 << 63), 1 << 50):
         call = wire.fetch([(topic, index, offset)], committed=False, max_wait_ms=0)
         body = bytearray(call.body)
-        body[16] = rng.choice((0, 1, 7, 255))  # an isolation level, some of which there are not
+        body[16] = rng.choice((0, 1, 7, 255))  # an isolation level, possibly invalid
         yield Nonsense(f"Fetch of {topic} from {offset}", call._replace(body=bytes(body)))
     strange = [(topic, index, 0, NOT_A_LEADER_EPOCH)]
     yield Nonsense(

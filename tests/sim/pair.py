@@ -2,8 +2,8 @@
 
 The product's own code decides here as in the daemon: `MemberSteps` until the node leads, then
 `LeasedLead`, `Admission`, `HeldAnswers`, `StandbyFeed` and `steps_of_end`; a `LeaseKeeper` without
-its thread, and the exchange with etcd. What the daemon's sockets, threads and pauses are is done
-here under the virtual clock: a connection, an HTTP client, an event.
+its thread, and the exchange with etcd. The daemon's sockets, threads and pauses are replaced by a
+connection, an HTTP client and events under the virtual clock.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 
 SECRET = "of both"
 TICK_MS = 40
-REST_MS, RELEASE_MS = 3000, 2000  # as leader_endpoint.py and lease_endpoint.py have it
+REST_MS, RELEASE_MS = 3000, 2000  # the values in leader_endpoint.py and lease_endpoint.py
 Waiting = tuple[int, _Session, bytes]
 
 
 class SimKeeper(LeaseKeeper):
-    """The product's keeper of the lease, whose thread is the node's events."""
+    """The product's keeper of the lease, with the node's events in place of its thread."""
 
     def __init__(self, node: PairNode, leadership: Leadership, exchange: EtcdExchange) -> None:
         super().__init__(leadership, exchange, node.clock_ms)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ class SimKeeper(LeaseKeeper):
 
 
 class WatchedFollowing(Following):
-    """A connection to a leader: whatever the leader sends fits the copy."""
+    """A connection to a leader, with a check that everything it sends fits the copy."""
 
     node: PairNode
 
@@ -84,13 +84,14 @@ class WatchedFollowing(Following):
 
 
 class PairNode(Node):
-    """keeper: of the lease, while there is a process. leading: of the broker, while it leads;
-    stream: the connection to the other machine.
+    """keeper: the lease's keeper, while there is a process. leading: the leader's side of
+    replication, while it leads. stream: the connection to the other machine.
 
-    process: counts its processes. rate: how its clock goes. claimed_with: what the directory was
-    worth when it claimed. was_standby: whether it was a standby's then. is_off: the daemon is not
-    started. saved_epoch: the leader epoch of the directory that was saved. ended_ms: when its last
-    process was asked to end, and which process of the other machine followed it then.
+    process: counts its processes. rate: the speed of its clock. claimed_with: the state of the
+    directory when it claimed the lease. was_standby: whether it was a standby's directory then.
+    is_off: the daemon is not started. saved_epoch: the leader epoch of the saved directory.
+    ended_ms: when its last process was told to stop, and which process of the other machine
+    followed it then.
     """
 
     world: PairWorld
@@ -106,11 +107,11 @@ class PairNode(Node):
         self.claimed_with, self.is_off, self.was_standby = Holding.NOTHING, False, False
         self.is_deposed = self.failed = False
         self.ended_ms: tuple[int, int] | None = None
-        self.alone_since_ms: int | None = None  # as far as nothing else holds up its answers
+        self.alone_since_ms: int | None = None  # while nothing else holds up its responses
         self.process = 0
         self._steps: Steps | None = None
         self._inbox: deque[bytes] = deque()
-        self._pause = 0  # counts what the steps wait for
+        self._pause = 0  # numbers the waits of the steps
         self._waits_for_change = self._waits_to_receive = False
         self._asks_engine = self._change_is_due = self._is_sending = False
         self._lease_timer_ms = -1
@@ -129,7 +130,7 @@ class PairNode(Node):
 
     @property
     def address(self) -> str:
-        """Where the other machine follows this one."""
+        """The address to which the other machine connects as a standby."""
         return f"10.0.0.{self.node_id}:9093"
 
     @property
@@ -138,30 +139,32 @@ class PairNode(Node):
         return next(node for node in self.world.nodes if node is not self)
 
     def back_up(self) -> None:
-        """Save the directory as it is."""
+        """Save the current directory."""
         self._saved = copy.deepcopy(self.disk.root)
         self.saved_epoch = max(0, HighestEpoch(self.disk, DATA_DIR).read())
 
     def restore_backup(self, *, is_new_mount: bool) -> None:
-        """The directory is what was saved; is_new_mount: whether the system
-        distinguishes it from the other.
+        """Replace the directory by the saved one; is_new_mount: whether the system distinguishes it
+        from the other.
         """
         self.ended_ms = None
         self.disk.replace(copy.deepcopy(self._saved), is_new_mount=is_new_mount)
 
     def is_serving(self) -> bool:
-        """Whether its broker is up, and may answer."""
+        """Whether its broker is up, and may respond."""
         return self.broker is not None and self.keeper is not None and self.keeper.may_answer()
 
     def _begin_generation(self) -> None:
         self.generation = self.world.next_generation()
 
     def clock_ms(self) -> int:
-        """The machine's own steady time, which goes a little wrong."""
+        """The machine's own steady time, which drifts a little."""
         return int(self.world.loop.now_ms * self.rate)
 
     def _later(self, delay_ms: float, call: Callable[..., None], *arguments: Any) -> None:
-        """Call it in this process, by its own clock, unless that is gone by then."""
+        """Call it in this process, by the machine's own clock, unless the process has ended by
+        then.
+        """
         real_ms = max(0, int(delay_ms / self.rate + 0.999))
         self.world.loop.later(real_ms, self._event, self.process, call, *arguments)
 
@@ -174,7 +177,7 @@ class PairNode(Node):
     # --- the process -----------------------------------------------------------------------------
 
     def boot(self) -> None:
-        """The daemon starts, as a standby or whatever the lease's record makes of it."""
+        """The daemon starts, as a standby or as the lease's record decides."""
         if self.is_running or self.is_off:
             return
         self._begin_generation()
@@ -235,7 +238,9 @@ class PairNode(Node):
         return following
 
     def _run_beside(self, call: Callable[[], None]) -> Callable[[], None]:
-        """A thread that syncs: it is done some time later, or when its end is waited for."""
+        """Run a call in a simulated thread: it is done some time later, or when its end is
+        awaited.
+        """
         is_done = False
 
         def run() -> None:
@@ -270,7 +275,7 @@ class PairNode(Node):
         super()._gone()
 
     def lose_power(self, *, damages_journal: bool = False) -> None:
-        self.ended_ms = None  # its files need not be those of its end any more
+        self.ended_ms = None  # its files may differ from those at its end
         self._end_stream(is_notified=False)
         self._end_greeting(is_notified=False)
         super().lose_power(damages_journal=damages_journal)
@@ -278,7 +283,7 @@ class PairNode(Node):
     # --- a member, until it leads ----------------------------------------------------------------
 
     def _advance(self, result: bytes | None = None, failure: OSError | None = None) -> None:
-        """Take the steps of a member, until one has to be waited for."""
+        """Run the steps of a member, until one must wait."""
         steps, process = self._steps, self.process
         assert steps is not None
         self._pause += 1
@@ -333,7 +338,7 @@ class PairNode(Node):
         if pause != self._pause:
             return
         leader = self.other
-        if leader._is_stopped:  # the system takes the connection, and no answer comes
+        if leader._is_stopped:  # the system accepts the connection, and no response comes
             self._later(self.world.pair.timeout_ms, self._go_on_after, pause, TimeoutError())
             return
         if leader.leading is None or leader._until is not None:
@@ -345,7 +350,7 @@ class PairNode(Node):
         self._advance()
 
     def on_keeper_changed(self) -> None:
-        """The lease has changed, or what is wanted of it."""
+        """The lease has changed, or a request to the keeper."""
         if not self._change_is_due:
             self._change_is_due = True
             self._later(0, self._after_change)
@@ -359,7 +364,7 @@ class PairNode(Node):
             self._go_on_ending()
 
     def _leave_membership(self) -> None:
-        """As `Standby.run` and `PairMember` end: this node leads, or its lease cannot be kept."""
+        """End like `Standby.run` and `PairMember`: this node leads, or its lease cannot be kept."""
         assert self.keeper is not None
         self.was_standby = StandbyNote(self.disk, DATA_DIR).read() is not None
         try:
@@ -394,7 +399,7 @@ class PairNode(Node):
             self._later(when_ms - now_ms, self._ask_engine)
 
     def _exchange_on(self, exchange: Exchange, outcome: Any) -> None:
-        """Send the next HTTP request of an exchange, or take the answer that it comes to."""
+        """Send the next HTTP request of an exchange, or take its result."""
         process = self.process
         try:
             call = exchange.send(outcome)
@@ -415,7 +420,7 @@ class PairNode(Node):
     # --- a leader --------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """The claim is in the record: open the broker on what is there."""
+        """The claim is in the record: open the broker on the directory."""
         assert self.keeper is not None
         self.claimed_with = self.keeper._leadership.holding
         self.world.on_claim(self)
@@ -465,7 +470,7 @@ class PairNode(Node):
         self._judge_held_answers()
 
     def take_up(self, stream: Stream) -> None:
-        """A connection comes, which has to show the secret before it is the standby's."""
+        """Accept a connection, which must prove the secret before it is the standby's."""
         admission = self._admission
         assert admission is not None
         admission.on_accepted(stream, self.other.address)
@@ -477,7 +482,7 @@ class PairNode(Node):
             self._end_newcomer(stream, is_notified=True)
 
     def _end_newcomer(self, stream: Stream, *, is_notified: bool) -> None:
-        """Hang up on a connection that is not the standby's."""
+        """Close a connection that is not the standby's."""
         assert self._admission is not None
         self._admission.on_closed(stream)
         if is_notified:
@@ -486,7 +491,7 @@ class PairNode(Node):
             stream.cut()
 
     def _end_greeting(self, *, is_notified: bool) -> None:
-        """Hang up on all that have not shown the secret."""
+        """Close all connections that have not proved the secret."""
         for stream in self._admission.greeting if self._admission is not None else ():
             self._end_newcomer(stream, is_notified=is_notified)
 
@@ -524,13 +529,13 @@ class PairNode(Node):
             self._later(pause_ms, self._send_stream)
 
     def on_room(self) -> None:
-        """The connection takes more bytes."""
+        """The connection can take more bytes."""
         self._send_soon()
 
     # --- the stream ------------------------------------------------------------------------------
 
     def _end_stream(self, *, is_notified: bool) -> None:
-        """Hang up, if there is a connection. is_notified: the other side comes to know of it."""
+        """Close the connection, if there is one. is_notified: whether the other side notices."""
         stream = self.stream
         if stream is None:
             return
@@ -555,14 +560,14 @@ class PairNode(Node):
             self.leading.on_closed()
 
     def on_stream(self, process: int, stream: Stream, data: bytes | None) -> None:
-        """Bytes of the other side, or its end."""
+        """Bytes from the other side, or its end."""
         self._event(process, self._on_stream, stream, data)
 
     def _on_stream(self, stream: Stream, data: bytes | None) -> None:
         if self.leading is not None:
             self._on_stream_of_leader(stream, data)
         elif stream is self.stream:
-            self._inbox.append(data or b"")  # an end is taken once, and answered by hanging up
+            self._inbox.append(data or b"")  # the end is handled once, by closing this side
             if self._steps is not None and self._waits_to_receive:
                 self._advance(self._inbox.popleft())
 
@@ -598,7 +603,7 @@ class PairNode(Node):
         self._event(self.process, self.end)
 
     def end(self) -> None:
-        """It is asked to end, or another node leads."""
+        """The process is told to stop, or another node leads."""
         if self._end is not None or not self.is_running:
             return
         if self.broker is None or self._lead is None:
@@ -608,7 +613,7 @@ class PairNode(Node):
         self._go_on_ending()
 
     def _stop_member(self) -> None:
-        """A signal to a node that does not lead: as `Standby.run` ends."""
+        """Stop a node that does not lead: as `Standby.run` ends."""
         steps, self._steps = self._steps, None
         self._end_stream(is_notified=True)
         try:
@@ -622,7 +627,7 @@ class PairNode(Node):
         self.world.boot_later(self)
 
     def _go_on_ending(self) -> None:
-        """The next step of a leader's end."""
+        """Run the next step of a leader's stop."""
         end, process = self._end, self.process
         assert end is not None
         try:
@@ -646,13 +651,15 @@ class PairNode(Node):
             self._go_on_ending()
 
     def close(self) -> None:
-        """Hang up on clients, close the logs, and send the rest, as `ReplicatedServer.close`."""
+        """Close the clients' connections and the logs, and send the rest to the standby, as
+        `ReplicatedServer.close`.
+        """
         broker = self.broker
         assert broker is not None and self.leading is not None
         self._hang_up_all()
         self.broker = None
         broker.close_logs(self._steady_ms())
-        if self.leading.follows and self.stream is not None:  # and it did not crash until here
+        if self.leading.follows and self.stream is not None:  # and it has not crashed before
             self.ended_ms = self.world.loop.now_ms, self.other.process
         self._until = Until.REST_IS_SENT
         self._end_greeting(is_notified=True)
@@ -687,7 +694,7 @@ class PairNode(Node):
         return super()._answers(connection_id, session, pieces)
 
     def _release(self) -> None:
-        """Send the answers that need not wait any more."""
+        """Send the responses that no longer have to wait."""
         for connection_id, session, answer in self._held_answers.released():
             if self._sessions.get(connection_id) is session:
                 self.world.on_answered_by(self)
@@ -695,11 +702,11 @@ class PairNode(Node):
                     self.world.loop.later(0, self._pump_if, self.generation, connection_id)
 
     def _judge_wait(self, session: _Session) -> None:
-        """An answer may have to wait for the lease, or for the standby."""
+        """No check: a response may have to wait for the lease, or for the standby."""
 
     def _judge_held_answers(self) -> None:
-        """A finding where answers wait although this leader may go on alone, has its lease and an
-        engine that answers soon, and no standby has been connected for a while.
+        """A finding if responses wait although this leader may continue alone, has its lease and a
+        responsive engine, and no standby has been connected for a while.
         """
         world, pair = self.world, self.world.pair
         may_be_alone = pair.may_be_alone or not pair.is_sync

@@ -1,5 +1,5 @@
-"""Mistakes planted into replication, the lease and take-over, as `defects.py` has those of one
-broker. seed: of a schedule that shows it, where the search begins.
+"""Mistakes planted into replication, the lease and take-over, like those of a single broker in
+`defects.py`. seed: of a schedule that shows the mistake, where the search starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sim.pair_world import RESTORES, Pair
 
 
 class PairDefect(NamedTuple):
-    """One mistake. says: what is wrong, in a sentence."""
+    """One mistake. says: the mistake in a sentence."""
 
     name: str
     says: str
@@ -45,7 +45,7 @@ PAIR_DEFECTS: list[PairDefect] = []
 
 
 def with_sync(pair: Pair) -> None:
-    """Nothing may be lost."""
+    """With `sync`, where no acknowledged record may be lost."""
     pair.is_sync, pair.may_be_alone, pair.fault_count = True, True, 6
 
 
@@ -56,7 +56,7 @@ def with_kills(pair: Pair) -> None:
 
 
 def with_partitions(pair: Pair) -> None:
-    """The two do not reach each other, or the engine, while both are well."""
+    """The nodes cannot reach each other, or the engine, while both are up."""
     with_sync(pair)
     pair.faults = ("cut pair", "isolate leader", "cut engine leader", "kill leader")
 
@@ -69,13 +69,13 @@ def with_slow_clocks(pair: Pair) -> None:
 
 
 def with_stops(pair: Pair) -> None:
-    """Leaders that stand still for longer than their lease."""
+    """Leaders that are stopped for longer than their lease."""
     with_sync(pair)
     pair.ttl_ms, pair.margin_ms, pair.faults = 400, 40, ("stop leader",)
 
 
 def with_losses(pair: Pair) -> None:
-    """Leaders that are gone while their standby is away, or is just coming back."""
+    """Leaders that end while their standby is away, or is just returning."""
     with_sync(pair)
     pair.delay_ms, pair.gap_ms = 40, (200, 1500)
     pair.faults = ("lose leader", "heal and lose leader", "heal and lose leader")
@@ -88,8 +88,8 @@ def with_power(pair: Pair) -> None:
 
 
 def with_restores(pair: Pair) -> None:
-    """Directories come back as they were in an earlier leader's time, and nodes later than their
-    lease lasts.
+    """Directories are restored to a state from an earlier leader's time, and nodes return after
+    their lease has expired.
     """
     with_sync(pair)
     pair.gap_ms, pair.ttl_ms, pair.margin_ms, pair.down_ms = (100, 800), 400, 40, (5, 1500)
@@ -97,26 +97,26 @@ def with_restores(pair: Pair) -> None:
 
 
 def with_async(pair: Pair) -> None:
-    """Answers do not wait, and leaders are gone with what they had answered last."""
+    """Responses do not wait, and leaders end together with the last acknowledged records."""
     pair.is_sync, pair.fault_count, pair.delay_ms, pair.gap_ms = False, 6, 40, (200, 1500)
     pair.faults = ("kill leader", "power leader", "lose leader", "isolate leader")
 
 
 def with_ends(pair: Pair) -> None:
-    """Nodes that are asked to end, while answers do not wait."""
+    """Nodes that are told to stop, while responses do not wait."""
     pair.is_sync, pair.fault_count, pair.delay_ms, pair.gap_ms = False, 6, 40, (300, 1500)
     pair.faults, pair.lost, pair.late = ("end leader", "end leader", "end standby"), 0.0, 0.0
 
 
 def with_absences(pair: Pair) -> None:
-    """Standbys that are gone for longer than it takes to take them out of the set."""
+    """Standbys that are away for longer than it takes to remove them from the in-sync set."""
     with_sync(pair)
     pair.ttl_ms, pair.margin_ms, pair.lost, pair.late = 400, 40, 0.0, 0.0
     pair.faults, pair.down_ms, pair.gap_ms = ("kill standby",), (2000, 3000), (200, 1500)
 
 
 def with_etcd(pair: Pair) -> None:
-    """Members of etcd that are down, silent, slow or apart, and leaders that are gone."""
+    """Members of etcd that are down, silent, slow or partitioned, and leaders that end."""
     with_sync(pair)
     pair.etcd_members, pair.etcd_has_users = 3, True
     pair.faults = (
@@ -130,7 +130,7 @@ def with_etcd(pair: Pair) -> None:
 
 
 def with_patient_losses(pair: Pair) -> None:
-    """The same, and answers wait for the standby that is away: it stays in the set."""
+    """As `with_losses`, and responses wait for an absent standby: it stays in the in-sync set."""
     with_losses(pair)
     pair.may_be_alone = False
 
@@ -138,7 +138,7 @@ def with_patient_losses(pair: Pair) -> None:
 def defect(
     says: str, *kinds: str, tweak: Callable[[Pair], None], seed: int = 0
 ) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:
-    """Enter a generator function into the list, as a context manager."""
+    """Add a generator function to the list, as a context manager."""
 
     def enter(plant: Callable[[], Iterator[None]]) -> Callable[[], Any]:
         manager = contextlib.contextmanager(plant)
@@ -442,7 +442,7 @@ def stream_goes_on_at_a_wrong_place() -> Iterator[None]:
 
     def nothing_is_lacking(self: CatchUp, disk: Any, data_dir: str, inventory: Any) -> None:
         init(self, disk, data_dir, inventory)
-        if len(inventory) > 8:  # else it is empty, and comes for the first time
+        if len(inventory) > 8:  # otherwise it is empty, and connects for the first time
             self._unvisited.clear()
             self._held.clear()
 

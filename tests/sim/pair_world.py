@@ -1,9 +1,9 @@
-"""A schedule of two machines: one leads, the other holds the same, and a lease in an engine outside
-says which.
+"""A schedule of two machines: one leads, the other has a copy, and a lease in an external engine
+decides which.
 
-The clients, readers, auditors and checkers are those of every schedule. With `sync` a take-over is
-to them what a kill and a start of one broker is: nothing may come of it. With `async` it may take
-what was acknowledged last, as a loss of power does.
+The clients, readers, auditors and checkers are those of every schedule. With `sync` a take-over
+must look to them like a kill and a start of one broker: no effect is allowed. With `async` it may
+lose the last acknowledged records, as a power loss does.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from sim.world import START_MS, Report, Tweak, World
 if TYPE_CHECKING:
     from sim.scenario import Scenario
 
-FIRST_LEADER_MS = 60_000  # starts crash, one after the other
+FIRST_LEADER_MS = 60_000  # several starts may crash in sequence
 TAKE_OVERS_MS = 5000
 CALM_STEP_MS = 50
 LONGEST_BEFORE_EXPIRY_MS = 1000
-CALM_BEFORE_EXPIRY_MS = 2500  # until all that was under way is answered, sent again or not
+CALM_BEFORE_EXPIRY_MS = 2500  # until all requests in flight have responses, sent again or not
 MOST_EVENTS = 150_000
 FAULTS = (
     "kill leader",
@@ -59,13 +59,15 @@ FAULTS = (
     "crash standby",
     "storm",
 )
-SEED_OF_RESTORES = 5  # of each eight
+SEED_OF_RESTORES = 5  # out of eight
 RESTORES = "restore leader", "restore standby", "restore leader"
 
 
 @dataclass
 class Pair:
-    """How the two are set up, and what befalls them. Chances are of each request to the engine."""
+    """The configuration and the faults of the two machines. Probabilities are for each request to
+    the engine.
+    """
 
     is_sync: bool = True
     may_be_alone: bool = True
@@ -87,22 +89,22 @@ class Pair:
 
     @property
     def patience_ms(self) -> int:
-        """How long a leader's answers may wait that may go out without a standby: until a write
-        to the engine has come to its end, and another one.
+        """How long responses may wait of a leader that does not need a standby: until a write to
+        the engine has ended, and another one.
         """
         return self.ttl_ms + 400
 
     @property
     def has_restores(self) -> bool:
-        """Whether directories come back as they were once."""
+        """Whether directories are restored to an earlier state."""
         return any(fault.startswith("restore") for fault in self.faults)
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Pair:
-        """One of the many."""
+        """A random configuration."""
         ttl_ms = rng.choice((400, 800, 1500))
         margin_ms = ttl_ms // 10
-        # each clock may go wrong; the two together by no more than the margin allows
+        # each clock may drift; both together by no more than the margin allows
         drift = margin_ms / ttl_ms / 2.2
         return cls(
             is_sync=rng.random() < 0.75,
@@ -124,11 +126,11 @@ class Pair:
 
 
 class PairWorld(World):
-    """A world with two machines. node: the one that leads, or led last. clean_ends: how often a
-    standby led what a leader had left that was asked to end, and followed until then.
+    """A world with two machines. node: the current or last leader. clean_ends: how often a leader
+    was told to stop, and a standby that had followed it to the end took over.
     """
 
-    is_to_be_emptied = False  # a leader ends where its standby is away for so long
+    is_to_be_emptied = False  # a leader ends if its standby is away for that long
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class PairWorld(World):
             self.pair.faults += RESTORES
         self._generations = 0
         self.are_apart = self.is_at_peace = False
-        self.disturbed_ms = 0  # when the connection between the two was cut last, or healed
+        self.disturbed_ms = 0  # when the connection between the two was last cut or healed
         self.nodes: list[PairNode] = []
         self._cut_from_clients: set[int] = set()
         self._leader_epochs: dict[Any, int] = {}
@@ -171,7 +173,7 @@ class PairWorld(World):
         self.engine.lost, self.engine.late = self.pair.lost, self.pair.late
         if not self.pair.is_sync:
             self.history.commits_are_durable = False
-            self.history.answers_cross_losses = True  # a take-over counts as one, see `on_claim`
+            self.history.answers_cross_losses = True  # a take-over counts as a loss, see `on_claim`
 
     def _made_node(self) -> Node:
         for node_id, rate in enumerate(self.pair.rates):
@@ -184,12 +186,12 @@ class PairWorld(World):
         self.are_apart, self.disturbed_ms = are_apart, self.loop.now_ms
 
     def next_generation(self) -> int:
-        """Of a process: no two of either machine have the same."""
+        """The number of a process, unique across both machines."""
         self._generations += 1
         return self._generations
 
     def nonce(self) -> bytes:
-        """Of a leader, for a standby that connects."""
+        """A leader's random challenge for a connecting standby."""
         return self.pair_rng.randbytes(NONCE_BYTES)
 
     @property
@@ -201,8 +203,8 @@ class PairWorld(World):
     def on_claim(self, node: PairNode) -> None:
         """A machine leads from now on, and opens its directory.
 
-        One that stood still in between does so too late: the lease is the other's by then, and
-        no client hears of this one.
+        If it was stopped in between, it comes too late: the other machine has the lease by then,
+        and no client sees this one.
         """
         self.trace("leads", node.node_id, node.claimed_with.name, 0, b"")
         if self._comes_too_late(node):
@@ -220,8 +222,8 @@ class PairWorld(World):
             node.disk.crash_in(self.rng.randint(*self.scenario.start_steps))
 
     def _look_at_what_was_left(self, node: PairNode) -> None:
-        """What a leader has left that was asked to end, and whose standby followed it until it had
-        hung up, is all there, with `async`, too.
+        """If a leader was told to stop and its standby followed until the connection closed, the
+        standby has all its data, with `async`, too.
         """
         other = node.other
         ended, other.ended_ms, node.ended_ms = other.ended_ms, None, None
@@ -234,7 +236,7 @@ class PairWorld(World):
         )
         if process == node.process and not is_disturbed and now_ms - ended_ms < REST_MS:
             self.clean_ends += 1
-            # the standby has made the copy its own by then
+            # the standby has adapted its copy by then
             self._compare_directories("at a clean end", but=f"{DATA_DIR}/{META_PROPERTIES_NAME}")
 
     def _comes_too_late(self, node: PairNode) -> bool:
@@ -242,7 +244,7 @@ class PairWorld(World):
         return record is not None and record.leader != node.node_id
 
     def on_leader(self, node: PairNode) -> None:
-        """Its broker is up."""
+        """The leader's broker is up."""
         if self._comes_too_late(node):
             return
         node.disk.crash_in(-1)
@@ -268,7 +270,7 @@ class PairWorld(World):
         self.observe()
 
     def on_answered_by(self, node: PairNode) -> None:
-        """A machine answers a client: the lease is its own, then."""
+        """A machine responds to a client: then it must have the lease."""
         record = self.engine.record
         if record is None or record.leader != node.node_id:
             self.history.incident(
@@ -286,7 +288,7 @@ class PairWorld(World):
         self.boot_later(node)
 
     def boot_later(self, node: PairNode) -> None:
-        """The daemon is started again."""
+        """Start the daemon again, some time later."""
         self.loop.later(self.pair_rng.randint(*self.pair.down_ms), node.boot)
 
     def start_later(self) -> None:
@@ -312,7 +314,7 @@ class PairWorld(World):
     # --- faults ----------------------------------------------------------------------------------
 
     def befall(self) -> Asking:
-        """What goes wrong with the two, one thing after the other."""
+        """The faults of the two machines, one after the other."""
         rng, pair = self.pair_rng, self.pair
         for _ in range(pair.fault_count):
             yield rng.randint(*pair.gap_ms)
@@ -330,8 +332,9 @@ class PairWorld(World):
             yield from self._fault(rng.choice(pair.faults))
 
     def _await_calm(self) -> Asking:
-        """Let no fault follow so soon on another that what is sent again comes when its producer is
-        forgotten: while the standby is away answers may wait, and the time of two faults adds up.
+        """Keep the distance between two faults so long that a repeated request finds its producer
+        still remembered: while the standby is away responses may wait, and the times of two faults
+        add up.
         """
         calm_ms = 0
         while calm_ms < CALM_BEFORE_EXPIRY_MS and not self.is_draining:
@@ -339,7 +342,7 @@ class PairWorld(World):
             calm_ms = calm_ms + CALM_STEP_MS if self._is_led_by_two() else 0
 
     def _is_led_by_two(self) -> bool:
-        """Whether one leads, and the other follows and is in sync."""
+        """Whether one machine leads, and the other follows and is in sync."""
         leader = cast(PairNode, self.node)
         return (
             leader.leading is not None
@@ -355,7 +358,7 @@ class PairWorld(World):
         what, _, whom = fault.partition(" ")
         node = standby if whom == "standby" else leader
         for_ms = rng.randint(50, 3 * self.pair.ttl_ms)
-        if self.scenario.ids_expire:  # what is sent again must find its producer remembered
+        if self.scenario.ids_expire:  # a repeated request must find its producer remembered
             for_ms = min(for_ms, LONGEST_BEFORE_EXPIRY_MS)
         if what == "kill":
             self._down(node)
@@ -387,13 +390,13 @@ class PairWorld(World):
             self._cut_clients(node)
             yield for_ms
             self._cut_from_clients.clear()
-        elif what == "isolate":  # but from its clients
+        elif what == "isolate":  # but not from its clients
             self._set_apart(True)
             self.engine.cut_off.add(leader.node_id)
             yield for_ms
             self._set_apart(False)
             self.engine.cut_off.discard(leader.node_id)
-        elif what in ("lose", "heal"):  # apart, and before or after that the leader is gone
+        elif what in ("lose", "heal"):  # the pair is cut; the leader ends before or after that
             self._set_apart(True)
             yield for_ms if what == "heal" else rng.randint(0, 3 * self.pair.timeout_ms // 2)
             self._set_apart(what == "lose")
@@ -411,7 +414,7 @@ class PairWorld(World):
                 self.weather = calm
 
     def _trouble_etcd(self, what: str, for_ms: int) -> Asking:
-        """Some of its members are down, silent, slow, or apart from the others."""
+        """Some etcd members are down, silent, slow, or partitioned from the others."""
         rng, members = self.pair_rng, self.engine.members
         some: list[Member] = rng.sample(members, rng.randint(1, len(members)))
         for member in some:
@@ -431,8 +434,9 @@ class PairWorld(World):
                 member.is_silent, member.is_apart, member.slow_ms = False, False, 0
 
     def _restore_backup(self, node: PairNode) -> Asking:
-        """The machine is lost, and its directory is what was saved of it earlier: a directory of an
-        earlier leader's time, whose node must not lead with it. The other has all, and keeps it.
+        """The machine is lost, and its directory is restored from an earlier backup, of an earlier
+        leader's time: its node must not lead with it. The other machine has all data, and keeps
+        them.
         """
         record, epoch = self.engine.record, node.saved_epoch
         has_other_all = record is not None and record.in_sync == {0, 1} and node.other.is_running
@@ -442,7 +446,7 @@ class PairWorld(World):
             return
         self._down(node)
         if self.pair_rng.random() < 0.5:
-            self._down(node.other)  # which comes back, sooner or later than this one
+            self._down(node.other)  # it returns sooner or later than this one
         node.restore_backup(is_new_mount=self.pair_rng.random() < 0.5)
         end_ms = self.loop.now_ms + TAKE_OVERS_MS
         while not (self.is_draining or self._is_whole()) and self.loop.now_ms < end_ms:
@@ -477,7 +481,7 @@ class PairWorld(World):
                 name, count, self.scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms()
             )
         self.topic_ids = {name: topic.topic_id for name, topic in broker.metadata.topics.items()}
-        # what is set up is there, whatever befalls the first leader
+        # the setup is replicated, whatever happens to the first leader
         self.loop.run_until(self.loop.now_ms + FIRST_LEADER_MS, self._is_whole)
         if not self._is_whole():
             self.history.incident("stuck", "the standby does not come to follow")
@@ -493,7 +497,7 @@ class PairWorld(World):
         self._live_and_settle()
 
     def _is_whole(self) -> bool:
-        """Whether one leads, and the other has all of it and is in sync."""
+        """Whether one machine leads, and the other has everything and is in sync."""
         leading = cast(PairNode, self.node).leading
         return (
             self._is_led_by_two()
@@ -525,7 +529,7 @@ class PairWorld(World):
         return super().what_is_missing()
 
     def _restart_at_last(self) -> None:
-        """The other machine takes over, and all is there."""
+        """The other machine takes over, and must have everything."""
         self._compare_copies()
         before = cast(PairNode, self.node)
         before.is_off = True
@@ -569,8 +573,8 @@ def replicated(node: PairNode) -> dict[str, bytes]:
 
 
 def fit_for_two(scenario: Scenario, *, loses: bool) -> None:
-    """What is made for one machine is left out; loses: a take-over may take what was answered, and
-    with it a topic's deletion, or its growth.
+    """Remove settings that are for one machine only; loses: whether a take-over may lose
+    acknowledged records, and with them a topic's deletion, or its growth.
     """
     scenario.brokers, scenario.moves = 1, 0
     scenario.properties.pop("barnabas.brokers", None)

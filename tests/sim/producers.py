@@ -1,5 +1,5 @@
-"""Producers: idempotent ones that write for ever in order, and transactional ones, with all that
-may befall them.
+"""Producers: idempotent ones that keep writing in order, and transactional ones, with all faults
+that may affect them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from sim.world import World
 
 ZSTD = 4
-PADDING = b"\0" * 1_100_000  # such a record takes longer to open than a broker may take at once
+PADDING = b"\0" * 1_100_000  # opening such a record takes longer than the broker may take at once
 SEQUENCE_ERRORS = frozenset(
     {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID, Code.INVALID_TXN_STATE}
 )
 
 
 class Inits:
-    """How often InitProducerId was asked of one transactional id, by anybody, and answered.
-    lingers: one was lost, and may come late.
+    """How many InitProducerId requests of one transactional id were sent, by any producer, and how
+    many got a response. lingers: a lost one may arrive late.
     """
 
     __slots__ = ("answered", "asked", "lingers")
@@ -46,7 +46,7 @@ class Inits:
 
 
 class Batch:
-    """Some records for one partition, encoded once and sent until they are answered."""
+    """Some records for one partition, encoded once, and sent until there is a response."""
 
     __slots__ = ("attempts", "call", "partition", "sent_ms", "sequence", "writes")
 
@@ -58,8 +58,8 @@ class Batch:
 
 
 class Producer(Client):
-    """What both kinds share: an id, an epoch, a sequence for each partition, up to five requests
-    under way.
+    """The common part of both kinds: an id, an epoch, a sequence for each partition, up to five
+    requests in flight.
     """
 
     def __init__(self, world: World, name: str, transactional_id: str | None = None) -> None:
@@ -111,8 +111,8 @@ class Producer(Client):
         self.session = f"{self.name}/{self.sessions}"
 
     def new_value(self, partition: Partition) -> bytes:
-        """Unique. The text before its last '-' is the record's key: in a compacted topic one of
-        a few, else the producer's name.
+        """A unique value. The text before its last '-' is the record's key: in a compacted topic
+        one of a few, otherwise the producer's name.
         """
         self._made += 1
         key = (
@@ -129,7 +129,7 @@ class Producer(Client):
         transaction: Transaction | None = None,
         sources: list[Source] | None = None,
     ) -> Batch:
-        """Make a batch of new records and line it up."""
+        """Make a batch of new records, and queue it."""
         history = self.world.history
         durable = transaction is None and partition[0] in self.world.flushed_topics
         writes = [
@@ -175,18 +175,19 @@ class Producer(Client):
         return batch
 
     def send_all(self, *, patience: float = 1.0) -> Asking:
-        """Get everything that is lined up answered. patience: the chance to go on after a lost
-        answer; False: it gave up.
+        """Send all queued batches until each has a response. patience: the probability of
+        continuing after a lost response; False: it gave up.
 
-        Raises: Fenced; Refused. What is not answered then is of unknown outcome, and no longer
-                lined up.
+        Raises: Fenced; Refused. Batches without a response then have an unknown outcome, and are no
+        longer queued.
         """
         try:
             while self.waiting or self.in_flight:
                 link = yield from self.connected()
                 if not self.in_flight:
                     sending_over = link
-                # over another link only when what was under way over the last one is known lost
+                # use another link only when all requests in flight on the last one are known to be
+                # lost
                 while (
                     link is sending_over
                     and self.waiting
@@ -209,8 +210,7 @@ class Producer(Client):
                     yield self.rng.randint(5, 80)
                     continue
                 if answer.error_code in RETRIABLE:
-                    # those behind it were refused too, or will be: all are sent again, in their
-                    # order
+                    # later batches were or will be refused, too: all are sent again, in order
                     for _, later in list(self.in_flight)[1:]:
                         yield later
                     self._line_up_again()
@@ -224,7 +224,7 @@ class Producer(Client):
         return True
 
     def rest(self) -> Asking:
-        """Where ids expire: be away for so long sometimes that its id has expired."""
+        """If ids expire: sometimes stay away for so long that this one's id expires."""
         if (
             self.world.scenario.ids_expire
             and not self.world.is_draining
@@ -233,7 +233,7 @@ class Producer(Client):
             yield self.rng.randint(1500, 6000)
 
     def _give_up_sequences(self) -> None:
-        """As librdkafka does: what comes next gets the sequences of what was given up."""
+        """As librdkafka does: later batches reuse the sequences of the abandoned ones."""
         if self.world.scenario.reuses_sequences and self.transactional_id is not None:
             for batch in reversed(self.waiting):
                 self.sequences[batch.partition] = batch.sequence
@@ -265,11 +265,12 @@ class Producer(Client):
         raise Refused(what, code, [batch.partition], batch.sent_ms)
 
     def was_fenced(self, code: int, *, is_end: bool = False) -> None:
-        """A finding where no other producer used this name, and the transaction's time cannot be
-        up.
+        """A finding if no other producer used this transactional id, and the transaction cannot
+        have timed out.
 
-        A start goes by the wall clock, so nothing is known of one where that was set. Nor of a name
-        of which an InitProducerId was lost: it may come late, and fence a later producer.
+        A start uses the wall clock, so after a start nothing is certain if that was set. The same
+        holds if an InitProducerId of this id was lost: it may arrive late, and fence a later
+        producer.
         """
         world = self.world
         inits = world.inits[self.transactional_id or ""]
@@ -283,7 +284,7 @@ class Producer(Client):
         now_ms = world.loop.now_ms
         arrived_ms = self.link.last_arrival_ms if self.link is not None else now_ms
         open_ms = now_ms - self.began_ms
-        if is_end:  # else its time went by all the same
+        if is_end:  # otherwise the stop counts towards the timeout
             open_ms -= world.node.stood_still_ms(self.began_ms, now_ms, arrived_ms=arrived_ms)
         if open_ms < self.timeout_ms:
             world.history.incident(
@@ -293,8 +294,8 @@ class Producer(Client):
 
 
 class IdempotentProducer(Producer):
-    """Writes batches to some partitions, in order, until the chaos is over; begins a new session
-    where the broker refuses it.
+    """Writes batches to some partitions, in order, until the chaos is over; starts a new session
+    when the broker refuses a batch.
     """
 
     def __init__(self, world: World, name: str, partitions: list[Partition], rounds: int) -> None:
@@ -326,7 +327,7 @@ class IdempotentProducer(Producer):
             yield from self.rest()
 
     def _bump_epoch(self) -> None:
-        """As Apache Kafka's own client does it: without asking, since no other producer has the id
+        """As Apache Kafka's own client does: without a request, since no other producer has the id
         (KIP-360).
         """
         self.epoch += 1
@@ -337,9 +338,9 @@ class IdempotentProducer(Producer):
     def may_be_out_of_sequence(self, refusal: Refused) -> bool:
         """Whether the broker may have forgotten a batch of this producer.
 
-        That is in a power loss, or in a restart where retention or compaction has removed the batch
-        by then: what is remembered beyond the last batch is found in the log. And where the topic
-        is not the one that the batch before was sent to.
+        It may after a power loss; after a restart, if retention or compaction had removed the
+        batch, since all but the last batch's entry are rebuilt from the log; and if the topic was
+        created again since the previous batch.
         """
         world = self.world
         if world.was_deleted(refusal):
@@ -352,8 +353,8 @@ class IdempotentProducer(Producer):
 
 
 def has_lost_batches_at_a_restart(world: World, partitions: list[Partition]) -> bool:
-    """Whether a start may have found no more what a batch's retry is known by: DeleteRecords, or
-    retention, had taken it.
+    """Whether a start may have failed to rebuild the entries by which a batch's retry is
+    recognised, since DeleteRecords or retention had removed the batch.
     """
     if world.node.broker is None or not world.restarts:
         return False
@@ -362,7 +363,7 @@ def has_lost_batches_at_a_restart(world: World, partitions: list[Partition]) -> 
 
 
 class PlainProducer(Producer):
-    """One without an id: what is lost is not sent again, and what comes late comes out of order.
+    """A producer without an id: lost batches are not sent again, and late ones arrive out of order.
     acks: 0, 1 or -1.
     """
 
@@ -410,8 +411,8 @@ class PlainProducer(Producer):
 
 
 class TransactionalProducer(Producer):
-    """One instance of an application: transactions one after the other, until it is fenced, dies,
-    or the chaos is over.
+    """One instance of an application: a sequence of transactions, until it is fenced, dies, or the
+    chaos is over.
     """
 
     def __init__(
@@ -433,7 +434,7 @@ class TransactionalProducer(Producer):
             self.ends_after = len(world.history.power_losses)
 
     def run(self) -> Asking:
-        """Gives whether it ended by itself (True), or was fenced."""
+        """Gives whether the instance ended by itself (True), or was fenced."""
         try:
             yield from self.init(timeout_ms=self.timeout_ms)
             for number in range(self.rounds):
@@ -454,8 +455,8 @@ class TransactionalProducer(Producer):
         return True
 
     def transact(self, number: int) -> Asking:
-        """One transaction: write, perhaps pause, end. Raises: Fenced, after noting how the
-        transaction ended.
+        """One transaction: write, perhaps pause, end. Raises: Fenced, after recording the
+        transaction's end.
         """
         world, rng = self.world, self.rng
         transaction = world.history.begin(
@@ -483,7 +484,7 @@ class TransactionalProducer(Producer):
                 if rng.random() < world.scenario.dying:
                     self.waiting.clear()
                     transaction.end(Ending.ABORTED, world.loop.now_ms)
-                    raise Fenced  # the application dies in the midst of it
+                    raise Fenced  # the application dies during the transaction
                 try:
                     unresolved = not (yield from self.send_all(patience=0.8))
                     keeps_epoch = unresolved and world.scenario.reuses_sequences
@@ -513,8 +514,8 @@ class TransactionalProducer(Producer):
             raise
 
     def may_have_expired(self, refusal: Refused) -> bool:
-        """Whether a partition may have forgotten a producer whose transactions become those of
-        version 2 amid its epoch: there a producer that is not known begins with sequence 0.
+        """Whether a partition may have forgotten a producer that changes to transactions of version
+        2 within its epoch: there an unknown producer starts with sequence 0.
         """
         expires_ms = self.world.history.producer_expiration_ms
         return (
@@ -527,20 +528,20 @@ class TransactionalProducer(Producer):
         )
 
     def begin_version(self) -> None:
-        """Choose the version of the transaction that begins, which may be another than the last."""
+        """Choose the version of the new transaction, which may differ from the last one's."""
         self.added = []
         share = self.world.scenario.version_2
         self.is_version_2 = share > 0 and self.rng.random() < share
 
     def note_end_of(self, transaction: Transaction) -> None:
-        """The instance is over: what became of a transaction that it did not see the end of."""
+        """The instance has ended: record the outcome of a transaction whose end it did not see."""
         if transaction.ending is Ending.OPEN:
             ending = Ending.ABORTED if transaction.commit_asked_ms is None else Ending.UNKNOWN
             transaction.end(ending, self.world.loop.now_ms)
 
     def writes_to_all_added(self) -> bool:
-        """As clients do: where sequences are used again, nothing shows a late batch to a
-        partition that was added and not written to.
+        """Whether it writes to all added partitions, as clients do: if sequences are reused, a late
+        batch to an added but unwritten partition could not be recognised.
         """
         scenario = self.world.scenario
         return scenario.reuses_sequences and not self.is_version_2 and not scenario.adds_unwritten
@@ -549,7 +550,7 @@ class TransactionalProducer(Producer):
         new = [partition for partition in partitions if partition not in self.added]
         if not new:
             return
-        if self.is_version_2:  # what is written adds them
+        if self.is_version_2:  # the Produce requests add them
             if not self.added:
                 self.began_ms, self.began_after = self.world.loop.now_ms, self.world.restarts
             self.added.extend(new)
@@ -579,7 +580,7 @@ class TransactionalProducer(Producer):
     def check(
         self, code: int, what: str, partitions: Iterable[Partition] = (), asked_ms: int = 0
     ) -> None:
-        """Raises: Fenced; Refused."""
+        """Handle an error code. Raises: Fenced; Refused."""
         if code in FENCED:
             self.was_fenced(code)
             raise Fenced
@@ -587,7 +588,7 @@ class TransactionalProducer(Producer):
             raise Refused(f"{self.name}: {what}", code, partitions, asked_ms)
 
     def end(self, transaction: Transaction, *, commit: bool) -> Asking:
-        """EndTxn until it is answered. Raises: Fenced."""
+        """Send EndTxn until there is a response. Raises: Fenced."""
         world = self.world
         call = wire.request(
             EndTxnRequest(
@@ -615,14 +616,14 @@ class TransactionalProducer(Producer):
             self.was_fenced(code, is_end=True)
             raise Fenced
         if code == Code.INVALID_TXN_STATE and self.is_version_2 and commit:
-            self.was_fenced(code, is_end=True)  # its time was up, or an abort took its place
+            self.was_fenced(code, is_end=True)  # it timed out, or an abort took its place
             raise Fenced
         if code == Code.INVALID_TXN_STATE and (world.may_forget or not commit):
-            return  # nothing of it is known any more, or there was nothing to abort
+            return  # the transaction was lost, or there was nothing to abort
         raise Refused(f"{self.name}: EndTxn(commit={commit})", code)
 
     def take_next_epoch(self, answer: EndTxnResponse) -> None:
-        """Go on as whom the end of a transaction of version 2 has made of this producer."""
+        """Continue with the producer id and epoch from the EndTxn response of version 2."""
         went_on = answer.producer_id != self.producer_id or answer.producer_epoch > self.epoch
         if not went_on or self.transactional_id is None:
             text = f"{self.name}: EndTxn left it at {answer.producer_id}/{answer.producer_epoch}"
@@ -634,7 +635,7 @@ class TransactionalProducer(Producer):
 
 
 def _code_of_added(answer: AddPartitionsToTxnResponse) -> int:
-    """The worst of an answer's codes: OPERATION_NOT_ATTEMPTED says nothing."""
+    """The worst error code of a response: OPERATION_NOT_ATTEMPTED does not count."""
     codes = [
         partition.partition_error_code
         for topic in answer.results_by_topic_v3_and_below

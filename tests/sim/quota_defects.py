@@ -1,4 +1,4 @@
-"""Mistakes planted into quotas of clients; they enter the list of `defects.py`."""
+"""Mistakes planted into client quotas; they extend the list of `defects.py`."""
 
 from __future__ import annotations
 

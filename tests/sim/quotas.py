@@ -1,8 +1,8 @@
-"""Quotas of clients in a schedule: the throttle times of clients above one, compared with a model
-that knows less than the broker and cannot be wrong where it says something.
+"""Client quotas in a schedule: throttle times are compared with a model that knows less than the
+broker, and predicts only what is certain.
 
-    an answer has a time to wait    just this connection is muted, for just so long
-    a Produce was answered            it has a time, if what came in the last two windows is above
+    a response has a throttle time    exactly this connection is muted, for exactly that time
+    a Produce has a response          it has a time, if the bytes of the last two windows exceed
                                       what the quota gives in four; and none, if what came in the
                                       last five is below what it gives in two, and no other quota is
 
@@ -43,7 +43,7 @@ class Throttles:
             self._produced.append((self._world.loop.now_ms, len(frame)))
 
     def on_answer(self, link: Link, answer: bytes) -> None:
-        """An answer leaves."""
+        """A response is sent."""
         call = link.call_of(int.from_bytes(answer[4:8]))
         if call is None:
             return
@@ -65,7 +65,7 @@ class Throttles:
         return sum(size for at_ms, size in self._produced if at_ms > since_ms)
 
     def on_mutes(self, mutes: Iterable[tuple[int, int]]) -> None:
-        """The core has said who is to wait, with the answers that it has just given."""
+        """The core mutes connections, together with the responses that it has just given."""
         reported, self._told = self._told, {}
         for connection_id, throttle_ms in mutes:
             of_answer = reported.pop(

@@ -1,4 +1,6 @@
-"""Readers by assignment, of both isolation levels, that filter aborted records as clients do."""
+"""Readers with assigned partitions, at both isolation levels, that filter aborted records as
+clients do.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST = -2, -1
 MOST_ATTEMPTS = 20
-NOT_A_CLIENTS = 0xFF80  # attributes that no producer has defined
+NOT_A_CLIENTS = 0xFF80  # attributes that are not defined for producers
 HIGHEST_EPOCH = 1000  # one for each start
 OTHER_EPOCH = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH})
 SESSION_ERRORS = frozenset({Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH})
@@ -44,7 +46,7 @@ Rows = list[tuple[int, bytes]]
 
 
 class Opened(NamedTuple):
-    """A batch as a client sees it. commit: what it says if it is a marker, else None."""
+    """A batch as a client sees it. commit: a marker's decision, else None."""
 
     last_offset: int
     producer_id: int
@@ -54,7 +56,7 @@ class Opened(NamedTuple):
 
 
 class Opener:
-    """Opens batches, each once however many readers get it."""
+    """Decodes batches, each once however many readers get it."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Opened] = {}
@@ -76,8 +78,8 @@ class Opener:
     def records(
         self, found: wire.Fetched, position: int, *, committed_only: bool
     ) -> tuple[Rows, int]:
-        """What a client makes of the bytes of one partition: the records from `position` on, and
-        the position after them.
+        """Decode the bytes of one partition as a client does: gives the records from `position` on,
+        and the position after them.
         """
         rows: Rows = []
         aborted = sorted(found.aborted, key=lambda pair: pair[1])
@@ -103,7 +105,7 @@ class Opener:
 
 
 def _check_header(header: BatchHeader, records: list[Record]) -> None:
-    """What a client relies on in a header is true, for every writer of the batch."""
+    """The header's fields that clients rely on are right, whichever client wrote the batch."""
     where = f"the batch at {header.base_offset}"
     assert not header.attributes & NOT_A_CLIENTS or header.is_control, (
         f"{where} has the attributes {header.attributes:#x}"
@@ -130,12 +132,12 @@ def last_epoch(records: bytes) -> int:
 
 
 class Reader(Client):
-    """Reads some partitions from a place on, long polling. positions: of each.
+    """Reads some partitions from their start, with long polling. positions: of each.
 
-    follows_epochs: as librdkafka does (KIP-320), it sends the leader epoch that it has; when
-    there is another it asks where the epoch ends in which it read last, and goes back there. Then
-    it gets the whole log in the end, power losses or not. Others go on from where
-    they stand.
+    follows_epochs: as librdkafka does (KIP-320), it sends the leader epoch that it knows. When
+    there is a new one, it asks for the end offset of the epoch of its last record, and goes back
+    there. Such a reader gets the whole log in the end, also after power losses. Others continue
+    from their position.
     """
 
     def __init__(
@@ -169,7 +171,7 @@ class Reader(Client):
         self.power_losses = 0
         self.session_id, self.session_epoch = 0, -1
         self._sent: dict[Partition, tuple[int, ...]] = {}
-        self._left_out: set[Partition] = set()  # a session may be silent about them from then on
+        self._left_out: set[Partition] = set()  # a session may be silent about these
         self.label = name
         self.links = 0
         self.has_stopped = False
@@ -187,8 +189,8 @@ class Reader(Client):
         self.has_stopped = True
 
     def is_at_end(self) -> bool:
-        """Whether everything was read: for a reader of committed records also that nothing holds it
-        back, and for one that follows epochs that it was given in the log's last.
+        """Whether everything was read: for a read_committed reader, also that no transaction holds
+        it back; for one that follows epochs, also that it knows the log's last epoch.
         """
         broker = self.world.node.broker
         if broker is None:
@@ -205,8 +207,8 @@ class Reader(Client):
         return True
 
     def _knows_last(self, partition: Partition, leader_epoch: int) -> bool:
-        """Whether it has heard where the log parts from what it has read, of the last leader. A
-        fetch session is silent about an empty log, of which nothing was read.
+        """Whether it knows where the last leader's log diverges from the records it has read. A
+        fetch session does not mention an empty log of which nothing was read.
         """
         if self.follows_by_fetch:
             has_read = self.read_epochs.get(partition, -1) >= 0
@@ -214,7 +216,7 @@ class Reader(Client):
         return self.leader_epochs.get(partition) == leader_epoch
 
     def poll(self, max_wait_ms: int) -> Asking:
-        """One Fetch; LOST, or anything else."""
+        """One Fetch; gives LOST, or another value."""
         if self.link is None or not self.link.is_open:
             self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
             self.links += 1
@@ -251,7 +253,9 @@ class Reader(Client):
         return answer
 
     def _fetch_call(self, max_wait_ms: int) -> wire.Call:
-        """Of all partitions; in a session of those alone that stand elsewhere than it knows."""
+        """A Fetch of all partitions; in a session, only of those whose position differs from the
+        one that the session has.
+        """
         standing = {
             p: (at, self.leader_epochs.get(p, -1), self.read_epochs.get(p, -1))
             for p, at in self.positions.items()
@@ -276,8 +280,8 @@ class Reader(Client):
         return wire.with_last_epochs(call, [standing[p][2] for p in changed])
 
     def _take_all(self, answer: wire.FetchAnswer, asked_ms: int) -> list[Partition]:
-        """Note what all partitions gave. Gives those that are out of range: to ask where they begin
-        takes time, and what was read must be noted before.
+        """Record the data of all partitions. Gives those that are out of range: asking for their
+        start takes time, and the data must be recorded first.
         """
         out_of_range: list[Partition] = []
         for found in answer.partitions:
@@ -289,7 +293,7 @@ class Reader(Client):
             elif found.error_code == Code.OFFSET_OUT_OF_RANGE:
                 out_of_range.append((found.topic, found.partition))
             elif found.error_code == Code.KAFKA_STORAGE_ERROR:
-                continue  # off line, and asked for again
+                continue  # it is off line, and fetched again later
             elif found.error_code:
                 self.world.history.incident(
                     "refused",
@@ -301,12 +305,12 @@ class Reader(Client):
         return out_of_range
 
     def take(self, found: wire.Fetched, asked_ms: int) -> None:
-        """Note what one partition gave."""
+        """Record the data of one partition."""
         world, partition = self.world, (found.topic, found.partition)
         now_ms = world.loop.now_ms
         if found.diverging is not None:
             self._go_back(partition, *found.diverging)
-            # a session does not send the log's offsets again
+            # a session does not repeat a log's unchanged offsets
             self.stable[partition] = max(found.last_stable_offset, 0)
             self.ends[partition] = max(found.high_watermark, 0)
             return
@@ -346,13 +350,15 @@ class Reader(Client):
         )
 
     def _go_back(self, partition: Partition, leader_epoch: int, end_offset: int) -> None:
-        """The log parts there from what was read."""
+        """The log diverges at that offset from the records read."""
         self.world.trace("truncated", 0, f"{self.name} {partition}", end_offset, b"")
         self.positions[partition] = min(end_offset, self.positions[partition])
         self.read_epochs[partition] = leader_epoch
 
     def reposition(self, partition: Partition) -> Asking:
-        """Out of range: below the start, which moved; beyond the end only after a power loss."""
+        """The position is out of range: below the start, which has moved, or, only after a power
+        loss, beyond the end.
+        """
         asked_ms = self.world.loop.now_ms
         start = yield from self.offset_at(partition, EARLIEST)
         end = yield from self.offset_at(partition, LATEST)
@@ -363,13 +369,13 @@ class Reader(Client):
         ):
             return
         position = self.positions[partition]
-        if self.follows_by_fetch:  # it has nothing that the log can part from
+        if self.follows_by_fetch:  # it has no records from which the log can diverge
             self.read_epochs.pop(partition, None)
         has_read = self.read_epochs.get(partition, -1) >= 0
         if position > end and self.follows_epochs and has_read:
             self.leader_epochs.pop(
                 partition, None
-            )  # the power went since; it asks where the log was cut
+            )  # after a power loss: it asks where the log was truncated
             return
         if position > end and not self.world.history.power_losses:
             self.world.history.incident(
@@ -377,12 +383,13 @@ class Reader(Client):
             )
         if position > end or position < start:
             self.close_span(partition)
-            # who follows epochs has read nothing here yet: the log begins again, before it
+            # a reader that follows epochs has read nothing here yet: the log starts again, before
+            # its position
             self.begin_at(partition, start if position < start or self.follows_epochs else end)
 
     def follow_epochs(self) -> Asking:
-        """Learn the leader epochs that are not known, and go back where the log ends before what
-        was read in an earlier one.
+        """Fetch the unknown leader epochs, and go back if the log ends before the last record of an
+        earlier epoch.
         """
         if all(partition in self.leader_epochs for partition in self.partitions):
             return
@@ -409,7 +416,9 @@ class Reader(Client):
                     yield from self._validate(partition, row.leader_epoch)
 
     def _validate(self, partition: Partition, leader_epoch: int) -> Asking:
-        """Ask OffsetForLeaderEpoch where what was read last ends, in that epoch of the leader."""
+        """Ask OffsetForLeaderEpoch where the epoch of the last record ends on the current
+        leader.
+        """
         read_epoch = self.read_epochs.get(partition, -1)
         if read_epoch < 0:
             self.leader_epochs[partition] = leader_epoch
@@ -433,7 +442,7 @@ class Reader(Client):
             return
         is_of_earlier_life = partition[0] in self.world.history.lives and read_epoch > leader_epoch
         if found.error_code == 0 and found.end_offset < 0 and is_of_earlier_life:
-            del self.read_epochs[partition]  # a group's offset that outlived the topic had it
+            del self.read_epochs[partition]  # it came with a group's offset that outlived the topic
         elif found.error_code or found.end_offset < 0:
             what = Refused(
                 f"OffsetForLeaderEpoch {read_epoch} of {partition}: {found.end_offset}",
@@ -449,7 +458,7 @@ class Reader(Client):
         self.started[partition] = (position, self.world.loop.now_ms)
 
     def offset_at(self, partition: Partition, timestamp: int) -> Asking:
-        """ListOffsets; None where there was no answer."""
+        """ListOffsets; None without a response."""
         call = wire.request(
             ListOffsetsRequest(
                 replica_id=-1,
@@ -500,13 +509,13 @@ class Reader(Client):
         )
 
     def follow(self, partition: Partition) -> None:
-        """Read a partition that is new, from its start."""
+        """Read a new partition from its start."""
         if partition not in self.positions:
             self.partitions.append(partition)
             self.begin_at(partition, 0)
 
     def unfollow(self, partition: Partition) -> None:
-        """The partition is no more."""
+        """The partition was deleted."""
         if partition in self.positions:
             self.partitions.remove(partition)
             for table in (
@@ -521,7 +530,7 @@ class Reader(Client):
             self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
 
     def _notice_new_lives(self) -> None:
-        """A topic was made again: it is read from its start."""
+        """A topic was created again: read it from its start."""
         for topic, lives in self.world.history.lives.items():
             if self.lives[topic] != len(lives):
                 self.lives[topic] = len(lives)
@@ -534,7 +543,7 @@ class Reader(Client):
                         self.read_epochs.pop(partition, None)
 
     def _ask_again_for_left_out(self) -> None:
-        """Begin another session where a topic that was about to be deleted stays."""
+        """Start another session if a topic that was about to be deleted stays."""
         lives = self.world.history.lives
         if any(lives[topic][-1].asked_ms == NEVER_MS for topic, _ in self._left_out):
             self._left_out.clear()
@@ -542,8 +551,8 @@ class Reader(Client):
                 self.session_id, self.session_epoch = 0, 0
 
     def _is_of_this_life(self, topic: str, index: int, asked_ms: int) -> bool:
-        """Whether an answer is surely about the topic as this reader reads it, and not about one of
-        that name before or after.
+        """Whether a response is certainly about this life of the topic, not about an earlier or
+        later topic of that name.
         """
         if topic not in self.lives:
             return True
@@ -559,7 +568,7 @@ class Reader(Client):
 
 
 def read_all(world: World, partition: Partition, *, committed_only: bool) -> Asking:
-    """A fresh reader, from the start to the end: (rows, what its last answer said)."""
+    """A new reader, from the start to the end: (rows, data of its last response)."""
     reader = Client(world, "the last reader")
     rows: Rows = []
     last: wire.Fetched | None = None
@@ -576,10 +585,10 @@ def read_all(world: World, partition: Partition, *, committed_only: bool) -> Ask
         )
         if answer is LOST:
             continue
-        if not answer.partitions:  # above a quota, for which it waits
+        if not answer.partitions:  # above a quota, so it waits
             continue
         last = answer.partitions[0]
-        if last.error_code == Code.OFFSET_OUT_OF_RANGE:  # retention went on between two questions
+        if last.error_code == Code.OFFSET_OUT_OF_RANGE:  # retention ran between two fetches
             start = yield from probe.offset_at(partition, EARLIEST)
             if start is not None and start > position:
                 position = start

@@ -1,4 +1,4 @@
-"""What a schedule is made of: drawn from the seed, or given."""
+"""The parameters of a schedule: drawn from the seed, or given."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 
 
 class Group(NamedTuple):
-    """Consumers of one topic that commit by OffsetCommit. dying: the chance, at each turn, that one
-    stalls or dies.
+    """Consumers of one topic that commit by OffsetCommit. dying: the probability, in each round,
+    that one stalls or dies.
     """
 
     name: str
@@ -63,49 +63,49 @@ class Group(NamedTuple):
 
 @dataclass
 class Scenario:
-    """Topics, clients and faults. Chances are between 0 and 1, power_share that of crashes which
-    are power losses.
+    """Topics, clients and faults. Probabilities are between 0 and 1; power_share is the share of
+    crashes that are power losses.
 
-    start_steps: after how many steps on the disk a start that crashes does so (`crash_at_start`).
-    fsync_ms: what a file takes at most to come to the disk. bumps_epochs: whether an idempotent
-    producer that is out of sequence goes on with its id and the next epoch, and not with a new id.
-    sessions_end_with_power: transactional producers end with the broker's machine, and begin new
-    sessions. Else they go on as if only the connection had been lost. remade_topic: one that is
-    deleted and made again, so many times at most as `remakes` says, "" for none; consumers: members
-    of a group that reads it and commits by OffsetCommit. growing: topics that get further
-    partitions. is_static: members of groups bear the names of instances, and with the chance
-    `twins` come back while their former selves are still there; leaving: the chance that a member
-    leaves its group when it stops working. clock_steps_ms: what somebody does to the wall clock of
-    the broker's machine, one after the other: so far it is set, and where that is CLOCK_STANDS it
-    stops until the next; peace does not put it right. epoch_followers: how many of the readers,
-    the last, follow leader epochs; with any, members of groups that commit by OffsetCommit tell the
-    epoch of what they read, and with two they go back where a log was cut behind it;
-    follows_by_fetch: those readers do so by Fetch alone. aims_at_ends: a fault waits until a
-    decision on a transaction is under way; aims_at_swaps: a crash waits until the files that a
-    compaction made take the places of others. members_go_on: these keep their place when an answer
-    is lost, and do not join again. refusals: what the disk refuses, one after the other, each for
-    refusal_ms. outages: how often the file of a partition is damaged while the broker is down, and
-    restored at a later start; damages_batches: within a batch that others follow, and not where one
-    begins. full_journal_bytes: how large a flush journal may become. journal_damage: the chance
-    that a power loss comes with damage in the midst of a flush journal. meddlers: clients that send
-    nonsense. stops_ms: for how long the process is stopped, each time. padding: the chance that a
-    batch becomes a MB when it is opened; codecs: what batches are compressed with; plain_acks:
-    those of each producer without an id. is_audited: somebody asks for producers and transactions
-    all the time. ids_expire: EXPIRING holds, and producers are away for as long. groups: further
-    ones. offsets_retention_ms: how long the offsets of those are kept while they have no members.
-    kafka_epochs: what writers do at first is done with an Apache Kafka whose epochs are higher by
-    so much, and the broker takes over its directory; kafka_was_killed: not stopped.
-    reuses_sequences: what a transactional producer gives up when it aborts has no epoch of its own:
-    its sequences are those of what comes next; it writes to each partition that it adds then,
-    unless adds_unwritten.
-    version_2: the chance that a transaction is of version 2 (KIP-890). brokers: how many there are;
-    moves: how often leaders move among them, or one goes and comes. consumer_protocol: the chance
-    that a member of a group speaks the consumer protocol (KIP-848), each time that one begins.
-    two_phase: applications whose transactions end as a database has decided (KIP-939). sharers:
-    members of each of two share groups (KIP-932), where there are topics for them. streamers:
-    members of a streams group (KIP-1071). quotas: of
-    all clients together, by Kafka's names; heeds_throttles: whether these wait by themselves when
-    an answer demands it, as Apache Kafka's do.
+    start_steps: the number of disk operations after which a crashing start crashes
+    (`crash_at_start`). fsync_ms: the longest time of an fsync. bumps_epochs: whether an idempotent
+    producer that is out of sequence continues with its id and the next epoch, not with a new id.
+    sessions_end_with_power: transactional producers end with the broker's machine, and start new
+    sessions; otherwise they continue as after a lost connection. remade_topic: a topic that is
+    deleted and created again, at most `remakes` times, "" for none; consumers: members of a group
+    that reads it and commits by OffsetCommit. growing: topics that get further partitions.
+    is_static: members of groups have instance names, and with the probability `twins` return while
+    their previous processes are still there; leaving: the probability that a member leaves its
+    group when it stops working. clock_steps_ms: successive changes of the wall clock of the
+    broker's machine; at CLOCK_STANDS it stops until the next change; the end of the faults does not
+    correct it. epoch_followers: how many of the readers, the last ones, follow leader epochs; with
+    any, members of groups that commit by OffsetCommit include the epoch of their last record, and
+    with two they go back if a log was truncated; follows_by_fetch: those readers use only Fetch for
+    that. aims_at_ends: a fault waits until a decision on a transaction is in progress;
+    aims_at_swaps: a crash waits until compacted files replace others. members_go_on: these keep
+    their membership when a response is lost, and do not join again.
+
+    refusals: what the disk refuses, one after the other, each for refusal_ms. outages: how often
+    the file of a partition is damaged while the broker is down, and restored at a later start;
+    damages_batches: the damage is within a batch that others follow, not at a batch's start.
+    full_journal_bytes: the maximum size of a flush journal. journal_damage: the probability that a
+    power loss also damages the middle of a flush journal. meddlers: clients that send invalid
+    requests. stops_ms: the times for which the process is stopped. padding: the probability that a
+    batch decompresses to a MB; codecs: the compression codecs of batches; plain_acks: the acks of
+    each producer without an id. is_audited: a client queries producers and transactions all the
+    time. ids_expire: EXPIRING holds, and producers stay away for as long. groups: further groups.
+    offsets_retention_ms: how long their offsets are kept while they have no members. kafka_epochs:
+    the first writes go to an Apache Kafka whose epochs are higher by this, and the broker takes
+    over its directory; kafka_was_killed: it was killed, not stopped. reuses_sequences: a
+    transactional producer that gives up batches in an abort reuses their sequences in the same
+    epoch; it then writes to each partition that it adds, unless adds_unwritten.
+
+    version_2: the probability that a transaction is of version 2 (KIP-890). brokers: their number;
+    moves: how often leaders move among them, or one leaves and returns. consumer_protocol: the
+    probability that a new member of a group uses the consumer protocol (KIP-848). two_phase:
+    applications whose transactions end as a database has decided (KIP-939). sharers: members of
+    each of two share groups (KIP-932), if there are topics for them. streamers: members of a
+    streams group (KIP-1071). quotas: of all clients together, by Kafka's names; heeds_throttles:
+    whether clients wait by themselves for the throttle time of a response, as Apache Kafka's do.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -214,8 +214,8 @@ class Scenario:
 
     @property
     def kept_topics(self) -> frozenset[str]:
-        """Those in which retention has nothing to delete: no bound of their own, and the broker's
-        of 7 days.
+        """The topics in which retention deletes nothing: without limits of their own, under the
+        broker's limit of 7 days.
         """
         bounds = {"retention.bytes", "retention.ms"}
         return frozenset(
@@ -226,8 +226,8 @@ class Scenario:
 
     @property
     def retention_ms(self) -> dict[str, int]:
-        """Of the topics that are bound by time alone; none where somebody sets the wall clock, by
-        which retention goes.
+        """The retention of topics that are limited only by time; empty if the wall clock is
+        changed, which retention uses.
         """
         if self.clock_steps_ms:
             return {}
@@ -246,7 +246,9 @@ class Scenario:
 
     @classmethod
     def drawn(cls, rng: random.Random, *, is_plain: bool = False) -> Scenario:
-        """One of the many. is_plain: without what `_draw_more` and the like add to most."""
+        """A random scenario. is_plain: without the additions of `_draw_more` and the later
+        draws.
+        """
         scenario = cls._drawn(rng)
         more = random.Random()
         more.setstate(rng.getstate())
@@ -280,7 +282,7 @@ class Scenario:
             self.use_sharers(rng.randint(2, 3), rng.choice(("0", "3", "500")))
 
     def use_sharers(self, members: int, updates_per_snapshot: str = "3") -> None:
-        """So many members in each share group."""
+        """Set the number of members in each share group."""
         self.sharers = members
         self.properties |= {
             "group.share.min.record.lock.duration.ms": "1000",
@@ -294,7 +296,7 @@ class Scenario:
             self.use_streamers(rng.randint(2, 4))
 
     def use_streamers(self, members: int) -> None:
-        """So many members of a streams group."""
+        """Set the number of members in the streams group."""
         self.streamers = members
         self.properties |= {
             "group.streams.min.session.timeout.ms": str(STREAMS_SESSION_MS),
@@ -307,13 +309,13 @@ class Scenario:
 
     @property
     def streamed_topics(self) -> list[str]:
-        """The topics that the streams group reads: those that neither grow nor go."""
+        """The topics that the streams group reads: those that neither grow nor are deleted."""
         return [name for name in self.shared_topics if name not in self.growing]
 
     @property
     def shared_topics(self) -> list[str]:
-        """The topics that share groups read: none where another broker had or has a part of them,
-        or where damage takes what was acknowledged.
+        """The topics that share groups read: none if another broker has or had a part of them, or
+        if damage may lose acknowledged records.
         """
         if self.brokers > 1 or self.kafka_epochs or self.journal_damage or self.outages:
             return []
@@ -324,14 +326,14 @@ class Scenario:
         ]
 
     def _draw_replay(self, rng: random.Random) -> None:
-        """How much internal logs hold before they are rolled early and compacted."""
+        """How much internal logs contain before they are rolled early and compacted."""
         dirty_bytes = rng.choice(("0", "1500", "6000", ""))
         if dirty_bytes:
             self.properties["barnabas.internal.topics.dirty.bytes"] = dirty_bytes
 
     def _draw_more(self, rng: random.Random) -> None:
-        """What only some schedules have, from chance of its own: where none of it is drawn, a
-        seed's schedule is what it is without.
+        """The options of only some schedules, from a random generator of their own: if none is
+        drawn, the seed's schedule is the same as before.
         """
         if rng.random() < 0.16:
             self.remade_topic, self.remakes = "gone", rng.randint(1, 2)
@@ -376,8 +378,8 @@ class Scenario:
         self.members_go_on = bool(self.consumers) and rng.random() < 0.5
 
     def _draw_refusals(self, rng: random.Random) -> None:
-        """Mostly of what there is room for again soon; seldom of a disk that fails, after which
-        much may be gone.
+        """Mostly a lack of space that ends soon; rarely a failing disk, after which much may be
+        lost.
         """
         refusals = []
         for _ in range(rng.randint(1, 4)):
@@ -394,7 +396,7 @@ class Scenario:
         self.refusals = tuple(refusals)
 
     def _draw_orders_of_writes(self, rng: random.Random) -> None:
-        """Settings that decide what comes to the disk when, and in which file."""
+        """Settings that decide when and in which file writes become durable."""
         self.full_journal_bytes = rng.choice((300, 2000, FULL_JOURNAL_BYTES))
         self.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(
             ("5", "50", "60000")
@@ -417,7 +419,7 @@ class Scenario:
             }
 
     def _draw_wider(self, rng: random.Random) -> None:
-        """As `_draw_more`, and with chance of its own again."""
+        """Like `_draw_more`, with another random generator."""
         if rng.random() < 0.12:
             self.meddlers = rng.randint(1, 2)
             if rng.random() < 0.5:
@@ -444,12 +446,12 @@ class Scenario:
             self._draw_retention(rng)
 
     def _draw_widest(self, rng: random.Random) -> None:
-        """What came later: nothing else of a seed depends on it."""
+        """Options added later: no other draw of a seed depends on them."""
         self.follows_by_fetch = rng.random() < 0.5
         self.aims_at_ends = rng.random() < 0.15
 
     def _draw_beginning(self, rng: random.Random) -> None:
-        """What the broker finds when it first starts."""
+        """The directory that the broker finds at its first start."""
         if rng.random() < 0.12:
             self.kafka_epochs = rng.choice((1, 3, 40))
             self.kafka_was_killed = rng.random() < 0.3
@@ -460,37 +462,40 @@ class Scenario:
             self._draw_offsets_retention(rng)
 
     def _draw_protocols(self, rng: random.Random) -> None:
-        """How transactional producers speak."""
+        """The protocol of transactional producers."""
         self.reuses_sequences = rng.random() < 0.35
         self.version_2 = rng.choice((0.0, 0.0, 0.5, 1.0))
-        if not self.version_2 and (level := rng.choice((0, 1, 2))) < 2:  # which is the default
+        if not self.version_2 and (level := rng.choice((0, 1, 2))) < 2:  # 2 is the default
             self.properties["barnabas.features"] = f"transaction.version={level}"
 
     def _draw_brokers(self, rng: random.Random) -> None:
-        """Several brokers, whose leaders move; no client that sends requests by hand and expects
-        one."""
+        """Several brokers with moving leaders, without clients that send requests by hand and
+        expect a single broker.
+        """
         is_for_one = self.meddlers or self.is_audited or self.kafka_epochs
         if rng.random() < 0.18 and not is_for_one:
             self.spread_over_brokers(rng.randint(2, 8))
 
     def spread_over_brokers(self, moves: int) -> None:
-        """Three brokers, and so many moves of leaders."""
+        """Three brokers, and this many moves of leaders."""
         self.brokers, self.moves = 3, moves
         self.meddlers, self.is_audited, self.kafka_epochs = 0, False, 0
         self.properties["barnabas.brokers"] = "3"
 
     def _draw_two_phase(self, rng: random.Random) -> None:
-        """Two-phase producers; not where an Apache Kafka is taken over, which has none."""
+        """Two-phase producers; not if the directory of an Apache Kafka is taken over, which has
+        none.
+        """
         if rng.random() < 0.12 and not self.kafka_epochs:
             self.use_two_phase(rng.randint(1, 2))
 
     def _draw_aims(self, rng: random.Random) -> None:
-        """Where crashes and damage strike."""
+        """The targets of crashes and damage."""
         self.aims_at_swaps = bool(self.compacted_topics) and rng.random() < 0.3
         self.damages_batches = rng.random() < 0.3
 
     def draw_quotas(self, rng: random.Random) -> None:
-        """Quotas that clients are above now and then."""
+        """Quotas that clients sometimes exceed."""
         rates = {
             PRODUCER_BYTE_RATE: float(rng.choice((1000, 2000, 4000))),
             CONSUMER_BYTE_RATE: float(rng.choice((4000, 8000))),
@@ -502,8 +507,9 @@ class Scenario:
         self.heeds_throttles = rng.random() < 0.5
 
     def set_up_quotas(self) -> None:
-        """Quotas are for schedules without members, whose sessions may end while they wait; and
-        transactions have time. Nor where a directory loses them, or somebody sends nonsense.
+        """Quotas are only for schedules without members, whose sessions could time out during a
+        throttle, and with long transaction timeouts. They are left out, too, if a directory loses
+        them, or a client sends invalid requests.
         """
         if not self.quotas:
             return
@@ -516,12 +522,12 @@ class Scenario:
             self.properties |= {"quota.window.num": "3", "quota.window.size.seconds": "1"}
 
     def use_two_phase(self, applications: int) -> None:
-        """So many applications, and a broker that takes part."""
+        """Set the number of applications, and enable two-phase commit in the broker."""
         self.two_phase = applications
         self.properties["transaction.two.phase.commit.enable"] = "true"
 
     def _draw_consumer_protocol(self, rng: random.Random) -> None:
-        """Members of the consumer protocol, beside classic ones or alone."""
+        """Members of the consumer protocol, with classic ones or alone."""
         if (self.workers or self.groups) and rng.random() < 0.5:
             self.consumer_protocol = rng.choice((0.3, 0.6, 1.0))
             self.properties["group.consumer.assignment.interval.ms"] = rng.choice(
@@ -529,7 +535,9 @@ class Scenario:
             )
 
     def set_up_consumer_groups(self) -> None:
-        """The broker's sessions are those of classic members, whatever a focus has made of them."""
+        """Give the consumer protocol the session timeout of classic members, which a focus may have
+        changed.
+        """
         if self.consumer_protocol:
             self.properties |= {
                 "group.consumer.min.session.timeout.ms": "100",
@@ -539,7 +547,7 @@ class Scenario:
             }
 
     def _draw_rolls_and_partitions(self, rng: random.Random) -> None:
-        """More settings that decide to which file a write goes, and when one is rolled."""
+        """More settings that decide in which file a write goes, and when that is rolled."""
         for name in ("transaction.state.log.num.partitions", "offsets.topic.num.partitions"):
             self.properties[name] = rng.choice(("1", "2", "5"))
         if not self.clock_steps_ms:  # a segment's age is measured by the wall clock
@@ -560,7 +568,9 @@ class Scenario:
         }
 
     def _draw_offsets_retention(self, rng: random.Random) -> None:
-        """Offsets that go while a group has no members, and groups that all leave for as long."""
+        """Offsets that expire while a group has no members, and groups whose members all leave for
+        that long.
+        """
         self.offsets_retention_ms = rng.choice((600, 1500))
         self.properties["offsets.retention.check.interval.ms"] = rng.choice(("100", "700"))
         self.groups = tuple(
@@ -586,8 +596,8 @@ class Scenario:
         )
 
     def _draw_expiry(self) -> None:
-        """What is sent twice may not be further apart than a partition remembers its producer, here
-        as with Apache Kafka.
+        """The time between a request and its repetition must be shorter than a partition remembers
+        its producer, as with Apache Kafka.
         """
         self.ids_expire = True
         self.properties |= EXPIRING
@@ -596,11 +606,13 @@ class Scenario:
         self.stops_ms = ()
         self.session_timeout_ms = min(
             self.session_timeout_ms, 1500
-        )  # a rebalance waits for the dead, and ids may not expire meanwhile
+        )  # a rebalance waits for dead members, and ids must not expire in the meantime
         self.chaos_ms = 9000
 
     def _draw_retention(self, rng: random.Random) -> None:
-        """Retention by time, in topics that may lose their oldest; beside compaction, too."""
+        """Retention by time, in topics that may lose their oldest records, also in compacted
+        ones.
+        """
         for topic in ("plain", "tx", "kv"):
             if topic in self.topics:
                 configs = self.topic_configs.setdefault(topic, {})
@@ -619,7 +631,7 @@ class Scenario:
         self.fault_weights = (*self.fault_weights[:5], 3)
 
     def _draw_batches(self, rng: random.Random) -> None:
-        """How producers make and send them, and what topics make of them."""
+        """How producers make and send batches, and how topics store them."""
         self.codecs = tuple(rng.choices(range(5), k=2))
         self.most_in_flight = rng.randint(1, 5)
         self.padding = rng.choice((0.0, 0.0, 0.0, 0.1))
@@ -634,8 +646,8 @@ class Scenario:
                 configs["flush.messages"] = rng.choice(("2", "5"))
 
     def _draw_clock_steps(self, rng: random.Random) -> None:
-        """Nothing may expire by days then: what a start finds is as old as the wall clock says, and
-        retention goes by it.
+        """Then no retention is in days: a start computes ages by the wall clock, and so does
+        retention.
         """
         self.clock_steps_ms = tuple(rng.choice(CLOCK_STEPS_MS) for _ in range(rng.randint(1, 4)))
         self.properties |= {
@@ -706,7 +718,9 @@ class Scenario:
         return scenario
 
     def _draw_intervals(self, rng: random.Random) -> None:
-        """How often the broker checks and writes down, and how large internal segments become."""
+        """How often the broker checks and writes its state, and how large internal segments
+        become.
+        """
         self.properties["log.initial.task.delay.ms"] = rng.choice(("200", "800", "30000"))
         self.properties["log.retention.check.interval.ms"] = rng.choice(("500", "300000"))
         self.properties["barnabas.producer.snapshot.interval.ms"] = rng.choice(

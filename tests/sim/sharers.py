@@ -1,9 +1,10 @@
-"""Members of share groups (KIP-932), and what must hold of what they are given.
+"""Members of share groups (KIP-932), and invariants of their deliveries.
 
-A member fetches, accepts, rejects, releases and renews, or does nothing until its locks end; it
-closes its session, hangs up, or dies. Checked: no record has two holders; what was answered as
-accepted or rejected is not delivered again, over kills and losses of power; each delivery is
-counted; a group of committed records gets no other; and in the end the group has had every record.
+A member fetches, accepts, rejects, releases and renews, or does nothing until its locks expire; it
+closes its session, closes its connection, or dies. Checked: no record has two holders; a record
+that was acknowledged with a response is not delivered again, across kills and power losses; each
+delivery is counted; a read_committed group gets only committed records; and in the end the group
+has received every record.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 GROUP_RESOURCE = 32
 LOCK_MS, DELIVERIES = 1000, 4
 SESSION_OVER = frozenset({Code.SHARE_SESSION_NOT_FOUND, Code.INVALID_SHARE_SESSION_EPOCH})
-# a lock that has ended, a share partition that was loaded again, no space for the records
+# an expired lock, a reloaded share partition, no space for the records
 NOT_ACKNOWLEDGED = frozenset(
     {
         Code.INVALID_RECORD_STATE,
@@ -70,9 +71,9 @@ class Batch(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """A record that a member certainly has from then to then, if neither the broker is started
-    again nor the connection breaks over which the member's session began. The session goes on over
-    another one, until the broker hears of the break.
+    """A record that a member certainly holds during this time, unless the broker is restarted, or
+    the connection breaks on which the member's session began. The session continues on another
+    connection, until the broker notices the break.
     """
 
     member: str
@@ -91,7 +92,7 @@ class Delivered(NamedTuple):
 
 
 class Group:
-    """What is known of a group: who holds what, what was delivered, and what is done with."""
+    """The observations of a group: holders, deliveries, and finished records."""
 
     def __init__(
         self, world: World, name: str, partitions: list[Partition], *, committed_only: bool
@@ -107,7 +108,7 @@ class Group:
     def on_delivery(
         self, sharer: Sharer, place: Place, value: bytes, count: int, asked_ms: int
     ) -> None:
-        """A member was given a record."""
+        """A member received a record."""
         world, member = self.world, sharer.name
         now_ms, starts = world.loop.now_ms, world.restarts
         partition, offset = place
@@ -147,8 +148,8 @@ class Group:
         self.holds[place] = Hold(member, sharer.session_link, now_ms, asked_ms + LOCK_MS, starts)
 
     def _is_kept(self, topic: str, value: bytes, settled_ms: int) -> bool:
-        """Whether no loss of power since then may have taken what was settled; or the record, which
-        its producer writes again then.
+        """Whether no power loss since then may have lost the acknowledgement, or the record, which
+        its producer then writes again.
         """
         history = self.world.history
         losses = [loss_ms for loss_ms in history.power_losses if loss_ms >= settled_ms]
@@ -164,21 +165,21 @@ class Group:
         )
 
     def let_go(self, member: str, places: list[Place] | None = None) -> None:
-        """A member may not have these records any more; None: all of them."""
+        """The member may have lost these records; None: all of them."""
         if places is None:
             places = [place for place, hold in self.holds.items() if hold.member == member]
         for place in places:
             self.holds.pop(place, None)
 
     def settle(self, batch: Batch) -> None:
-        """An acknowledgement was answered."""
+        """An acknowledgement got a response."""
         for place, kind in zip(batch.places, batch.types, strict=True):
             value = self.values.get(place)
             if kind in (ACCEPT, REJECT) and value is not None:
                 self.settled.setdefault((place[0], value), self.world.loop.now_ms)
 
     def is_drained(self) -> bool:
-        """Whether all records are done with."""
+        """Whether all records are finished."""
         broker = self.world.node.broker
         if broker is None or broker.shares.made is None:
             return False
@@ -193,7 +194,7 @@ class Group:
         return True
 
     def look_at_the_end(self) -> None:
-        """Every record that is there was delivered; and no other to a group of committed ones."""
+        """Every existing record was delivered, and a read_committed group got no others."""
         history = self.world.history
         for partition in self.partitions:
             final = history.final.get(partition)
@@ -217,7 +218,7 @@ class Group:
 
 
 def begin(world: World, group: Group, members: int) -> Asking:
-    """Set a group up, and let its members begin."""
+    """Create a group, and start its members."""
     client = Client(world, f"{group.name}.admin")
     settings = {
         "share.record.lock.duration.ms": str(LOCK_MS),
@@ -247,7 +248,7 @@ def begin(world: World, group: Group, members: int) -> Asking:
 
 
 def _code_of(answer: Any) -> int | None:
-    """The error code of an answer of `begin`; None where it is lost."""
+    """The error code of a response in `begin`; None if it is lost."""
     if answer is LOST:
         return None
     if hasattr(answer, "responses"):
@@ -256,8 +257,8 @@ def _code_of(answer: Any) -> int | None:
 
 
 class Sharer(Client):
-    """One member. epoch: of its session's next request; session_link: over which it began. held:
-    what it has not acknowledged.
+    """One member. epoch: of its session's next request; session_link: the connection on which the
+    session began. held: records not acknowledged yet.
     """
 
     def __init__(self, world: World, name: str, group: Group) -> None:
@@ -278,7 +279,7 @@ class Sharer(Client):
             yield self.rng.randint(5, 400)
 
     def _fetch_and_acknowledge(self) -> Asking:
-        """One session, until it is over."""
+        """One session, until it ends."""
         rng = self.rng
         while not self.world.is_over:
             is_last = self.epoch > 0 and not self.world.is_draining and rng.random() < 0.03
@@ -294,7 +295,7 @@ class Sharer(Client):
             yield rng.randint(1, 30 if self.world.is_draining else 300)
 
     def _chosen(self) -> list[Batch]:
-        """What is acknowledged now, in order."""
+        """The acknowledgements to send now, in order."""
         rng, kept, chosen = self.rng, [], []
         if self.epoch == 0:
             return []
@@ -316,7 +317,7 @@ class Sharer(Client):
         return sorted(renewals or chosen)
 
     def _fetch(self, batches: list[Batch]) -> Asking:
-        """One ShareFetch. False: the session is over."""
+        """One ShareFetch. False: the session has ended."""
         rng, group = self.rng, self.group
         named = group.partitions if self.epoch == 0 else []
         topics = [
@@ -360,7 +361,7 @@ class Sharer(Client):
         return True
 
     def _take(self, partition: Partition, row: Any, asked_ms: int) -> None:
-        """Note the records of an answer."""
+        """Record the acquired records of a response."""
         data, at, rows = bytes(row.records or b""), 0, {}
         while at + 12 <= len(data):
             size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
@@ -377,7 +378,7 @@ class Sharer(Client):
                     )
 
     def _acknowledge(self, batches: list[Batch], renews: bool, is_last: bool) -> Asking:
-        """One ShareAcknowledge. False: the session is over."""
+        """One ShareAcknowledge. False: the session has ended."""
         made, group = share_acknowledge, self.group
         topics = [
             made.AcknowledgeTopic(

@@ -1,5 +1,5 @@
-"""The connection between a leader and its standby, as TCP has it: bytes keep their order, come late
-and cut anywhere, and lie there while the network between the two is cut.
+"""The connection between a leader and its standby, as TCP behaves: bytes keep their order, arrive
+late and in arbitrary pieces, and wait while the network between the two is cut.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from sim.pair_world import PairWorld
 
 LOOK_AGAIN_MS = 20
-MOST_ON_ITS_WAY = 6  # pieces of what was sent
+MOST_ON_ITS_WAY = 6  # sent pieces that have not arrived
 
 
 class Direction:
-    """One way: what is sent comes to `to`, in its order; an end comes behind all that was sent."""
+    """One direction: sent bytes arrive at `to` in order; the end arrives after all of them."""
 
     def __init__(self, world: PairWorld, stream: Stream, to: PairNode, sender: PairNode) -> None:
         self._world, self._stream, self._to, self._sender = world, stream, to, sender
@@ -26,7 +26,7 @@ class Direction:
         self.is_ended = False
 
     def send(self, data: bytes | None) -> None:
-        """None: the other side's end."""
+        """Send bytes; None ends the connection for the other side."""
         if self.is_ended:
             return
         self.is_ended = data is None
@@ -54,22 +54,22 @@ class Direction:
 
     @property
     def has_room(self) -> bool:
-        """Whether the sockets take more at once."""
+        """Whether the sockets can take more at once."""
         return len(self._queue) < MOST_ON_ITS_WAY
 
 
 class Stream:
-    """One connection: to_leader and to_standby are its two ways."""
+    """One connection: to_leader and to_standby are its two directions."""
 
     def __init__(self, world: PairWorld, leader: PairNode, standby: PairNode) -> None:
         self.to_leader = Direction(world, self, leader, standby)
         self.to_standby = Direction(world, self, standby, leader)
 
     def cut(self) -> None:
-        """Neither side is notified of the end."""
+        """End the connection without notifying either side."""
         self.to_leader.is_ended = self.to_standby.is_ended = True
 
     def end(self, node_is_leader: bool) -> None:
-        """One side hangs up."""
+        """One side closes the connection."""
         (self.to_standby if node_is_leader else self.to_leader).send(None)
         (self.to_leader if node_is_leader else self.to_standby).is_ended = True

@@ -1,10 +1,9 @@
-"""Members of a streams group (KIP-1071), and what must hold of their tasks.
+"""Members of a streams group (KIP-1071), and invariants of their tasks.
 
-A member joins, sends heartbeats and gives up the tasks that it has to give up; it leaves, is silent
-for longer than its session, or dies and comes back under another id, as a restarted process does.
-Checked after each answer: no task is active at two members of the group, as they believe from the
-last answer that they have had; the epoch of a member does not go back. In the end each task is
-active at one member.
+A member joins, sends heartbeats and revokes tasks on demand; it leaves, is silent for longer than
+its session, or dies and returns with another id, as a restarted process does. Checked after each
+response: no task is active at two members of the group, by the last response that each of them
+received; the epoch of a member does not decrease. In the end each task is active at one member.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Task = tuple[str, int]
 
 
 class Group:
-    """A group whose subtopologies read one topic each. members: those that are alive."""
+    """A group whose subtopologies read one topic each. members: those that are running."""
 
     def __init__(self, world: World, name: str, topics: dict[str, int]) -> None:
         self.world, self.name, self.topics = world, name, topics
@@ -50,7 +49,7 @@ class Group:
         return {(name, index) for name, count in self.topics.items() for index in range(count)}
 
     def state(self) -> StreamsGroup | None:
-        """What the broker has of it; None while there is none."""
+        """The broker's state of the group; None if there is none."""
         broker = self.world.node.broker
         group = None if broker is None else broker.groups.group(self.name)
         typed = None if group is None else group.typed
@@ -72,7 +71,7 @@ class Group:
                         )
 
     def is_at_rest(self) -> bool:
-        """Whether each task is active at one member, and the group knows no other members."""
+        """Whether each task is active at one member, and the group has no other members."""
         state = self.state()
         if state is None or state.state != STABLE:
             return False
@@ -104,11 +103,11 @@ class Streamer(Client):
             if self.epoch > 0 and what < 0.02:
                 yield from self._ask(LEAVING)
                 self._begin()
-            elif what < 0.04:  # dead: another process takes its place
+            elif what < 0.04:  # it dies: another process takes its place
                 self.hang_up()
                 self._begin()
                 yield rng.randint(5, 2 * STREAMS_SESSION_MS)
-            elif what < 0.06:  # silent: it may find itself removed
+            elif what < 0.06:  # it is silent: it may find itself removed
                 yield rng.randint(STREAMS_SESSION_MS // 2, 2 * STREAMS_SESSION_MS)
             else:
                 yield from self._beat()
@@ -118,7 +117,7 @@ class Streamer(Client):
         before = self.epoch
         answer = yield from self._ask(self.epoch)
         if answer is LOST:
-            self.sent = None  # the next one lists its tasks again
+            self.sent = None  # the next heartbeat lists its tasks again
             if before == 0:
                 self._begin()
             return

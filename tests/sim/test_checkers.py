@@ -1,4 +1,4 @@
-"""Each checker finds what it is for, and nothing in a sound history."""
+"""Each checker finds its kind of fault, and nothing in a correct history."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def plain(values: str = "abc") -> History:
 
 
 def transactional(ending: Ending, visible: bytes) -> History:
-    """One transaction of the records a and b, of which readers of committed records see `visible`
-    at the end.
+    """One transaction with the records a and b, of which read_committed readers see `visible` at
+    the end.
     """
     history = History()
     transaction = history.begin("t1", session="s")
@@ -69,7 +69,9 @@ def found(history: History) -> list[str]:
 
 
 def test_each_kind_that_is_told_is_explained() -> None:
-    """A driver that names another one would end a schedule by itself, and hide what it saw."""
+    """A driver that reports an unknown kind would end its schedule with an error, and hide the
+    finding.
+    """
     tests = Path(__file__).parents[1]
     reported = {
         call.args[0].value
@@ -128,7 +130,9 @@ def test_a_power_loss_may_not_take_what_is_durable() -> None:
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_an_answer_of_a_leader_that_was_replaced_is_of_the_time_before(*, is_late: bool) -> None:
-    """A connection may hold it back until after the take-over, which may have taken its records."""
+    """A connection may delay the response until after the take-over, which may have lost its
+    records.
+    """
     history = plain()
     history.power_losses.append(100)
     history.answers_cross_losses = True
@@ -352,7 +356,7 @@ def test_commits_that_are_not_durable() -> None:
 
 
 def members(*rows: tuple[str, str | None, int, int]) -> list[str]:
-    """Of (member id, instance, generation, time), each let on at once."""
+    """Findings for rows of (member id, instance, generation, time), each accepted at once."""
     history = History()
     history.accesses += [
         Access("g", member, instance, generation, at, at + 1)
@@ -399,7 +403,7 @@ def test_members_of_the_consumer_protocol_have_epochs_of_their_own() -> None:
 
 
 def holdings(*rows: tuple[str, int, int, int]) -> History:
-    """Of (member, from, until, losses of power before), all of one partition."""
+    """A history of rows of (member, from, until, earlier power losses), all of one partition."""
     history = History()
     history.holdings += [Holding("g", name, LOG, *times) for name, *times in rows]
     return history
@@ -457,7 +461,7 @@ def test_groups_that_commit_what_they_were_given() -> None:
 
 
 def test_what_was_told_holds_for_others() -> None:
-    """One reader's answer binds the next reader's, if that one asked after it."""
+    """One reader's response also binds a reader that asks after it."""
     history = plain()
     history.watermarks += [
         Watermarks("r", LOG, 3, 3, 0, 10, 5),
@@ -481,7 +485,7 @@ def test_what_was_told_holds_at_the_end() -> None:
 
 
 def test_the_end_is_not_behind_what_was_told_after_it() -> None:
-    """Retention goes on, and a waiting fetch gets a log start after the last reader."""
+    """Retention continues, and a parked fetch may get a log start after the last reader."""
     history = plain()
     history.watermarks.append(Watermarks("r", LOG, 3, 3, 1, 20, 5))
     history.final[LOG].asked_ms = 15

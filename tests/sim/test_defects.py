@@ -1,8 +1,9 @@
-"""The simulator finds planted mistakes: each within MOST_SEEDS, on one that the broker passes.
+"""The simulator finds each planted mistake within MOST_SEEDS seeds, on a seed without findings for
+the unchanged broker.
 
-Where each was found last is tried first (`defect_seeds.py`), else they would be two minutes. Side
-by side each of them is a piece of its own (tests/conftest.py). One that is not found costs about
-half a minute.
+The seed that found a mistake last is tried first (`defect_seeds.py`); otherwise these tests would
+take two minutes. With `-n` each test is a piece of its own (tests/conftest.py). A mistake that is
+not found costs about half a minute.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sim import quota_defects, share_defects, two_phase_defects  # enter their own into the list
+from sim import quota_defects, share_defects, two_phase_defects  # these extend the list
 from sim.defect_seeds import MOST_SEEDS, finding_seed, one_in_some
 from sim.defects import DEFECTS, Defect
 
@@ -33,7 +34,7 @@ def test_there_are_enough() -> None:
 
 
 def test_every_one_can_be_planted() -> None:
-    """What it changes is still there under its name."""
+    """The attribute that a defect changes still exists."""
     for defect in DEFECTS:
         with defect.plant():
             pass

@@ -1,4 +1,4 @@
-"""The simulated disk: it keeps what it must, and forgets what it may."""
+"""The simulated disk: it keeps durable data, and may lose the rest."""
 
 from __future__ import annotations
 

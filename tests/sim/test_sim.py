@@ -1,5 +1,5 @@
-"""A few hundred schedules of the whole broker; what they found before, as fixed seeds; and that a
-seed is a schedule.
+"""A few hundred schedules of the whole broker; earlier findings, as fixed seeds; and that a seed
+determines its schedule.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ from sim.scenario import Scenario
 from sim.world import Report, Tweak, World, run_seed
 
 SEEDS_IN_ALL = 300
-SEEDS_OF_EACH_RUN = 50  # of `make test`; `make test-long` runs the others
+SEEDS_OF_EACH_RUN = 50  # run by `make test`; `make test-long` runs the others
 CHUNK = 50
-# What changes an order of writes, and of how many values each is drawn: README.md has the table.
+# Settings that change an order of writes, with the number of values that each is drawn from:
+# README.md has the table.
 SETTINGS_DRAWN = {
     "barnabas.producer.snapshot.interval.ms": 3,
     "log.flush.offset.checkpoint.interval.ms": 3,
@@ -181,7 +182,7 @@ DRAWN_LESSONS = (
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """The broker says a lot about what a crash left; here that is the normal state of affairs."""
+    """The broker logs much about the leftovers of crashes, which are normal here."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -250,7 +251,7 @@ def test_a_schedule_does_not_depend_on_the_hash_seed() -> None:
 
 
 def test_schedules_are_of_many_kinds() -> None:
-    """The scenarios that are drawn hold every kind of client and every kind of fault."""
+    """The drawn scenarios include every kind of client and every kind of fault."""
     import random
 
     drawn = [Scenario.drawn(random.Random(seed)) for seed in range(100)]
@@ -311,8 +312,8 @@ def test_schedules_are_of_many_kinds() -> None:
 
 
 def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
-    """Its chance is its own: seeds that draw nothing of it are the schedules that they were before
-    there was any of it.
+    """Such options have their own random generator: seeds that draw none of them have the same
+    schedules as before these options existed.
     """
     import random
 
@@ -334,8 +335,8 @@ def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
 
 
 def test_groups_meet_their_former_selves() -> None:
-    """Static members come back while they are still there, others leave, and both is sent to the
-    checkers.
+    """Static members return while their previous processes are still there, others leave, and the
+    checkers get both.
     """
     reported = [
         run_seed(seed, tweak=focuses.with_static_members).history.accesses for seed in range(14)
@@ -352,8 +353,8 @@ def test_groups_meet_their_former_selves() -> None:
 
 
 def test_members_speak_both_protocols_in_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions change hands, groups change their protocol both ways, and offsets are taken, in
-    transactions and outside; no partition is two members' own.
+    """Partitions change owners, groups change their protocol both ways, and offsets are accepted,
+    in transactions and outside; no partition has two owners.
     """
     changes = Counter[str]()
 
@@ -404,8 +405,8 @@ ONE_AT_A_TIME = (
 def test_whatever_is_done_in_slices_may_be_done_in_the_smallest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is due, listed, made, deleted or built comes in parts of one, with crashes in between:
-    the worlds of these schedules are too small for slices of the real size.
+    """Everything that is due, listed, created, deleted or built is done one element at a time, with
+    crashes in between: the worlds of these schedules are too small for slices of the real size.
     """
     for module, name in ONE_AT_A_TIME:
         assert getattr(module, name) > 1
@@ -435,8 +436,8 @@ def test_whatever_is_done_in_slices_may_be_done_in_the_smallest(
 def test_a_reader_asks_again_for_what_it_left_out_when_a_deletion_does_not_come_about(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A fetch session is silent about an empty log once it has said how that is; the reader did not
-    count it, since by then the topic might have been another one of its name.
+    """A fetch session reports an empty log's state only once; the reader did not count that report,
+    since the topic might have been re-created by then.
     """
     world, life = World(0), Life()
     world.history.lives["gone"] = [life]
@@ -471,8 +472,8 @@ def test_topics_are_deleted_and_made_again_while_they_are_used() -> None:
 
 
 def test_a_deletion_that_is_cut_short_came_about_or_did_not() -> None:
-    """Half a topic came back, or the offsets that groups had committed on it; and a flush under way
-    stopped the broker: in 5 of these 20.
+    """There were three faults, in 5 of these 20 seeds: half a topic came back; offsets that groups
+    had committed on it came back; and a flush in progress stopped the broker.
     """
     reports = [
         run_seed(seed, tweak=focuses.with_remakes_and_power, is_plain=True) for seed in range(20)
@@ -493,7 +494,9 @@ def test_topics_grow_while_they_are_used() -> None:
 
 
 def test_nonsense_is_sent_and_hurts_nobody() -> None:
-    """Most of it is refused, some is put right; batches that become a MB go the worker's way."""
+    """Most of it is refused, some is corrected; batches that decompress to a MB are checked by the
+    worker.
+    """
     worlds = [World(seed, tweak=focuses.with_meddlers) for seed in range(6)]
     reports = [world.run() for world in worlds]
     assert [reported(report) for report in reports if report.findings] == []
@@ -577,8 +580,8 @@ def test_what_a_broker_may_do_is_no_finding(seed: int, tweak: Tweak, right: str)
 
 
 def test_damage_may_be_taken_for_a_power_loss() -> None:
-    """A start cannot tell a file that lacks durable data from one of a copy; a kill without
-    damage is still never taken for either.
+    """A start cannot distinguish a file without its durable data from one of a copied disk; but a
+    kill without damage is never mistaken for either.
     """
     world = World(3332, tweak=_with_outages_amid_work, is_plain=True)
     assert world.run().findings == []
@@ -586,8 +589,8 @@ def test_damage_may_be_taken_for_a_power_loss() -> None:
 
 
 def _with_a_full_disk(scenario: Scenario) -> None:
-    """It refuses renames, so that the new copy of a file stays, and later new files: then a note
-    that has such a copy can be written where nothing else can.
+    """The disk refuses renames, so that a file's new copy stays, and later new files: then only a
+    note with such a copy can be written.
     """
     focuses.with_group(scenario)
     scenario.rounds, scenario.chaos_ms, scenario.fault_count = 12, 6000, 0
@@ -600,7 +603,7 @@ def _with_a_full_disk(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [2, 56])
 def test_a_full_disk_is_not_taken_for_a_power_loss(seed: int) -> None:
-    """It ends no broker, and no producer is fenced."""
+    """The lack of space ends no broker, and no producer is fenced."""
     world = World(seed, tweak=_with_a_full_disk, is_plain=True)
     report = world.run()
     assert report.findings == []
@@ -617,7 +620,7 @@ def _with_a_full_disk_that_an_fsync_finds(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [8, 15])
 def test_a_failed_fsync_is_a_power_loss_whatever_the_error(seed: int) -> None:
-    """Pages may be gone with it: the next start fences producers and puts members out."""
+    """Pages may be lost with it: the next start fences producers and removes members."""
     world = World(seed, tweak=_with_a_full_disk_that_an_fsync_finds, is_plain=True)
     assert world.run().findings == []
     assert world.fences > 0
@@ -648,8 +651,8 @@ def test_offsets_that_find_no_space_are_neither_lost_nor_committed_unseen(
 
 
 def test_starts_without_space_serve_or_say_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of them serve. In seed 14 a member's removal waited for space while its heartbeats were
-    answered: it was removed amid its next session.
+    """Most of them serve. In seed 14 a member's removal waited for space while its heartbeats got
+    responses: it was removed during its next session.
     """
     starts = Counter[bool]()
     start = Node.start
@@ -666,7 +669,9 @@ def test_starts_without_space_serve_or_say_what_they_lack(monkeypatch: pytest.Mo
 
 
 def test_members_of_short_sessions_keep_them_without_space() -> None:
-    """A member whose removal waits for space is not answered as one that stays (seed 27)."""
+    """A member whose removal waits for space does not get the responses of one that stays (seed
+    27).
+    """
     assert run_seed(27, tweak=focuses.with_no_space_and_groups).findings == []
 
 
@@ -678,8 +683,8 @@ def _with_few_records_after_power_losses(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [1, 18])
 def test_a_reader_that_follows_epochs_has_read_all_in_the_last_of_them(seed: int) -> None:
-    """Its position may by chance be the end of a log that was written again: it goes back as
-    soon as it hears of the new epoch, and a schedule waits for that.
+    """Its position may happen to be the end of a rewritten log: it goes back when it learns the new
+    epoch, and a schedule waits for that.
     """
     report = run_seed(seed, tweak=_with_few_records_after_power_losses, is_plain=True)
     assert report.findings == []
@@ -695,16 +700,16 @@ def _from_a_kafka_that_compacts(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [1, 14])
 def test_what_was_compacted_away_before_kafka_stopped_is_not_recognised(seed: int) -> None:
-    """To take over a directory of Apache Kafka's is a restart: a repeated batch is recognised
-    by the log, which no longer has this one.
+    """Taking over a directory of Apache Kafka is a restart: a repeated batch is recognised by the
+    log, which no longer contains this one.
     """
     report = run_seed(seed, tweak=_from_a_kafka_that_compacts, is_plain=True)
     assert report.findings == []
 
 
 def test_ids_expire_and_producers_come_back() -> None:
-    """With the expiration as it is, unlike in the planted defect: nothing that is sent again is
-    further apart.
+    """The expiration is unchanged, unlike in the planted defect: repetitions never come later than
+    that.
     """
     reports = [run_seed(seed, tweak=Scenario._draw_expiry) for seed in range(4)]
     assert [reported(report) for report in reports if report.findings] == []
@@ -719,7 +724,7 @@ def calm(scenario: Scenario) -> None:
 
 
 def test_without_faults_every_write_is_acknowledged() -> None:
-    """The model itself refuses nothing: what is lost elsewhere is lost to faults."""
+    """The model itself refuses nothing: all losses elsewhere are due to faults."""
     for seed in range(10):
         report = run_seed(seed, tweak=calm)
         assert report.findings == []
@@ -729,7 +734,7 @@ def test_without_faults_every_write_is_acknowledged() -> None:
 
 @pytest.mark.parametrize("seed", [64])
 def test_what_is_emptied_keeps_nothing(seed: int) -> None:
-    """With transactions in two phases, whose ids expire."""
+    """With two-phase transactions, whose ids expire."""
     scenario = World(seed).scenario
     assert scenario.last_restart == "none" and scenario.two_phase
     assert not run_seed(seed).findings

@@ -1,5 +1,5 @@
-"""Schedules in which all work is done in slices of one element: what goes on at the next tick goes
-on to its end, and other events come between any two slices.
+"""Schedules in which all work is done in slices of one element: work that continues at the next
+tick is completed, and other events come between any two slices.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Two-phase producers (KIP-939), and the database that keeps what is decided.
+"""Two-phase producers (KIP-939), and the database with the decisions.
 
-The database is the world's own: it never fails, and of two decisions on one transaction the first
-holds. An application's instance dies between any two steps, or is thought dead and goes on; the
-next one finds what is open, and ends it as the database has it. Checked, beside what holds of every
-transaction: what was prepared is open until it was decided on, over kills, losses of power and any
-time; and what was answered as ended stays so.
+The database is a model: it never fails, and of two decisions on one transaction the first holds. An
+application's instance dies between any two steps, or is believed dead and continues; the next one
+finds the open transaction, and ends it as the database decided. Checked in addition to the rules
+for all transactions: a prepared transaction stays open until the decision, across kills, power
+losses and any time; and one that was reported as ended stays ended.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTHING_OPEN = (-1, -1)
 
 
 class State(NamedTuple):
-    """What a transaction is known by."""
+    """The identity of a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -40,8 +40,8 @@ class State(NamedTuple):
 
 
 class Database:
-    """What other systems have of transactions: prepared and decided. ended: those of which some
-    instance knows that the broker has ended them.
+    """The other systems' record of transactions: prepared and decided. ended: those that some
+    instance knows the broker to have ended.
     """
 
     def __init__(self, world: World) -> None:
@@ -51,7 +51,7 @@ class Database:
         self._ended: set[State] = set()
 
     def prepare(self, state: State, transaction: Transaction) -> bool:
-        """False where it was decided on already, by who took it for abandoned."""
+        """False if it was decided already, by an instance that took it for abandoned."""
         if state in self._decisions:
             return False
         assert state not in self._prepared, f"{state} names two transactions"
@@ -59,7 +59,7 @@ class Database:
         return True
 
     def decide(self, state: State, *, commit: bool) -> bool:
-        """What is decided: what was decided first."""
+        """Gives the decision that counts: the first one."""
         if state not in self._decisions:
             self._decisions[state] = commit and state in self._prepared
         transaction = self._prepared.get(state)
@@ -68,7 +68,7 @@ class Database:
         return self._decisions[state]
 
     def note_end(self, state: State, *, is_reported: bool = True) -> None:
-        """The broker has ended it as was decided; not is_reported: or must have."""
+        """The broker has ended the transaction as decided; not is_reported: it must have."""
         self._ended.add(state)
         transaction = self._prepared.pop(state, None)
         if transaction is not None:
@@ -78,7 +78,9 @@ class Database:
             transaction.end(ending, self._world.loop.now_ms)
 
     def note_open(self, transactional_id: str, opened: State | None) -> None:
-        """What is open of an id, by the answer to a new producer, which has fenced all others."""
+        """The open transaction of an id, by the response to a new producer, which has fenced all
+        others.
+        """
         if opened in self._ended and not self._may_be_forgotten:
             self._world.history.incident("contradicted", f"{opened} had ended, and is open again")
         for state in [each for each in self._prepared if each.transactional_id == transactional_id]:
@@ -92,12 +94,12 @@ class Database:
 
     @property
     def _may_be_forgotten(self) -> bool:
-        """Only where nothing waits for the disk."""
+        """Only if no response waits for the disk."""
         return not self._world.history.commits_are_durable and bool(self._world.fences)
 
 
 class TwoPhaseProducer(TransactionalProducer):
-    """One instance of an application whose transactions end as the database says."""
+    """One instance of an application whose transactions end as the database decides."""
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class TwoPhaseProducer(TransactionalProducer):
         return State(self.transactional_id, self.producer_id, self.epoch)
 
     def run(self) -> Asking:
-        """Gives whether it ended by itself (True), or died, or was fenced."""
+        """Gives whether the instance ended by itself (True), or died, or was fenced."""
         world = self.world
         try:
             yield from self.recover()
@@ -128,7 +130,7 @@ class TwoPhaseProducer(TransactionalProducer):
                 if world.is_draining:
                     break
                 if number and not self.is_version_2:
-                    yield from self.recover()  # an epoch of its own for each transaction
+                    yield from self.recover()  # a new epoch for each transaction
                 yield from self.transact(number)
                 yield self.rng.randint(1, 250)
         except Fenced:
@@ -145,7 +147,7 @@ class TwoPhaseProducer(TransactionalProducer):
         return True
 
     def recover(self) -> Asking:
-        """Take the id over, and end what is open as was decided. Raises: Fenced."""
+        """Take over the id, and end its open transaction as decided. Raises: Fenced."""
         world, name = self.world, self.transactional_id
         assert name is not None
         call = wire.request(
@@ -157,7 +159,7 @@ class TwoPhaseProducer(TransactionalProducer):
         answer = yield from self.insist(call, error_code)
         inits.answered += 1
         if inits.asked != number:
-            raise Fenced  # another producer has come since, and this one's answer is outdated
+            raise Fenced  # another producer has initialised since, and this response is outdated
         if answer.error_code:
             raise Refused(f"{self.name}: InitProducerId 6", answer.error_code)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -197,7 +199,9 @@ class TwoPhaseProducer(TransactionalProducer):
         yield from self.complete(state, commit=rng.random() < 0.7)
 
     def complete(self, state: State, *, commit: bool) -> Asking:
-        """Decide, and let the broker end it so. Raises: Fenced, where another has taken over."""
+        """Decide, and let the broker end the transaction. Raises: Fenced, if another producer has
+        taken over.
+        """
         decided = self.database.decide(state, commit=commit)
         self.may_die()
         call = wire.request(
@@ -218,12 +222,12 @@ class TwoPhaseProducer(TransactionalProducer):
             raise Fenced
 
     def was_fenced(self, code: int, *, is_end: bool = False) -> None:
-        """By a producer that took it for dead: there is one in nearly every schedule."""
+        """No finding: a producer that believed this one dead is in nearly every schedule."""
 
 
 def application(world: World, name: str, partitions: list[Partition]) -> Asking:
-    """One transactional id: an instance follows the other, sometimes while that is still there. The
-    last one comes when all is calm, and leaves nothing open.
+    """One transactional id with a sequence of instances, some of which start while their
+    predecessor still runs. The last one comes after the faults, and leaves nothing open.
     """
     rng, database = world.rng, Database(world)
     instance = 0
@@ -243,5 +247,5 @@ def application(world: World, name: str, partitions: list[Partition]) -> Asking:
             yield from last.recover()
             break
         except Fenced:
-            yield rng.randint(10, 100)  # a former instance is not gone yet
+            yield rng.randint(10, 100)  # an earlier instance is still running
     last.hang_up()

@@ -4,7 +4,7 @@ messages of our own, which property tests compare with kafka-python's.
     Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
     Produce v12, of transactions of version 2, and Fetch v12: messages of our own.
 
-An answer is decoded without its size and correlation id, which the link has taken off.
+An answer is decoded without its size and correlation id, which the link has removed.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Decode = Callable[[bytes], Any]
 
 
 class Call(NamedTuple):
-    """One request ready to go: its API and version, its body, how its answer is read, and whether
-    there is one. about: its message, or (of the hot two) the partitions that it names; by it a
-    client of several brokers finds the one to ask.
+    """One encoded request: its API and version, its body, the decoder of its response, and whether
+    there is one. about: its message, or (for the hot two) the partitions that it names, by which a
+    client of several brokers finds the right one.
     """
 
     name: str
@@ -88,7 +88,7 @@ def request(message: Message, version: int) -> Call:
 
 
 class Produced(NamedTuple):
-    """What became of one partition of a Produce."""
+    """The result of a Produce for one partition."""
 
     error_code: int
     base_offset: int
@@ -170,8 +170,9 @@ def throttle_ms_of(call: Call, data: bytes) -> int | None:
 
 
 class Fetched(NamedTuple):
-    """What a Fetch found in one partition. aborted: (producer_id, first_offset), none for readers
-    of all. diverging: (leader epoch, its end offset), where the reader's log parts from this one.
+    """The result of a Fetch for one partition. aborted: (producer_id, first_offset), empty for
+    read_uncommitted. diverging: (leader epoch, its end offset), if the reader's log diverges from
+    this one.
     """
 
     topic: str
@@ -186,7 +187,7 @@ class Fetched(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """A whole answer."""
+    """A whole Fetch response."""
 
     error_code: int
     session_id: int
@@ -205,8 +206,8 @@ def fetch(
     session_epoch: int = -1,
     forgotten: tuple[tuple[str, int], ...] = (),
 ) -> Call:
-    """targets: (topic, partition, offset), and the leader epoch that the client knows where it
-    follows these.
+    """targets: (topic, partition, offset), and the known leader epoch, if the client follows
+    epochs.
     """
     parts = [
         _FETCH_HEAD.pack(
@@ -232,8 +233,8 @@ def fetch(
 
 
 def with_last_epochs(call: Call, last_epochs: Sequence[int]) -> Call:
-    """The same Fetch in version 12, with the leader epoch of what was read last for each of its
-    targets, -1 where nothing was (KIP-595).
+    """The same Fetch in version 12, with the leader epoch of the last record read from each of its
+    targets, -1 if there is none (KIP-595).
     """
     (old, _) = FetchRequest.read(call.body, 0, FETCH_VERSION)
     epochs = iter(last_epochs)

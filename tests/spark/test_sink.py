@@ -49,7 +49,7 @@ ALL = (
 
 
 class Record(NamedTuple):
-    """What a reader of committed records is given, without its offset."""
+    """One record as a read_committed reader gets it, without its offset."""
 
     partition: int
     key: bytes | None
@@ -81,8 +81,8 @@ def stream(
     checkpoint: Path,
     **options: str,
 ) -> StreamingQuery:
-    """Write all that is in the source topic, ten records a batch, and wait for the end; options
-    with __ for dots.
+    """Write the whole source topic, ten records in each batch, and wait for the end; options with
+    __ for dots.
     """
     servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
     reader = spark.readStream.format("barnabas").options(
@@ -110,7 +110,7 @@ def stream(
 
 
 def records(broker: LocalBroker, topic: str) -> list[Record]:
-    """By partition, in the order of the log."""
+    """The records by partition, in the order of the log."""
     reader = consumer(
         broker.bootstrap_servers, isolation_level="read_committed", enable_partition_eof=True
     )
@@ -222,9 +222,9 @@ def test_a_stream_with_spool_files_and_one_without(
         query_id = query.id
         assert sorted(values_of(broker.bootstrap_servers, topic)) == sorted(expected * len(spools))
     assert not spools["inline"]
-    # What is left is a directory for the query, so there were files; they are gone.
+    # The query's directory is left, which shows that there were spool files; the files are deleted.
     assert [len(path.parts) for path in spools["spooled"]] == [1]
-    # A batch that Spark runs again, since its commit log does not know it.
+    # A batch that Spark runs again, since it is missing in its commit log.
     commits = tmp_path / "inline" / "commits"
     last = max(int(path.name) for path in commits.glob("[0-9]*"))
     for path in (commits / str(last), commits / f".{last}.crc"):
@@ -308,7 +308,7 @@ def test_a_write_with_an_id_is_done_once(
 def test_threads_of_a_program_write_once_the_session_is_active_in_them(
     spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
-    """As docs/TROUBLESHOOTING.md has it."""
+    """As docs/TROUBLESHOOTING.md describes."""
     frames = [spark.createDataFrame([(name,)], "value string") for name in ("a", "b")]
 
     def write_one(frame: DataFrame) -> None:
@@ -325,7 +325,9 @@ def test_threads_of_a_program_write_once_the_session_is_active_in_them(
 def test_writes_without_an_id_leave_no_group_and_no_file(
     spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
-    """Neither those of the program nor those of foreachBatch; large ones go by a private file."""
+    """This holds for a program's own writes and those of foreachBatch; large ones use a private
+    file.
+    """
     from helpers.e2e_clients import admin
 
     from barnabas.spark_connector.spool_directory import private_directory
@@ -336,7 +338,7 @@ def test_writes_without_an_id_leave_no_group_and_no_file(
 
     before = groups()
     directory = Path(private_directory())
-    spooled = set(directory.rglob("*.batches*"))  # of tests that run at the same time
+    spooled = set(directory.rglob("*.batches*"))  # of concurrent tests
     frame = spark.createDataFrame([("a",), ("b",)], "value string")
     for inline_bytes in ("0", "100000"):
         write(frame, broker.bootstrap_servers, topic, inlineBytes=inline_bytes)
@@ -383,7 +385,9 @@ def test_writes_without_an_id_leave_no_group_and_no_file(
     ],
 )
 def test_wrong_options_and_columns(schema: str, options: dict[str, str], says: str) -> None:
-    """What Spark asks for when it plans a write. That it comes to the user is seen below."""
+    """Spark validates these when it plans a write. A later test shows that the user gets the
+    message.
+    """
     from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
     from barnabas.spark_connector.source import BarnabasSource
@@ -435,14 +439,14 @@ def test_rows_that_cannot_be_records(spark: SparkSession, broker: LocalBroker, t
 
 
 def test_trigger_continuous_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark calls no sink in Python with rows then, and passes over what commit raises except that
-    it logs it: so this is all that can be said.
+    """With this trigger Spark calls no Python sink with rows, and only logs what commit raises: so
+    nothing more can be tested.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
     from barnabas.spark_connector.source import BarnabasSource
 
-    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")  # which the error sets, and is to be taken back
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")  # the error sets it, so restore it afterwards
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
     writer = BarnabasSource(options).streamWriter(
         StructType([StructField("value", StringType())]), False
@@ -454,7 +458,7 @@ def test_trigger_continuous_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("trigger", "options", "says"),
     [
-        # These two are refused by Spark before the sink is asked.
+        # Spark refuses these two before it calls the sink.
         ({"realTime": "5 minutes"}, {}, "OPERATOR_OR_SINK_NOT_IN_ALLOWLIST"),
         (
             {"processingTime": "1 second"},

@@ -1,5 +1,5 @@
-"""Tasks that write by themselves: what comes out, what is left, and drivers that are killed at each
-step of a batch's end.
+"""Tasks that write by themselves: their output, their leftovers, and drivers that are killed at
+each step of a batch's end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 BY_TASKS = {"sinkMode": "tasks", "inlineBytes": "0"}
 RECORDS, RECORDS_PER_BATCH = 1800, 300
-# Small requests, so that there is a middle of a batch; patience for a busy machine.
+# Small requests, so that a batch takes several; long timeouts for a busy machine.
 SMALL = {
     "kafka.batch.size": "1024",
     "kafka.max.request.size": "1024",
@@ -63,7 +63,7 @@ def broker() -> Iterator[LocalBroker]:
 
 
 def transactional_ids(broker: LocalBroker) -> dict[str, str]:
-    """The state of each id of a task."""
+    """The state of each task's id."""
     with Admin("127.0.0.1", broker.port) as admin:
         answer = admin.call(ListTransactionsRequest(), 0, ListTransactionsResponse)
     return {
@@ -76,7 +76,7 @@ def transactional_ids(broker: LocalBroker) -> dict[str, str]:
 def test_a_stream_uses_few_ids_and_leaves_nothing_open(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
-    """sinkMode=auto, on brokers that take part in two-phase commit."""
+    """With sinkMode=auto, on brokers with two-phase commit."""
     servers = broker.bootstrap_servers
     source, topic = create_topic(servers, "source", 2), create_topic(servers, "by-tasks", 2)
     for partition in range(2):
@@ -128,7 +128,9 @@ def test_a_write_with_an_id_is_done_once(spark: SparkSession, broker: LocalBroke
 def test_a_write_whose_task_failed_is_written_again_and_leaves_nothing_open(
     spark: SparkSession, broker: LocalBroker
 ) -> None:
-    """The process of such a task may be killed after the driver has looked for what is open."""
+    """The process of the failed task may be killed after the driver has looked for open
+    transactions.
+    """
     from pyspark.errors import PySparkException
 
     servers = broker.bootstrap_servers
@@ -165,8 +167,8 @@ def behind(request: pytest.FixtureRequest) -> Iterator[tuple[LocalBroker, KafkaP
 def killed_at(
     proxy: KafkaProxy, query: Query, api_key: int, nth: int = 0, *, response: bool = False
 ) -> None:
-    """Run a driver until a frame comes, at which it is killed with all its processes; the frame is
-    lost.
+    """Run a driver until a certain frame, at which the driver is killed with all its processes; the
+    frame is lost.
     """
     with Driver(query) as driver:
 
@@ -184,8 +186,8 @@ def killed_at(
 def test_each_input_once_through_crashes_at_every_step(
     behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path
 ) -> None:
-    """Each batch has three tasks. Transactions that are left open end by the next driver, or,
-    without two-phase commit, by their timeout: readers get past them then.
+    """Each batch has three tasks. The next driver ends the open transactions, or, without two-phase
+    commit, their timeout does; then readers get past them.
     """
     broker, proxy = behind
     source, sink, written = topics_with_input(proxy.bootstrap_servers, records=RECORDS)
@@ -198,17 +200,18 @@ def test_each_input_once_through_crashes_at_every_step(
         options={**SMALL, **BY_TASKS},
     )
     with Proof(proxy.bootstrap_servers, sink, written) as proof:
-        # Batch 0: its tasks are in the middle of their writing.
+        # Batch 0: the tasks are in the middle of writing.
         killed_at(proxy, query, PRODUCE, 8)
-        # They are done, and nothing is decided.
+        # The tasks are done, and nothing is decided.
         killed_at(proxy, query, OFFSET_FETCH)
-        # They are held, and the decision is on its way (the first commit announces the query).
+        # Their transactions are kept, and the decision is being sent (the first commit announces
+        # the query).
         killed_at(proxy, query, TXN_OFFSET_COMMIT, 1)
-        # Decided, and the driver does not know.
+        # The batch is decided, and the driver does not know.
         killed_at(proxy, query, END_TXN, 0, response=True)
         # Batch 1: half of its transactions have ended (batch 0 has three to end).
         killed_at(proxy, query, END_TXN, 3 + 2)
-        # Then one driver lives through a task that fails, a worker that is killed, and a broker.
+        # Then one driver survives a failing task, a killed worker, and a killed broker.
         faults = [{"batch": 2, "task": 0, "does": "raise"}, {"batch": 3, "task": 1, "does": "die"}]
         last_query = replace(query, faults=faults, master="local[2,4]")
         proxy.on_request(PRODUCE, at_one(lambda _: restarted(broker), after=40))
@@ -220,7 +223,7 @@ def test_each_input_once_through_crashes_at_every_step(
         ]
         if TWO_PHASE.items() <= broker.settings.items():
             assert not left_open
-        for name in left_open:  # readers need not wait for the timeout
+        for name in left_open:  # readers do not have to wait for the timeout
             options = ClientOptions((("127.0.0.1", broker.port),))
             TaskProducer(options, PublishSettings(), name).discard()
         assert proof.aborted() > 0, "no attempt was aborted: nothing was proved"

@@ -1,5 +1,6 @@
-"""A streaming query on a Spark standalone cluster: speculation, an executor and a whole worker
-killed; each input once, all the same, by the driver and by tasks that write by themselves.
+"""A streaming query on a Spark standalone cluster, with speculation, and an executor and a whole
+worker killed: each input is in the output once, with rows written by the driver and by tasks
+themselves.
 """
 
 from __future__ import annotations
@@ -45,15 +46,14 @@ CLUSTER = {
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "500ms",
-    # What is killed here was killed on purpose: no task and no executor is too bad to be tried
-    # again.
+    # All kills here are deliberate: no task or executor is excluded for failing too often.
     "spark.task.maxFailures": "20",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
 FAULTS = [
-    # No query waits that long: without a speculative copy the query never ends.
+    # Longer than the query's timeout: without a speculative copy the query never ends.
     {"batch": 1, "task": 0, "does": "dawdle", "seconds": 3600},
     {"batch": 2, "task": 1, "does": "crash"},
 ]
@@ -86,7 +86,7 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
         is_lost = False
 
         def lose_a_worker(_: Frame) -> Action:
-            """Kill the worker when the tasks of batch 3 are done: their files outlive it."""
+            """Kill the worker when the tasks of batch 3 are done: their files stay."""
             nonlocal is_lost
             if not is_lost and list(spool.rglob("*/3/*.batches")):
                 is_lost = True
@@ -127,7 +127,8 @@ def test_tasks_that_write_by_themselves_on_a_cluster_that_loses_its_parts(tmp_pa
             cluster.kill_worker(1)
             return PASS
 
-        # The first decision has an announcement before it; batch 3 is decided on by the fifth.
+        # The first decision follows an announcement; batch 3 is decided by the fifth
+        # TxnOffsetCommit.
         proxy.on_request(TXN_OFFSET_COMMIT, once(lose_a_worker, after=4))
         with Proof(proxy.bootstrap_servers, sink, written) as proof, Driver(query) as driver:
             assert driver.wait() == 0, driver.said() + cluster.said()

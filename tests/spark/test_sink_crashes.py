@@ -1,9 +1,9 @@
 """Drivers, tasks, workers and brokers are killed at exact points of a streaming query; each input
-is in its output once, all the same.
+is still in the output once.
 
-Points in the publishing of a batch are frames on the wire, at which a proxy does what the test says
-before it hands them on: nothing in the sink knows of it. Starting a driver is what takes the time
-here, so one checkpoint lives through one misfortune after the other.
+The points during the publishing of a batch are frames on the wire: before a proxy forwards such a
+frame, it runs the test's action, without support in the sink. Starting a driver takes most of the
+time here, so one checkpoint goes through all failures in sequence.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from barnabas import LocalBroker
 from barnabas.spark_connector.session import MissingRequirementError, prepare
 
 BATCHES, RECORDS_PER_BATCH = 8, 300
-# Small requests, so that there is a middle of a batch; patience for a busy machine; spool files for
-# all.
+# Small requests, so that a batch takes several; long timeouts for a busy machine; spool files for
+# every batch.
 SINK = {
     "kafka.batch.size": "1024",
     "kafka.max.request.size": "1024",
@@ -71,8 +71,8 @@ def on_batch(
     response: bool = False,
     nth: int = 0,
 ) -> None:
-    """Do something at one frame of a driver's batch: the `nth` of its kind, after `number` batches
-    of this driver are published. (A query's first batch counts twice: it is announced before.)
+    """Do something at one frame of a driver's batch: the `nth` of its kind, after this driver has
+    published `number` batches. (A query's first batch counts twice, since it is announced first.)
     """
     lock = threading.Lock()
     published = frames = 0
@@ -107,7 +107,7 @@ def killed_at(
     response: bool = False,
     nth: int = 0,
 ) -> None:
-    """Run a driver until a frame comes, at which it is killed; the frame is lost with it."""
+    """Run a driver until a certain frame, at which it is killed; the frame is lost."""
     with Driver(query) as driver:
 
         def kill() -> Action:
@@ -139,17 +139,17 @@ def test_each_input_once_through_crashes_at_every_step(
         # Batch 1: the tasks are done and nothing is published.
         killed_at(proxy, query, 2, INIT_PRODUCER_ID)
         with Driver(query) as zombie:
-            # Batch 2: the driver stops in mid-publish. Its successor does that batch, and in the
-            # middle of batch 3 the zombie wakes up.
+            # Batch 2: the driver stops while publishing. Its successor publishes that batch, and in
+            # the middle of batch 3 the zombie wakes up.
             stopped_in_mid_publish(proxy, zombie, 1)
             wakes_in_the_batch_of_its_successor(proxy, zombie, 1)
-            # Batch 4: all is sent, and the end is not asked for.
+            # Batch 4: everything is sent, and EndTxn is not.
             killed_at(proxy, query, 2, END_TXN)
             assert zombie.wait() == 1, zombie.said()
             assert "was committed by an earlier attempt" in zombie.said(), zombie.said()
             assert "CONCURRENT_STREAM_LOG_UPDATE" in zombie.said(), zombie.said()
-        # Batch 4 and later: one driver lives through a broker that dies, a task that fails, and a
-        # worker that is killed.
+        # Batch 4 and later: one driver survives a killed broker, a failing task, and a killed
+        # worker.
         faults = [{"batch": 5, "task": 0, "does": "raise"}, {"batch": 6, "task": 1, "does": "die"}]
         last_query = replace(query, faults=faults, master="local[2,4]")
         on_batch(proxy, 0, PRODUCE, lambda: restarted(broker), nth=1)
@@ -162,7 +162,7 @@ def test_each_input_once_through_crashes_at_every_step(
 
 
 def stopped_in_mid_publish(proxy: KafkaProxy, driver: Driver, number: int) -> None:
-    """Freeze a driver when the second Produce of a batch has come through."""
+    """Freeze a driver when the second Produce of a batch was forwarded."""
     stopped = threading.Event()
 
     def freeze() -> Action:
@@ -176,15 +176,15 @@ def stopped_in_mid_publish(proxy: KafkaProxy, driver: Driver, number: int) -> No
 
 
 def wakes_in_the_batch_of_its_successor(proxy: KafkaProxy, zombie: Driver, number: int) -> None:
-    """Let it go on at the second Produce of a batch, which is held back until the zombie took the
-    transactional id and saw its own batch.
+    """Resume the zombie at the second Produce of a batch, which is held back until the zombie has
+    taken the transactional id and found its own batch.
     """
     looked = threading.Event()
 
     def wake() -> Action:
         proxy.on_response(OFFSET_FETCH, lambda frame: looked.set())
         zombie.thaw()
-        looked.wait(500)  # the zombie's own words are judged at its end
+        looked.wait(500)  # the zombie's output is checked at its end
         return PASS
 
     on_batch(proxy, number, PRODUCE, wake, nth=1)

@@ -1,8 +1,8 @@
-"""What makes a write the same write: the topic, the query, the number, the plan. Nothing is lost or
-doubled without a word.
+"""The identity of a write: the topic, the query, the number, the plan. No row is lost or duplicated
+without an error.
 
-Checkpoints are copied, restored from older copies and used with another topic; the group of a query
-is forgotten; foreachBatch writes to several topics.
+Checkpoints are copied, restored from older copies and used with another topic; the offsets of a
+query's group expire; foreachBatch writes to several topics.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Copying:
-    """A streaming query that copies what its source has, with one checkpoint; `limit` is how many
-    records a batch has.
+    """A streaming query with one checkpoint that copies its source; `limit` is the number of
+    records in a batch.
     """
 
     def __init__(self, spark: SparkSession, broker: LocalBroker, checkpoint: Path) -> None:
@@ -40,7 +40,7 @@ class Copying:
         self.sent, self.limit = 0, 3
 
     def send(self, count: int) -> list[bytes]:
-        """More records; gives all that there are."""
+        """Send more records; gives all records so far."""
         send_all(
             self.servers,
             self.source,
@@ -88,7 +88,7 @@ class Copying:
         return through_slow_starts(lambda: _finished(writer.start()))
 
     def run_each(self, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
-        """With foreachBatch."""
+        """Run the query with foreachBatch."""
         writer = (
             self.rows().select("value").writeStream.foreachBatch(write).trigger(availableNow=True)
         )
@@ -96,7 +96,9 @@ class Copying:
         return through_slow_starts(lambda: _finished(writer.start()))
 
     def forget_last(self) -> None:
-        """As if the driver had died before Spark wrote that its last batch was done."""
+        """Delete the last batch from the commit log, as if the driver had died before Spark wrote
+        it.
+        """
         commits = self.checkpoint / "commits"
         last = max(int(path.name) for path in commits.glob("[0-9]*"))
         for path in (commits / str(last), commits / f".{last}.crc"):
@@ -203,7 +205,9 @@ def test_topics_in_a_column_and_a_batch_that_is_run_again(query: Copying) -> Non
 
 
 def test_a_query_goes_on_with_another_topic(query: Copying) -> None:
-    """Once after a batch that was committed without Spark knowing, once after one that was not."""
+    """Once after a batch that was committed without Spark's knowledge, once after one that was
+    not.
+    """
     old, new = topic_of(query, "old"), topic_of(query, "new")
     query.send(6)
     query.run(old)
@@ -239,7 +243,7 @@ def test_a_copied_checkpoint_is_refused_when_both_go_on(query: Copying, tmp_path
 
 
 def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_path: Path) -> None:
-    """The first batches that it plans again have numbers that are taken, and other rows."""
+    """The first batches that it plans again have numbers that were used, and other rows."""
     topic = topic_of(query, "sink")
     query.send(3)
     query.run(topic)
@@ -273,7 +277,9 @@ def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_p
 
 
 def forget_group(query: Copying, query_id: str, suffix: str = "") -> None:
-    """As the broker does when nothing was committed for offsets.retention.minutes."""
+    """Delete the group's offsets, as the broker does after offsets.retention.minutes without a
+    commit.
+    """
     client = AdminClient({"bootstrap.servers": query.servers, "log_level": 2})
     group = f"barnabas-spark-{query_id}{suffix}"
     client.delete_consumer_groups([group])[group].result(30)
@@ -283,8 +289,8 @@ def forget_group(query: Copying, query_id: str, suffix: str = "") -> None:
 def test_a_group_that_was_forgotten_after_a_crash_is_in_doubt(
     query: Copying, on_uncertain: str
 ) -> None:
-    """As when the query was down for longer than offsets.retention.minutes, while its last batch
-    was committed without Spark knowing.
+    """The query was down for longer than offsets.retention.minutes, and its last batch was
+    committed without Spark's knowledge.
     """
     topic = topic_of(query, "sink")
     query.send(3)
@@ -308,8 +314,8 @@ def test_a_group_that_was_forgotten_after_a_crash_is_in_doubt(
 
 
 def test_a_query_goes_on_when_its_group_was_forgotten_between_batches(query: Copying) -> None:
-    """Alerts, or a weekly job: nothing was published for offsets.retention.minutes. A checkpoint
-    from before the last batch is refused all the same.
+    """As with alerts, or a weekly job, nothing was published for offsets.retention.minutes. A
+    checkpoint from before the last batch is still refused.
     """
     topic = topic_of(query, "sink")
     query.send(3)
@@ -338,7 +344,7 @@ def passing_from(first: str) -> str:
 def test_an_older_checkpoint_whose_first_batch_has_no_rows_is_refused(
     query: Copying, tmp_path: Path
 ) -> None:
-    """And so is a copy with which another query goes on."""
+    """A copy with which another query continues is refused, too."""
     topic = topic_of(query, "sink")
     query.send(3)
     query.run(topic, where=passing_from("000"))

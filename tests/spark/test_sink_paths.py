@@ -1,6 +1,5 @@
-"""The sink finds the checkpoint where Spark has it: on a default file system that is not the local
-one (viewfs in place of HDFS), below a directory that is set for the whole session, and nowhere
-else.
+"""The sink uses the same checkpoint as Spark: on a default file system that is not the local one
+(viewfs in place of HDFS), below a directory that is set for the whole session, and nowhere else.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 MOUNT = f"/cluster-{os.getpid()}"
-# Spark's own of a local file system; that of viewfs asks for another interface of Hadoop's.
+# Spark's manager for a local file system; the one for viewfs needs another interface of Hadoop.
 FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -35,7 +34,7 @@ FILE_MANAGER = (
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where what is mounted at MOUNT really is."""
+    """The real directory that is mounted at MOUNT."""
     return tmp_path_factory.mktemp("cluster")
 
 
@@ -65,7 +64,7 @@ def spark(root: Path) -> Iterator[SparkSession]:
 
 
 class Copying:
-    """A query that copies a topic, all that is there at each run."""
+    """A query that copies a topic; each run copies everything available."""
 
     def __init__(self, spark: SparkSession, broker: LocalBroker) -> None:
         self.spark, self.servers = spark, broker.bootstrap_servers
@@ -117,7 +116,9 @@ OLDER = "committed already, to topic .*, and was planned"
 def test_a_checkpoint_on_the_default_file_system(
     spark: SparkSession, broker: LocalBroker, root: Path
 ) -> None:
-    """Its trail and the spool are there, and an older copy of it is refused."""
+    """The sink's trail and the spool files are there, and an older copy of the checkpoint is
+    refused.
+    """
     query, place = Copying(spark, broker), f"{MOUNT}/ck"
     query.send(b"1")
     query.run(checkpointLocation=place)
@@ -136,7 +137,7 @@ def test_a_checkpoint_on_the_default_file_system(
 def test_a_checkpoint_that_is_set_for_the_session(
     spark: SparkSession, broker: LocalBroker, root: Path
 ) -> None:
-    """Of a query with a name it is found by that, of another by the query's id."""
+    """The checkpoint is found by the name of a query, or by the query's id if it has no name."""
     spark.conf.set("spark.sql.streaming.checkpointLocation", f"{MOUNT}/session")
     try:
         query = Copying(spark, broker)
@@ -163,8 +164,8 @@ def test_a_checkpoint_that_is_set_for_the_session(
 def test_a_checkpoint_that_the_sink_cannot_find_ends_the_query_before_it_publishes(
     spark: SparkSession, broker: LocalBroker, root: Path
 ) -> None:
-    """As where a program changes Hadoop's settings in the JVM, of which no task knows: Spark writes
-    to one file system, and the sink would look on another.
+    """As when a program changes Hadoop's settings in the JVM, which tasks do not see: Spark would
+    write to one file system, and the sink to another.
     """
     query = Copying(spark, broker)
     query.send(b"1")

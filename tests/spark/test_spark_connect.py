@@ -1,5 +1,5 @@
-"""Spark Connect: batch reads and writes, streams, foreachBatch and lag from a client that speaks to
-a server, as docs and README have it.
+"""Spark Connect: batch reads and writes, streams, foreachBatch and lag from a client of a Spark
+server, as in docs and README.
 """
 
 from __future__ import annotations

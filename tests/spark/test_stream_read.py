@@ -28,7 +28,7 @@ def topic() -> str:
 
 
 def plain(first: int, end: int) -> list[tuple[str, list[tuple[Any, ...]]]]:
-    """Records whose values are their numbers, by turns to two partitions."""
+    """Records whose values are their numbers, alternating between two partitions."""
     return [("plain", [(number % 2, None, b"%03d" % number) for number in range(first, end)])]
 
 
@@ -43,7 +43,7 @@ def admin(broker: LocalBroker) -> AdminClient:
 
 
 def delete_before(broker: LocalBroker, topic: str, partition: int, offset: int) -> None:
-    """What retention does, at once."""
+    """Delete records at once, as retention does later."""
     from confluent_kafka import TopicPartition
 
     client = admin(broker)
@@ -82,7 +82,7 @@ def test_batches_restarts_and_replay(
 def test_a_checkpoint_of_spark_s_own_source(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """It has no ids of topics, and no space. docs/SPARK_MIGRATION.md describes it."""
+    """Its JSON has neither topic ids nor whitespace. docs/SPARK_MIGRATION.md describes it."""
     publish(broker, topic, plain(0, 12))
     query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="8")
     query.run()
@@ -101,8 +101,8 @@ def test_a_checkpoint_of_spark_s_own_source(
 
 
 def test_transactions(spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path) -> None:
-    """Aborted records are never seen, and a range of nothing else is finished; so is one that ends
-    in control records.
+    """Aborted records are never seen; a range that has only these is finished, and so is one that
+    ends in control records.
     """
     publish(
         broker,
@@ -123,7 +123,7 @@ def test_transactions(spark: SparkSession, broker: LocalBroker, topic: str, tmp_
     last = query.run().lastProgress
     assert last is not None
     assert query.batches == {0: [["c1", "c2"]], 1: [[], []], 2: [["c3"]]}
-    # one record or more and a marker for each transaction that wrote to the partition
+    # at least one record, and one marker for each transaction that wrote to the partition
     assert json.loads(last.sources[0].endOffset)[topic] == {"0": 2 + 10 + 4 + 2, "1": 2 + 2}
 
 
@@ -192,9 +192,7 @@ def test_records_deleted_under_a_running_query(
 
     publish(broker, topic, plain(0, 40))
     query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="20")
-    query.on_batch = lambda batch_id: delete_before(
-        broker, topic, 0, 15
-    )  # while the first batch is under way
+    query.on_batch = lambda batch_id: delete_before(broker, topic, 0, 15)  # during the first batch
     with pytest.raises(StreamingQueryException) as caught:
         query.run()
     said = str(caught.value)
@@ -211,7 +209,7 @@ def test_records_deleted_under_a_running_query(
 def test_a_topic_deleted_under_a_batch_that_is_run_again(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """The batch is in the checkpoint: without a way past it, the query could never go on."""
+    """The batch is in the checkpoint: unless it can be skipped, the query could never continue."""
     from pyspark.errors import StreamingQueryException
 
     other = topic + "-deleted"
@@ -239,7 +237,7 @@ def test_a_topic_deleted_under_a_batch_that_is_run_again(
 def test_a_topic_that_was_deleted_and_made_again(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """It has more records than the former, so that no offset shows it."""
+    """It has more records than the former one, so offsets do not reveal it."""
     from pyspark.errors import StreamingQueryException
 
     publish(broker, topic, plain(0, 4))

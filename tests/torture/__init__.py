@@ -1,4 +1,4 @@
-"""Real daemons, clients and Spark pipelines that are killed at random, and judges of the rest.
+"""Real daemons, clients and Spark pipelines that are killed at random, and checks of the results.
 
 | module | what is killed |
 |---|---|

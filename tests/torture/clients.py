@@ -1,18 +1,19 @@
-"""The real daemon under real clients, killed and paused at random; then all they saw is checked.
+"""The real daemon under real clients, killed and paused at random; then everything they saw is
+checked.
 
     PYTHONPATH=tests:. python -m torture.clients --minutes N
 
-Roles, each a process of its own: feeders write into a source topic, plainly (idempotent) or in
-transactions of which some are aborted on purpose; transformers consume it as one group, and write
-each record to a target topic in the transaction that commits its offset. In the same time the
-broker and the clients are killed (SIGKILL) and paused (SIGSTOP) at random, some paused ones long
-enough to be replaced while they sleep, and then wake up as zombies. Readers of both kinds follow
-all partitions through all of it.
+Roles, each a process of its own: feeders write into a source topic, with idempotence only or in
+transactions, some of which they abort on purpose; transformers consume it as one group, and write
+each record to a target topic in the transaction that commits its offset. Meanwhile the broker and
+the clients are killed (SIGKILL) and paused (SIGSTOP) at random, some long enough that they are
+replaced, and wake up as zombies. Readers of both isolation levels follow all partitions all the
+time.
 
-A client writes down what it is about to do and what it was answered, a line each, before it goes
-on: what a killed one knew is known. After each round everything is healed, the transformers must
-finish, and tests/checkers.py judges the history: nothing lost, nothing twice, no torn or aborted
-transaction in sight, each partition in order, offsets and outputs in step.
+A client writes each step and each response to its diary before it continues, so that nothing a
+killed client knew is lost. After each round the harm ends, the transformers must finish, and
+tests/checkers.py checks the history: no record lost or duplicated, no partial or aborted
+transaction visible, each partition in order, offsets consistent with outputs.
 """
 
 from __future__ import annotations
@@ -52,16 +53,16 @@ BROKER_SETTINGS = {"group.min.session.timeout.ms": "500", "group.initial.rebalan
 BROKER_DEEDS = ("broker killed", "broker killed", "broker paused")
 CLIENT_DEEDS = ("client killed", "client killed", "client paused", "client replaced")
 FENCED = {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
-# A librdkafka that finds all brokers down begins again from its bootstrap servers and forgets the
-# one that its coordinator requests wait for: such a request then waits for ever (its issues 5456
-# and 5511, seen here after every few kills). So it is configured not to.
+# A librdkafka that finds all brokers down starts again from its bootstrap servers, and drops the
+# broker for which its coordinator requests wait: such a request then waits for ever (its issues
+# 5456 and 5511, seen here after every few kills). This setting prevents it.
 RECONNECTING = {
     "metadata.recovery.strategy": "none",
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "log_level": 0,
 }
-# long enough that no record is given up: a record that fails is the broker's doing
+# no timeout: a record that fails is then the broker's fault
 PATIENT = {"message.timeout.ms": 0}
 
 
@@ -74,7 +75,7 @@ def now_ms() -> int:
 
 
 class Diary:
-    """A file of JSON lines, each with the operating system before the next step is taken, so that a
+    """A file of JSON lines. Each is given to the operating system before the next step, so a
     SIGKILL loses none.
     """
 
@@ -86,7 +87,7 @@ class Diary:
 
 
 class Worker:
-    """What the roles share: a session's names, its diary, and the wish to end."""
+    """The common part of the roles: a session's names, its diary, and a flag to end."""
 
     def __init__(self, servers: str, topic: str, slot: str, session: str, path: str) -> None:
         self.servers, self.topic, self.slot, self.session = servers, topic, slot, session
@@ -106,15 +107,15 @@ class Worker:
     def _watch(self) -> None:
         """End a process whose client hangs.
 
-        See RECONNECTING. A broker that does not answer looks otherwise: each request has a timeout,
-        and then there is an error, which is a step. Time is counted in own steps, so that a SIGSTOP
+        See RECONNECTING. A broker that does not respond is no hang: each request has a timeout, and
+        the error after it counts as a step. Time is counted in the watch's own steps, so a SIGSTOP
         does not count.
         """
         idle_s, seen, parent = 0, -1, os.getppid()
         while True:
             time.sleep(1)
             if os.getppid() != parent:
-                os._exit(1)  # nothing is left to end this process
+                os._exit(1)  # nothing else would end this process
             idle_s, seen = (idle_s + 1 if self.steps == seen else 0), self.steps
             if idle_s > HUNG_S:
                 self.diary("hung")
@@ -144,7 +145,7 @@ class Worker:
         return client
 
     def _tried(self, step: Any) -> bool:
-        """Whether it went well; False: it may be tried again."""
+        """Whether the step succeeded; False: it may be tried again."""
         from confluent_kafka import KafkaException
 
         try:
@@ -220,7 +221,7 @@ class Worker:
         self._drain(client, HEAL_S)
 
     def _drain(self, client: Any, seconds: float) -> None:
-        """As `flush`, which raises SystemError where an error comes up within a callback."""
+        """As `flush`, which raises SystemError if an error arises within a callback."""
         end = time.monotonic() + seconds
         while len(client) and time.monotonic() < end:
             client.poll(0.05)
@@ -248,14 +249,14 @@ class Worker:
                 )
 
     def _end_transaction(self, client: Any, name: str, *, abort: bool) -> None:
-        """Commit what was delivered, else abort.
+        """Commit if all records were delivered, otherwise abort.
 
-        A record that outlived its timeout while no broker was there is not delivered, so there is
-        no commit to ask for. The abort of a transaction of which the broker has seen nothing is
-        fatal to librdkafka (INVALID_TXN_STATE), as it cannot know: docs/TRANSACTIONS.md. So the
-        commit is asked for, and written down as asked for, once its records are there. Transformers
-        ask at once and have `commit_transaction` wait for the records: theirs has begun, as the
-        group's offsets were added.
+        A record that timed out while no broker was up is not delivered, so there is nothing to
+        commit. Aborting a transaction that the broker does not know of is fatal to librdkafka
+        (INVALID_TXN_STATE), and the client cannot know that: docs/TRANSACTIONS.md. So the commit is
+        requested, and noted as requested, once its records are delivered. Transformers request it
+        at once, and `commit_transaction` waits for the records: their transactions have begun,
+        since the group's offsets were added.
         """
         from confluent_kafka import KafkaException
 
@@ -302,7 +303,7 @@ class Worker:
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
                 "heartbeat.interval.ms": 300,
                 "fetch.wait.max.ms": 50,
-                # one half of the groups rebalances the one way, the other half the other way
+                # half of the groups rebalance cooperatively, the others eagerly
                 "partition.assignment.strategy": "cooperative-sticky"
                 if self.topic.endswith(("1", "3", "5", "7", "9"))
                 else "range",
@@ -354,7 +355,9 @@ class Worker:
         self._rewind(reader, messages)
 
     def _rewind(self, reader: Any, messages: list[Any]) -> None:
-        """What the aborted transaction took is read again, where the partition is still ours."""
+        """Seek back to the start of the aborted batch, in the partitions that are still
+        assigned.
+        """
         from confluent_kafka import KafkaException, TopicPartition
 
         first: dict[int, int] = {}
@@ -387,8 +390,8 @@ def work(role: str, *arguments: str) -> None:
 
 
 class Follower:
-    """Reads all partitions of one topic from their start, through kills and all, and keeps what it
-    was given.
+    """Reads all partitions of one topic from their start, through all kills, and keeps the
+    records.
     """
 
     def __init__(self, servers: str, topic: str, *, committed: bool) -> None:
@@ -439,7 +442,7 @@ class Follower:
 
 @dataclass
 class Report:
-    """What a round did and what is wrong."""
+    """The actions of a round, and its findings."""
 
     seed: int
     topic: str
@@ -465,7 +468,7 @@ class Report:
 
 
 class Round:
-    """Clients, chaos, healing, judgement, on a broker that may have had other rounds before."""
+    """Clients, chaos, healing and checks, on a broker that may have had earlier rounds."""
 
     def __init__(self, broker: LocalBroker, number: int, seed: int, directory: str) -> None:
         self.broker, self.random, self.directory = broker, random.Random(seed), directory
@@ -534,7 +537,9 @@ class Round:
     # --- chaos ---
 
     def wait(self, seconds: float) -> None:
-        """Let time pass; wake those whose pause is over, and bury those that died by themselves."""
+        """Let time pass; resume paused processes that are due, and replace those that died by
+        themselves.
+        """
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, 0.05))
@@ -601,7 +606,7 @@ class Round:
     # --- healing ---
 
     def heal(self) -> None:
-        """No more harm: feeders finish, the transformers must come to the end of the source, and no
+        """End all harm: feeders finish, the transformers must reach the end of the source, and no
         transaction stays open.
         """
         for zombie in self.zombies:
@@ -614,8 +619,8 @@ class Round:
         self._end_workers("plain", "transactional")
         self._until(self._is_done, "the transformers do not come to the end of the source")
         self._end_workers("transformer")
-        # ids whose last session was killed before it could begin again have an open transaction: it
-        # must time out
+        # ids whose last session was killed and not replaced have an open transaction, which must
+        # time out
         self._until(
             lambda: all(low == high for low, high in self._stable_and_end()),
             "a transaction stays open for good",
@@ -808,8 +813,9 @@ class Round:
 
     @staticmethod
     def _was_aborting(transactions: dict[str, Any]) -> bool:
-        """An abort may be refused where a kill took the request that began the transaction, as the
-        one before is complete: Apache Kafka does.
+        """Whether the last transaction was aborting. An abort may be refused if a kill lost the
+        request that began the transaction, since the transaction before is complete: Apache Kafka
+        does so.
         """
         return next(reversed(transactions.values())).commit_asked_ms is None
 
@@ -841,7 +847,7 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a diary; the last may have been cut off by a kill."""
+    """The lines of a diary; a kill may have truncated the last one."""
     for line in path.read_text().splitlines():
         with contextlib.suppress(json.JSONDecodeError):
             yield json.loads(line)
@@ -850,8 +856,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 def torture(
     seconds: float, *, seed: int, directory: str | None = None, round_s: float = ROUND_S
 ) -> Iterator[Report]:
-    """Rounds until the time is up, all on one broker, whose logs and memory of the past grow from
-    round to round.
+    """Rounds until the time is up, all on one broker, whose logs and state grow from round to
+    round.
     """
     directory = directory or tempfile.mkdtemp(prefix="barnabas-torture-")
     diaries = os.path.join(directory, "diaries")
@@ -874,7 +880,7 @@ def torture(
 
 
 def main() -> int:
-    """0: nothing was found."""
+    """0: no findings."""
     parser = argparse.ArgumentParser(
         prog="python -m torture.clients",
         description=__doc__,

@@ -1,7 +1,7 @@
-"""How long a pair is away: somebody who asks for a commit again and again until there is one.
+"""Measures how long a pair is unavailable, with a client that tries to commit until it succeeds.
 
-Real clients add waits of their own (socket timeouts, backoff, what they had under way), which tell
-more of them than of the pair.
+Real clients add their own waits (socket timeouts, backoff, pending requests), which say more about
+the clients than about the pair.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PAUSE_S = 0.02
 
 
 def prepare(port: int) -> None:
-    """Make the topic that commits are asked for in."""
+    """Create the topic of the probe's transactions."""
     topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
     with Wire(port, timeout_s=10) as client:
         client.call(wire.request(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5))
 
 
 def has_committed(port: int) -> bool:
-    """Whether a whole transaction of one record is committed there, each answer within ANSWER_S."""
+    """Whether a transaction of one record commits there, with each response within ANSWER_S."""
     try:
         with Wire(port, timeout_s=ANSWER_S) as client:
             return _commit(client)
@@ -99,7 +99,9 @@ def _commit(client: Wire) -> bool:
 def first_commit_ms(
     ports: Sequence[int], *, within_s: float, wait: Callable[[float], None]
 ) -> int | None:
-    """Ask at these ports in turn. Gives after how many ms there was a commit; None: not in time."""
+    """Try these ports in turn. Gives the milliseconds until the first commit; None if it was too
+    late.
+    """
     began_s = time.monotonic()
     while time.monotonic() < began_s + within_s:
         if any(has_committed(port) for port in ports):

@@ -1,8 +1,8 @@
-"""Two real daemons with a real etcd under torture's clients, and harm to all that is between them.
+"""Two real daemons with a real etcd under torture's clients, and faults of everything between them.
 
     PYTHONPATH=tests:. python -m torture.pair --minutes N
 
-The clients and what judges their history are those of `torture.clients`. Here the leader and its
+The clients and the checks of their history are those of `torture.clients`. Here the leader and its
 standby are killed and stopped, connections between them and to etcd are cut or fall silent, and
 etcd is stopped. After each round the two copies of the data are compared, byte for byte.
 """
@@ -40,7 +40,7 @@ from torture import commit_probe
 from torture.clients import BROKER_SETTINGS, CLIENT_DEEDS, ROUND_S, Report, Round, _rows, now_ms
 
 TAKE_OVER_MS = 5000
-SOONEST_MS = 1000  # before that no producer has taken over: what is answered is the old leader's
+SOONEST_MS = 1000  # no take-over is faster: earlier responses are the old leader's
 WHOLE_S = 90.0
 DEEDS = (
     *["leader killed"] * 4,
@@ -56,7 +56,7 @@ DEEDS = (
 
 
 class Pair:
-    """Both daemons, the proxies and etcd; to a `Round` it is the broker."""
+    """Both daemons, the proxies and etcd; a `Round` uses it as its broker."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         address, self.etcd = stack.enter_context(etcd(directory / "etcd"))
@@ -88,7 +88,7 @@ class Pair:
 
     @property
     def record(self) -> LeaseRecord | None:
-        """The lease's record, as it is."""
+        """The lease's current record."""
         answer = self._engine.ask(Read())
         if not isinstance(answer, Found) or not answer.value:
             return None
@@ -106,7 +106,7 @@ class Pair:
         )
 
     def leader_id(self) -> int:
-        """Who leads, or did last."""
+        """The node that leads, or led last."""
         record = self.record
         return 1 if record is None or record.leader is None else record.leader
 
@@ -129,7 +129,7 @@ class Pair:
         return lines
 
     def kill(self) -> None:
-        """Kill who leads, and start it again: the other takes over."""
+        """Kill the leader, and start it again: the standby takes over."""
         node = self.nodes[self.leader_id()]
         node.kill()
         node.start()
@@ -139,12 +139,12 @@ class Pair:
         eventually(lambda: self.is_whole, what="the pair is whole again", timeout_s=WHOLE_S)
 
     def forget_output(self) -> None:
-        """What was logged is no more asked for."""
+        """Ignore the log lines so far."""
         for node in self.nodes.values():
             os.truncate(node.log, 0)
 
     def differences(self) -> list[str]:
-        """The files of which the two copies differ."""
+        """The files that differ between the two copies."""
         mine, others = (_files(node.data_dir) for node in self.nodes.values())
         return sorted(
             path for path in mine.keys() | others.keys() if mine.get(path) != others.get(path)
@@ -152,7 +152,7 @@ class Pair:
 
 
 def _files(data_dir: Path) -> dict[str, str]:
-    """What both nodes have, by path: digests."""
+    """The digests, by path, of the files that both nodes have."""
     found = {}
     for path in data_dir.rglob("*"):
         name = str(path.relative_to(data_dir))
@@ -167,8 +167,8 @@ def _files(data_dir: Path) -> dict[str, str]:
 
 @dataclass(slots=True)
 class TakeOver:
-    """From the loss of a leader to a commit that the other one acknowledged: to a client that keeps
-    asking, and to the first of the clients, with its own waits (-1: to none).
+    """The times from the loss of a leader to a commit on the other node: a probing client's, and
+    the first of the real clients', with their own waits (-1: none).
     """
 
     deed: str
@@ -181,8 +181,8 @@ class TakeOver:
 
 
 class PairRound(Round):
-    """Clients, chaos to both nodes, healing, judgement. take_overs: each loss of a leader whose
-    standby was in sync and took over.
+    """Clients, chaos on both nodes, healing and checks. take_overs: each loss of a leader with an
+    in-sync standby that took over.
     """
 
     def __init__(self, pair: Pair, number: int, seed: int, directory: str) -> None:
@@ -194,7 +194,7 @@ class PairRound(Round):
     # --- chaos ---
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, and end what harm is due to end."""
+        """Let time pass, and end the harm that is due."""
         super().wait(seconds)
         self._end_harm(time.monotonic())
 
@@ -220,19 +220,19 @@ class PairRound(Round):
             self.harm(self.random.choice(CLIENT_DEEDS))
             return
         if self._later:
-            return  # one harm of the nodes at a time, and what follows from it
+            return  # one harm of the nodes at a time, with its consequences
         if self.random.random() < 0.8:
             self._await_whole()
         leader_id = self.pair.leader_id()
         lost_ms = now_ms()
         seconds = self._harm(deed, leader_id)
         self.report.deeds[deed] += 1
-        # one that is cut off from etcd goes on until its lease ends
+        # a leader cut off from etcd continues until its lease ends
         if deed in ("leader killed", "leader stopped") and seconds >= 6:
             self._await_take_over(deed, leader_id, lost_ms)
 
     def _await_take_over(self, deed: str, leader_id: int, lost_ms: int) -> None:
-        """Nothing else is done to the nodes until there is a commit, if the standby may lead."""
+        """Wait for a commit, if the standby may lead; the nodes get no other harm until then."""
         record = self.pair.record
         if record is None or record.leader != leader_id or len(record.in_sync) < 2:
             return
@@ -254,7 +254,7 @@ class PairRound(Round):
         return True
 
     def _harm(self, deed: str, leader_id: int) -> float:
-        """Do it. Gives how many seconds the leader is away by it."""
+        """Do the harm. Gives for how many seconds the leader is away."""
         pair, rng = self.pair, self.random
         node = pair.nodes[leader_id if deed.startswith("leader") else 3 - leader_id]
         seconds = rng.choice((0.3, 1.0, 2.0, 4.0, 6.5, 8.0))
@@ -299,7 +299,7 @@ class PairRound(Round):
                 one.client_ms = later[0] - one.lost_ms
 
     def _compare_copies(self) -> None:
-        """The clients are gone, and both have the same."""
+        """When the clients have ended, both copies are equal."""
         ends_s = time.monotonic() + WHOLE_S
         while differing := self.pair.differences():
             if time.monotonic() > ends_s:
@@ -335,7 +335,7 @@ def _median(values: list[int]) -> int:
 
 
 def main() -> int:
-    """0: nothing was found."""
+    """0: no findings."""
     parser = argparse.ArgumentParser(
         prog="python -m torture.pair",
         description=__doc__,

@@ -1,17 +1,17 @@
-"""The publisher that the Spark sink's promise rests on, without Spark, under random harm.
+"""The publisher behind the Spark sink's exactly-once guarantee, without Spark, under random faults.
 
     PYTHONPATH=tests:. python -m torture.publisher --minutes N --seed S
 
 Drivers of one query publish batch after batch through the sink's own publisher and spool files, and
-keep a commit log as Spark does: a file for each batch, made by one of them only. Their plans are
-not deterministic: each attempt at a batch has rows of its own, in an order of its own, in
-partitions and topics by chance, and now and then none. Drivers are killed, and stopped, replaced
-and woken as zombies; the broker is killed and stopped; connections end, answers are lost or late at
-any request; timeouts are so short that they are met. Some hundred batches a minute, where Spark
-gets through a dozen (`torture.spark_pipeline`).
+keep a commit log as Spark does: a file for each batch, created by only one of them. Their plans are
+not deterministic: each attempt at a batch has different rows in a different order, in random
+partitions and topics, and sometimes none. Drivers are killed, and stopped, replaced and woken as
+zombies; the broker is killed and stopped; connections end, responses are lost or late at any
+request; timeouts are so short that they occur. It publishes hundreds of batches a minute, where
+Spark manages a dozen (`torture.spark_pipeline`).
 
-At the end each batch of the log is in the topics with all rows of exactly one attempt, or with none
-where a driver got the answer that it had none.
+At the end each batch of the log is in the topics with all rows of exactly one attempt, or with no
+rows if a driver was told that it had none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROUND_S = 60.0
 MAX_ROWS, BATCH_ROWS = 40, 7
 LAST_BATCHES = 10
 CLIENT_ID = "torture-publisher"
-# The names of kafka_proxy; the last is where most can be lost.
+# The names of kafka_proxy; a fault at the last does the most harm.
 KINDS = (
     "INIT_PRODUCER_ID",
     "OFFSET_FETCH",
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
 
 def row_count(batch: int) -> int:
-    """The same for all attempts but those that come out empty."""
+    """The number of rows, equal for all attempts except empty ones."""
     return random.Random(batch).randrange(MAX_ROWS)
 
 
@@ -86,7 +86,7 @@ def value_of(batch: int, index: int, attempt: str) -> bytes:
 
 
 class Driver:
-    """Publishes the batches that the commit log lacks, until another one is faster."""
+    """Publishes the batches that the commit log lacks, until another driver is faster."""
 
     def __init__(self, servers: str, topics: str, directory: str, session: str) -> None:
         self.topics = topics.split(",")
@@ -127,7 +127,7 @@ class Driver:
             except FileExistsError:
                 self.diary("concurrent", batch=batch)
                 return
-            if self.random.random() < 0.3:  # Spark's sink has connections of its own for each batch
+            if self.random.random() < 0.3:  # Spark's sink opens new connections for each batch
                 publisher.close()
 
     def _publish(self, publisher: Publisher, batch: int) -> None:
@@ -158,7 +158,7 @@ class Driver:
         delete_micro_batches(spool, done.last_committed(batch))
 
     def _slowly(self, record_batches: Iterable[EncodedRecordBatch]) -> Iterator[EncodedRecordBatch]:
-        """So that there is a middle of a batch to be killed in."""
+        """The batches with pauses, so that a kill may come in the middle."""
         for batch in record_batches:
             time.sleep(self.random.uniform(0, 0.004))
             yield batch
@@ -190,8 +190,8 @@ def next_batch(directory: Path) -> int:
 
 
 def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]:
-    """All that is wrong with the output. empty: the batches of which a driver got the answer that
-    its attempt had no rows.
+    """All faults of the output. empty: the batches for which a driver was told that its attempt had
+    no rows.
     """
     if log != list(range(len(log))):
         yield f"the commit log has holes: {log}"
@@ -222,7 +222,7 @@ def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]
 
 @dataclass
 class Report:
-    """What a round did and what is wrong."""
+    """The actions of a round, and its findings."""
 
     seed: int
     findings: list[str] = field(default_factory=list)
@@ -245,9 +245,7 @@ class Report:
 
 @dataclass
 class Zombie:
-    """A driver that was replaced; it sleeps until it wakes, and is killed when it was awake for a
-    while.
-    """
+    """A replaced driver; it is paused until it wakes, and killed after a while awake."""
 
     process: subprocess.Popen[bytes]
     due: float
@@ -364,7 +362,7 @@ class Round:
         process.send_signal(signal.SIGCONT)
 
     def _arm(self, driver: subprocess.Popen[bytes]) -> None:
-        """Harm at a frame that is drawn, which may come at once, later, or never."""
+        """Set a fault at a random frame, which may come at once, later, or never."""
         from helpers import kafka_proxy as wire
 
         kind, harm = (
@@ -392,8 +390,8 @@ class Round:
         on(getattr(wire, kind), wire.once(act, after=after))
 
     def _heal(self) -> None:
-        """One driver is left, and must get on; what others had open is ended by it or by its
-        timeout.
+        """One driver is left, and must make progress; transactions of the others are ended by it or
+        time out.
         """
         self.proxy.clear()
         for process in [self.driver, *(zombie.process for zombie in self.zombies)]:
@@ -422,15 +420,15 @@ class Round:
                         empty.add(reported["batch"])
         rows = self._rows()
         log = commit_log(self.directory)
-        # One that was killed between the end of its transaction and the log has published a batch
-        # that is not in the log.
+        # A driver that was killed between the end of its transaction and the log has published a
+        # batch that is not in the log.
         report.batches, report.rows = len(log), len(rows)
         report.findings += judge(rows, log, empty)
         self._judge_spool(max(log, default=-1))
 
     def _judge_spool(self, last: int) -> None:
-        """Only those of the last batch may be left, if it had no rows, and of the one that was
-        under way.
+        """Spool files may be left only of the last batch, if it had no rows, and of the batch in
+        progress.
         """
         for name in os.listdir(self.directory / "spool"):
             if int(name) < last:
@@ -439,15 +437,15 @@ class Round:
                 )
 
     def _rows(self) -> list[Row]:
-        """Once all transactions are ended: readers of committed records see nothing behind an open
+        """Read when all transactions have ended: read_committed readers get nothing after an open
         one.
         """
         from helpers.e2e_clients import read_all
 
         self.driver.kill()
         self.driver.wait()
-        # Another attempt at the first batch takes the id, which ends what was open, and must find
-        # it committed.
+        # Another attempt at the first batch takes over the transactional id, which ends the open
+        # transaction, and must find the batch committed.
         row = EncodedRecordBatch(
             self.topics[0],
             0,
@@ -491,7 +489,7 @@ def torture(
 
 
 def main() -> int:
-    """0: nothing was found."""
+    """0: no findings."""
     parser = argparse.ArgumentParser(
         prog="python -m torture.publisher",
         description=__doc__,

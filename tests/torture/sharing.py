@@ -3,10 +3,10 @@ random.
 
     PYTHONPATH=tests:. python -m torture.sharing --seconds 60 --seed 7 [--member COMMAND]
 
-Each member is a process. It writes down what it is about to finish (to accept or to reject), and
-that it was answered, a line each, before it goes on: what a killed one knew is known. In the end
-every record has been delivered and finished: none is lost, and the group has nothing left. What was
-answered as finished is not finished again: no answered acknowledgement is lost.
+Each member is a process. It writes each acknowledgement (accept or reject) to its diary before
+sending it, and the response to it before it continues, so that nothing a killed member knew is
+lost. In the end every record has been delivered and acknowledged: none is lost, and the group has
+nothing left. No acknowledgement with a response is lost: its record is not acknowledged again.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ ATTEMPT, DONE, RENEWED = "attempt", "done", "renewed"
 
 
 class Report(NamedTuple):
-    """What a run came to. finished: how many records had their acknowledgement answered, and
-    renewed: how many their renewal. missing: values that no member has tried to finish. twice:
-    values that were answered as finished to two deliveries. left: by partition, what the group has
-    not finished.
+    """The result of a run. finished: records whose acknowledgement got a response, and renewed:
+    those whose renewal did. missing: values that no member has tried to acknowledge. twice: values
+    with responses to the acknowledgements of two deliveries. left: by partition, the records that
+    the group has not finished.
     """
 
     records: int
@@ -60,7 +60,7 @@ class Report(NamedTuple):
 
 
 def work(servers: str, path: str, seed: int) -> None:
-    """One member of librdkafka, until it is killed."""
+    """One member using librdkafka, until it is killed."""
     from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
 
     rng = random.Random(seed)
@@ -95,7 +95,7 @@ def work(servers: str, path: str, seed: int) -> None:
 
 
 class Run:
-    """Members and a broker, and what is done to them. member: see `run`."""
+    """Members and a broker, and the faults. member: see `run`."""
 
     def __init__(
         self, broker: LocalBroker, directory: str, seed: int, member: Sequence[str]
@@ -130,7 +130,7 @@ class Run:
         assert producer.flush(60) == 0
 
     def torture(self, seconds: float) -> int:
-        """Kill members and the broker. Gives: how many records were written."""
+        """Kill members and the broker. Gives: the number of written records."""
         records, end = 0, time.monotonic() + seconds
         self.members = [self.spawn() for _ in range(MEMBERS)]
         while time.monotonic() < end:
@@ -155,7 +155,7 @@ class Run:
                 try:
                     row = json.loads(line)
                 except ValueError:
-                    continue  # a line that a kill has cut
+                    continue  # a kill truncated the line
                 if row[0] == kind:
                     yield from row[1]
 
@@ -164,7 +164,7 @@ class Run:
         return sorted({str(number) for number in range(records)} - tried, key=int)
 
     def left(self) -> int:
-        """What the group has not finished; unknown parts count as one."""
+        """The number of records that the group has not finished; unknown parts count as one."""
         command = [
             sys.executable, "-m", "barnabas", "groups", "describe", GROUP, "--json",
             "--bootstrap-server", self.broker.bootstrap_servers,
@@ -175,7 +175,7 @@ class Run:
         return sum(1 if lag is None else lag for lag in lags) + PARTITIONS - len(lags)
 
     def heal(self, records: int, patience_s: float) -> Report:
-        """Wait until all is done."""
+        """Wait until all records are finished."""
         end = time.monotonic() + patience_s
         while (missing := self.missing(records)) or (left := self.left()):
             if time.monotonic() > end:
@@ -204,8 +204,8 @@ def java(class_path: str) -> list[str]:
 def run(seconds: float, seed: int, patience_s: float = 90, member: Sequence[str] = ()) -> Report:
     """One run with a broker of its own.
 
-    Takes: member, the command of a member (tests/clients), which gets a server, the group, the
-           topic, its diary and a seed; without one members are librdkafka's.
+    Takes: member, the command of a member (tests/clients), with the arguments server, group, topic,
+    diary and seed; by default members use librdkafka.
     """
     with (
         tempfile.TemporaryDirectory() as directory,

@@ -1,16 +1,15 @@
-"""docs/SPARK_CLUSTER.md as it is written, on a cluster of this machine; and a take-over in
-mid-query.
+"""The steps of docs/SPARK_CLUSTER.md on a cluster of this machine; and a take-over during a query.
 
     PYTHONPATH=tests:. python -m torture.spark_cluster [--s3-server PROGRAM] [PART …]
 
 document    a broker with TLS and passwords, a master and two workers. The document's program is
-            submitted as the document has it. After some batches the driver is killed, and a worker;
+            submitted as in the document. After some batches the driver is killed, and a worker;
             then it is submitted again. Its spool files are on an S3 server where there is one
             (moto_server), else in a directory
 take-over   two brokers with a lease in etcd; the leader is killed twice under a query, which goes
             on by itself
 
-Then each record of the input has to be in the output once.
+Then each record of the input must be in the output once.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ DOCUMENT = ROOT / "docs" / "SPARK_CLUSTER.md"
 USER, PASSWORD = "alice", "the password of alice"
 SOURCE, SINK, BUCKET = "orders", "loud-orders", "lake"
 PER_TRIGGER, BATCHES, BATCHES_BEFORE_A_KILL = 1_000, 12, 3
-RECORD_BYTES = 2_000  # more than 256 KiB for each task, which then goes by a spool file
+RECORD_BYTES = 2_000  # more than 256 KiB for each task, so it uses a spool file
 PAIR_RECORDS, PAIR_PER_TRIGGER, BATCHES_BETWEEN_KILLS = 3_000, 100, 5
-IN_SYNC_S = 4.0  # until the lease's record says that a standby has caught up
+IN_SYNC_S = 4.0  # until the lease's record names the standby as caught up
 
 
 def main() -> None:
-    """Run the parts that are asked for, or all."""
+    """Run the given parts, or all."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -68,7 +67,7 @@ def main() -> None:
 
 
 def compare(found: Iterable[bytes], wanted: Iterable[bytes]) -> None:
-    """Print how many there are; end with an error where something is missing or there twice."""
+    """Print the number of records; exit with an error if one is missing or duplicated."""
     have, want = Counter(found), Counter(wanted)
     missing, more = sum((want - have).values()), sum((have - want).values())
     print(f"  {have.total():,} records, {missing} missing, {more} doubled or foreign", flush=True)
@@ -77,7 +76,7 @@ def compare(found: Iterable[bytes], wanted: Iterable[bytes]) -> None:
 
 
 def batches_in(checkpoint: Path) -> int:
-    """How many batches the query has committed."""
+    """The number of batches that the query has committed."""
     return sum(path.name.isdigit() for path in checkpoint.glob("commits/*"))
 
 
@@ -85,7 +84,9 @@ def batches_in(checkpoint: Path) -> int:
 
 
 def run_document(directory: Path, s3_server: str | None) -> None:
-    """Submit the document's program, kill the driver and a worker, submit it again, and count."""
+    """Submit the document's program, kill the driver and a worker, submit it again, and compare the
+    records.
+    """
     checkpoint = directory / "checkpoint"
     with (
         LocalBroker(users={USER: PASSWORD}, tls=True) as broker,
@@ -111,7 +112,7 @@ def run_document(directory: Path, s3_server: str | None) -> None:
 
 
 def written(directory: Path, broker: LocalBroker, spool: str, master: str) -> tuple[str, str]:
-    """The document's program and its command, with this machine's places."""
+    """The document's program and its command, with the paths and addresses of this machine."""
     text = DOCUMENT.read_text()
     (program,) = re.findall(r"```python\n(# secured_query\.py\n.*?)```", text, re.DOTALL)
     (command,) = re.findall(r"```sh\nexport AWS_.*?\n(\$SPARK_HOME.*?)```", text, re.DOTALL)
@@ -128,7 +129,7 @@ def written(directory: Path, broker: LocalBroker, spool: str, master: str) -> tu
 
 
 def replaced(text: str, places: dict[str, str]) -> str:
-    """The text with ours for the document's, each of which has to be there."""
+    """The text with the document's places replaced by ours; each must occur."""
     for place, ours in places.items():
         assert place in text, f"{DOCUMENT.name} does not have {place!r} any more"
         text = text.replace(place, ours)
@@ -137,7 +138,7 @@ def replaced(text: str, places: dict[str, str]) -> str:
 
 @contextmanager
 def object_store(directory: Path, program: str | None) -> Iterator[tuple[str, dict[str, str]]]:
-    """Where spool files go, and the variables that say how: an S3 server, or a directory."""
+    """The location of spool files, and the environment for it: an S3 server, or a directory."""
     if program is None:
         print("  without an S3 server: spool files are in a directory")
         yield (directory / "spool").as_uri(), {}
@@ -183,7 +184,7 @@ def made(store: arrow_fs.S3FileSystem) -> bool:
 
 
 def spool_files(spool: str, keys: dict[str, str]) -> list[str]:
-    """What is left of spool files, when the query has ended."""
+    """The spool files left when the query has ended."""
     if not keys:
         return [str(path) for path in Path(spool.removeprefix("file://")).rglob("*.batches*")]
     selector = arrow_fs.FileSelector(f"{BUCKET}/spool", recursive=True, allow_not_found=True)
@@ -194,7 +195,7 @@ def spool_files(spool: str, keys: dict[str, str]) -> list[str]:
 def submitted(
     directory: Path, command: str, keys: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The command in a shell, as where `spark-submit` is called; killed with the context."""
+    """Run the command in a shell, as a user calls `spark-submit`; the context's end kills it."""
     more = {**keys, "SPARK_HOME": str(spark_home()), "BROKER_PASSWORD": PASSWORD}
     with (directory / "driver.log").open("wb") as log:
         driver = subprocess.Popen(
@@ -215,7 +216,7 @@ def submitted(
 def await_batches(
     checkpoint: Path, count: int, driver: subprocess.Popen[bytes], directory: Path
 ) -> None:
-    """Wait until the query has committed so many batches; it may take its time."""
+    """Wait until the query has committed this many batches."""
     deadline = time.monotonic() + 3 * PATIENCE_S
     while batches_in(checkpoint) < count:
         if driver.poll() is not None or time.monotonic() > deadline:
@@ -236,7 +237,7 @@ def client_settings(broker: LocalBroker) -> dict[str, str | int]:
 
 
 def fill(broker: LocalBroker) -> list[bytes]:
-    """Make the two topics, and the records of the source."""
+    """Create the two topics, and write the source's records."""
     for topic in (SOURCE, SINK):
         broker.create_topic(topic, 2)
     producer = confluent_kafka.Producer(client_settings(broker))
@@ -275,7 +276,7 @@ def read_secured(broker: LocalBroker) -> list[bytes]:
 
 
 def run_take_over(directory: Path) -> None:
-    """Kill who leads, twice, under a query that is not started again."""
+    """Kill the leader twice under a query that is not restarted."""
     checkpoint = directory / "checkpoint"
     with etcd(directory / "etcd") as (engine, _), pair(directory, engine) as (leader, standby):
         servers = f"{leader.servers},{standby.servers}"
@@ -300,7 +301,7 @@ def run_take_over(directory: Path) -> None:
 
 
 def kill_in_mid_query(leader: PairNode, standby: PairNode, checkpoint: Path) -> None:
-    """Kill who leads; when the query goes on, start it again and let it follow."""
+    """Kill the leader; when the query continues, start that node again as a standby."""
     follows = standby.log.read_text().count(FOLLOWS)
     leader.kill()
     took_s = await_more(checkpoint, 2)
@@ -310,7 +311,7 @@ def kill_in_mid_query(leader: PairNode, standby: PairNode, checkpoint: Path) -> 
 
 
 def await_more(checkpoint: Path, count: int) -> float:
-    """Wait until the query has committed so many more. Gives: how many seconds that took."""
+    """Wait until the query has committed `count` more batches. Gives: the seconds that it took."""
     began_s, before = time.monotonic(), batches_in(checkpoint)
     eventually(lambda: batches_in(checkpoint) >= before + count, what="more batches")
     return time.monotonic() - began_s

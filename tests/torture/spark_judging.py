@@ -1,13 +1,12 @@
-"""What `torture.spark_pipeline` compares at the end of a round: committed input, the query's offset
-log, and all that the output topics hold.
+"""The checks at the end of a round of `torture.spark_pipeline`: of the committed input, the query's
+offset log, and the contents of the output topics.
 
-Nothing here knows of Spark, brokers or processes; tests/unit/test_torture_spark_judging.py plants a
-loss, a double, an aborted record and others.
+It is independent of Spark, brokers and processes; tests/unit/test_torture_spark_judging.py tests it
+with a lost, a duplicate, an aborted record and others.
 
 Values. Input: `<name>=<id>@<ms>`, each name once, ids repeatedly, ms the time of the event. Output
-of a plan that keeps rows:
-`<input value>|<input topic>|<partition>|<offset>|<something by chance>`. Output of counts:
-`<start of the window in ms>|<key>|<count>`.
+of a plan that keeps rows: `<input value>|<input topic>|<partition>|<offset>|<random text>`. Output
+of counts: `<start of the window in ms>|<key>|<count>`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Finding(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A record, where it lies."""
+    """A record with its place."""
 
     topic: str
     partition: int
@@ -49,7 +48,7 @@ class Row(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Which input record an output row says it was made of."""
+    """The input record that an output row names as its source."""
 
     value: str
     topic: str
@@ -59,7 +58,9 @@ class Source(NamedTuple):
 
 @dataclass
 class Batch:
-    """What the checkpoint says of one: where it ends, and the watermark with which it ran."""
+    """The checkpoint's entry for one batch: its end offsets, and the watermark with which it
+    ran.
+    """
 
     ends: dict[Place, int]
     watermark_ms: int = 0
@@ -67,8 +68,8 @@ class Batch:
 
 @dataclass
 class Story:
-    """All that is known of a round. `committed` and `everything` are the output as readers of
-    either kind find it at the end.
+    """The data of a round. `committed` and `everything` are the output at the end for both
+    isolation levels.
     """
 
     plan: str
@@ -80,14 +81,14 @@ class Story:
         default_factory=list
     )  # by a reader of committed records, during the round
     group_offset: int | None = (
-        None  # the query's own group: the number of the last batch with rows, and one
+        None  # the offset of the query's own group: the number of the last batch with rows, plus 1
     )
     forbidden: set[str] = field(
         default_factory=set
-    )  # values of input transactions that no client asked to commit
+    )  # values of input transactions whose commit no client requested
     promised: set[str] = field(
         default_factory=set
-    )  # values of which a producer got the acknowledgement
+    )  # values with an acknowledgement to their producer
     notes: Counter[str] = field(default_factory=Counter)
 
 
@@ -100,7 +101,7 @@ def event_ms_of(value: str) -> int:
 
 
 def source_of(value: str) -> Source | None:
-    """None where the value was not made by a plan that keeps rows."""
+    """The source of an output value; None if no plan that keeps rows made it."""
     parts = value.split("|")
     if len(parts) != 5 or not parts[2].isdigit() or not parts[3].isdigit():
         return None
@@ -108,8 +109,8 @@ def source_of(value: str) -> Source | None:
 
 
 def read_offset_log(directory: Path) -> dict[int, Batch]:
-    """The batches of a checkpoint's `offsets`: a version, a line about the batch, and one for the
-    only source.
+    """The batches of a checkpoint's `offsets`: each file has a version, a line about the batch, and
+    one for the only source.
     """
     batches: dict[int, Batch] = {}
     for path in directory.iterdir() if directory.is_dir() else ():
@@ -126,7 +127,7 @@ def read_offset_log(directory: Path) -> dict[int, Batch]:
 
 
 class Index:
-    """Which batch an input record belongs to."""
+    """The batch of each input record."""
 
     def __init__(self, batches: Mapping[int, Batch]) -> None:
         self._ends: dict[Place, list[tuple[int, int]]] = defaultdict(list)
@@ -135,12 +136,12 @@ class Index:
                 self._ends[place].append((end, number))
 
     def batch_of(self, topic: str, partition: int, offset: int) -> int | None:
-        """None where no batch has it."""
+        """The batch with that record; None if there is none."""
         return next((number for end, number in self._ends[topic, partition] if offset < end), None)
 
 
 def judge(story: Story) -> list[Finding]:
-    """All that is wrong."""
+    """All findings."""
     index = Index(story.batches)
     findings = [*check_input(story), *check_batches(story), *check_seen(story)]
     findings += (
@@ -152,9 +153,7 @@ def judge(story: Story) -> list[Finding]:
 
 
 def check_input(story: Story) -> Iterator[Finding]:
-    """What was promised to the feeders is in the input, once, and nothing that they never
-    committed.
-    """
+    """The input has each acknowledged record once, and nothing that the feeders never committed."""
     counts = Counter(row.value for row in story.input)
     for value in sorted(story.forbidden & counts.keys()):
         yield Finding("input", f"{value} is visible, and its transaction was not committed")
@@ -166,7 +165,7 @@ def check_input(story: Story) -> Iterator[Finding]:
 
 
 def check_batches(story: Story) -> Iterator[Finding]:
-    """The offset log has no hole, never goes back, and its end is the input's."""
+    """The offset log has no gap, never goes back, and ends at the input's end."""
     before: dict[Place, int] = {}
     for number, (found, batch) in enumerate(sorted(story.batches.items())):
         if number != found:
@@ -185,7 +184,9 @@ def check_batches(story: Story) -> Iterator[Finding]:
 
 
 def check_rows(story: Story, index: Index) -> Iterator[Finding]:
-    """Each input once, as it is; attempts without commit are made of committed input, too."""
+    """Each input record is in the output once, unchanged; uncommitted attempts use only committed
+    input, too.
+    """
     inputs = {Source(row.value, row.topic, row.partition, row.offset): row for row in story.input}
     for row in story.everything:
         source = source_of(row.value)
@@ -227,8 +228,8 @@ def _batch(row: Row, index: Index) -> int:
 
 
 def check_order(story: Story, index: Index) -> Iterator[Finding]:
-    """In each partition of the output batch follows batch, and where the plan keeps the order,
-    offset follows offset of each input partition.
+    """Each partition of the output has the batches in order, and, if the plan keeps the order, the
+    offsets of each input partition in order.
     """
     last_batch: dict[Place, int] = {}
     last_offset: dict[tuple[Place, Place], int] = {}
@@ -284,8 +285,8 @@ def check_counts(story: Story, index: Index) -> Iterator[Finding]:
 
 
 def check_seen(story: Story) -> Iterator[Finding]:
-    """What a reader of committed records saw at any time is there at the end, and nothing was kept
-    from it.
+    """A record that a read_committed reader saw at any time is there at the end, and the reader
+    missed none.
     """
     final, seen = set(story.committed), set(story.seen)
     for row in sorted(seen - final):
@@ -298,7 +299,7 @@ def check_seen(story: Story) -> Iterator[Finding]:
 
 
 def read_diaries(paths: Iterable[Path]) -> tuple[set[str], set[str]]:
-    """What the feeders know: values that must not be in the input, and values that must."""
+    """The feeders' knowledge: values that must not be in the input, and values that must."""
     forbidden: set[str] = set()
     promised: set[str] = set()
     for path in paths:
@@ -326,7 +327,7 @@ def read_diaries(paths: Iterable[Path]) -> tuple[set[str], set[str]]:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """A last line may have been cut off by a kill."""
+    """The lines of a file; a kill may have truncated the last one."""
     for line in path.read_text().splitlines():
         try:
             yield json.loads(line)

@@ -2,19 +2,19 @@
 
     PYTHONPATH=tests:. python -m torture.spark_pipeline --minutes N --seed S
 
-Feeders write into topics, plainly and in transactions, of which some are aborted and some left
-open; partitions and a second topic come later. A driver reads all that by a pattern with
-`readStream.format("barnabas")`, and writes by `writeStream.format("barnabas")`, with a plan that is
-drawn for each round and options that are drawn for each start: the driver writes, or tasks do.
-Meanwhile drivers, their JVMs, their Pythons, their workers, feeders and the broker are killed and
-stopped, connections are cut and answers lost, at random times and at random frames of the sink's
-and the source's requests; stopped drivers are replaced, and wake up as zombies.
+Feeders write into topics, with and without transactions, some of which are aborted or left open;
+partitions and a second topic are added later. A driver reads all of it by a pattern with
+`readStream.format("barnabas")`, and writes by `writeStream.format("barnabas")`, with a random plan
+for each round and random options for each start: the driver writes, or tasks do. Meanwhile drivers,
+their JVMs, Python processes and workers, feeders and the broker are killed and stopped, connections
+are cut and responses lost, at random times and at random frames of the sink's and the source's
+requests; stopped drivers are replaced, and wake up as zombies.
 
 Each round ends with a query that reads to the end of the input (Trigger.AvailableNow). Then each
-committed record has to be in the output exactly once (tests/torture/spark_judging.py), no
-transaction may be open, no spool file and no process be left. What was found is printed with the
-seed and all that was done; directories are kept then. How processes meet a schedule is not
-repeatable; a seed draws plans, options and deeds.
+committed record must be in the output exactly once (tests/torture/spark_judging.py), with no open
+transaction, spool file or process left. Findings are printed with the seed and the schedule, and
+the directories are kept. A seed determines plans, options and faults; the timing of the processes
+is not repeatable.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ STALLED_S = 150.0
 LEFT_OVER_S = 60.0
 MEMORY_GROWTH_MB = 150
 FEEDERS = ("plain-0", "transactional-0", "transactional-1")
-# What ends a query rightly: another driver on its checkpoint, or harm for longer than it was told
-# to bear.
+# Expected reasons for the end of a query: another driver on its checkpoint, or a fault that lasted
+# longer than its timeouts.
 EXPECTED = {
     "another driver's batch": (
         r"CONCURRENT_STREAM_LOG_UPDATE|was ended by others twice|"
@@ -81,7 +81,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # a start takes half the time
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # halves the time of a start
     # the offset log says which record was in which batch
     "spark.sql.streaming.minBatchesToRetain": "100000",
 }
@@ -92,14 +92,16 @@ SETTINGS = {
 
 @dataclass
 class Memory:
-    """How the memory of one Python process went, in MB."""
+    """The memory of one Python process over time, in MB."""
 
     role: str
     samples: list[float] = field(default_factory=list)
 
     @property
     def growth(self) -> float:
-        """From a third of the samples on, when all is imported and used once."""
+        """The growth after the first third of the samples, when everything is imported and was used
+        once.
+        """
         return (
             self.samples[-1] - self.samples[len(self.samples) // 3]
             if len(self.samples) >= 6
@@ -108,8 +110,8 @@ class Memory:
 
 
 class DriverProcess:
-    """A driver and all that comes from it: its Python, the JVM, PySpark's daemon and workers, in
-    one session.
+    """A driver and its descendants: its Python, the JVM, PySpark's daemon and workers, in one
+    session.
     """
 
     def __init__(self, name: str, text: str, directory: Path) -> None:
@@ -172,7 +174,7 @@ class DriverProcess:
     def strike(
         self, role: str, number: signal.Signals, chance: random.Random | None = None
     ) -> bool:
-        """To all of a role, or to one that is drawn. False: there is none."""
+        """Send a signal to all processes of a role, or to a random one. False: there is none."""
         pids = sorted(pid for pid, found in self.members().items() if found == role)
         if chance is not None and pids:
             pids = [chance.choice(pids)]
@@ -199,7 +201,7 @@ class DriverProcess:
                     pass
 
     def bury(self) -> None:
-        """Kill what is left, and delete what it had in the temporary directory."""
+        """Kill the remaining processes, and delete their files in the temporary directory."""
         from helpers.spark_queries import kill_session
 
         kill_session(self.process)
@@ -211,7 +213,7 @@ class DriverProcess:
 
 @dataclass
 class Report:
-    """What a round did and what is wrong."""
+    """The actions of a round, and its findings."""
 
     name: str
     seed: int
@@ -248,8 +250,8 @@ def _listed(counts: Counter[str]) -> str:
 
 
 class Round:
-    """Feeders, a driver after the other, chaos, healing, judgement; on a broker that may have had
-    other rounds before.
+    """Feeders, a sequence of drivers, chaos, healing and checks, on a broker that may have had
+    earlier rounds.
     """
 
     def __init__(
@@ -284,7 +286,8 @@ class Round:
         self._began = time.monotonic()
         self._doom: float | None = None
         self._life_s, self._life_batches = 0.0, 0
-        # no harm before so many batches, or until then: a busy machine would see nothing else
+        # no faults before this many batches or seconds; otherwise a busy machine would make no
+        # progress
         self._peace = (0, 0.0)
         self._progress: tuple[int, float] = (0, time.monotonic())
         self._clients: dict[int, bytes] = {}
@@ -297,7 +300,7 @@ class Round:
         return str(self.proxy.bootstrap_servers)
 
     def note(self, deed: str, more: str = "") -> None:
-        """Into the schedule, which is on disk at once, and the counts."""
+        """Write to the schedule, which is on disk at once, and count."""
         line = f"{time.monotonic() - self._began:8.2f} {deed}{' ' if more else ''}{more}"
         with self._lock:
             self.report.deeds[deed] += 1
@@ -351,7 +354,7 @@ class Round:
     # --- the input ---
 
     def _spread(self, topic: str, partitions: int) -> None:
-        """Make the topic, or give it more partitions, and tell the feeders."""
+        """Create the topic, or add partitions to it, and notify the feeders."""
         from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
@@ -364,7 +367,7 @@ class Round:
                 future.result(20)
             except (
                 Exception
-            ) as error:  # the broker may be in trouble just now, and have done it all the same
+            ) as error:  # the broker may be down, and the request may have succeeded all the same
                 if not re.search(r"ALREADY_EXISTS|INVALID_PARTITIONS", str(error)):
                     continue
             break
@@ -417,7 +420,7 @@ class Round:
         self.report.drivers += 1
         self.driver = DriverProcess(name, text, self.directory)
         self.note("driver started", f"{name} {task['cores']} {task['source']} {task['sink']}")
-        # Some do not live to see their first batch, some grow old.
+        # Some end before their first batch, some run for long.
         kind = self.random.random()
         self._doom = time.monotonic() + self.random.uniform(1, 12) if kind < 0.1 else None
         self._life_s, self._life_batches = (
@@ -427,7 +430,7 @@ class Round:
         self._progress = (0, time.monotonic())
 
     def _see_to_driver(self) -> None:
-        """Start one where there is none; count what it does; end it when its time has come."""
+        """Start a driver if there is none; count its progress; end it when its time is up."""
         if self.driver is None:
             self._start_driver()
             return
@@ -449,12 +452,12 @@ class Round:
             self._strike(driver)
 
     def _ended(self, driver: DriverProcess) -> None:
-        """It is over by itself, or by a blow at a frame."""
+        """The driver ended by itself, or by a fault at a frame."""
         self.note("driver ended", f"{driver.name}: {driver.process.returncode}")
         self._dismiss(driver)
 
     def _tell_ends(self, driver: DriverProcess) -> None:
-        """Why its queries ended, each; what nothing explains is a finding."""
+        """Count why its queries ended; an unexplained end is a finding."""
         rows = driver.rows()
         for row in rows:
             if row["is"] == "failed":
@@ -480,7 +483,7 @@ class Round:
                 )
 
     def _dismiss(self, driver: DriverProcess) -> None:
-        """It is no longer the one: what is left of it has some time to end by itself."""
+        """It is no longer the current driver: its processes get some time to end by themselves."""
         if driver is self.driver:
             self.driver = None
         if driver is self.zombie:
@@ -506,7 +509,7 @@ class Round:
             self._tell_ends(driver)
 
     def _strike(self, driver: DriverProcess) -> None:
-        """End it in one of many ways."""
+        """End the driver in one of many ways."""
         deeds = [
             "all killed",
             "all killed",
@@ -641,7 +644,7 @@ class Round:
     # --- harm at frames ---
 
     def calm(self) -> None:
-        """No hook but the one that remembers which connection belongs to whom."""
+        """Remove all hooks except the one that records the client of each connection."""
         self.proxy.clear()
         self.proxy.on_request(None, self._know)
 
@@ -651,7 +654,7 @@ class Round:
             self._clients[frame.connection] = frame.data[10 : 10 + max(0, size)]
 
     def _arm(self, driver: DriverProcess) -> None:
-        """Something happens at a frame that is drawn, of the sink or of the source."""
+        """Set a fault at a random frame of the sink or the source."""
         from helpers import kafka_proxy as wire
 
         from torture.spark_programs import SINK_ID, SOURCE_ID
@@ -706,7 +709,7 @@ class Round:
         (self.proxy.on_response if response else self.proxy.on_request)(api_key, hook)
 
     def _harm(self, driver: DriverProcess, harm: str) -> Any:
-        """In the thread that carries the frame. Gives what is done with it."""
+        """Runs in the thread that carries the frame. Gives the action for the frame."""
         from helpers import kafka_proxy as wire
 
         if harm == "cut":
@@ -740,7 +743,9 @@ class Round:
     # --- healing ---
 
     def heal(self) -> None:
-        """No more harm. Feeders end, all is decided, and a last query reads to the end."""
+        """End all harm. Feeders end, all transactions are decided, and a last query reads to the
+        end.
+        """
         self.note("healing")
         self.calm()
         for _, what, act in self._later:
@@ -906,7 +911,7 @@ class Round:
                     )
 
     def _group_offset(self) -> int | None:
-        """What the query's group committed, the highest of all places."""
+        """The highest offset that the query's group committed in any partition."""
         from confluent_kafka import TopicPartition
         from helpers.e2e_clients import consumer
 
@@ -923,7 +928,7 @@ class Round:
 
 
 def wire_name(api_key: int) -> str:
-    """As in kafka_proxy, for the schedule."""
+    """The API's name in kafka_proxy, for the schedule."""
     from helpers import kafka_proxy as wire
 
     names: dict[str, Any] = vars(wire)
@@ -940,8 +945,8 @@ def wire_name(api_key: int) -> str:
 def torture(
     seconds: float, *, seed: int, directory: Path, round_s: float = ROUND_S, plan: str | None = None
 ) -> Iterator[Report]:
-    """Rounds until the time is up, all on one broker. A round without findings leaves nothing but
-    the broker's data.
+    """Rounds until the time is up, all on one broker. A round without findings leaves only the
+    broker's data.
     """
     from helpers.kafka_proxy import KafkaProxy
 
@@ -968,7 +973,7 @@ def torture(
 
 
 def main() -> int:
-    """0: nothing was found."""
+    """0: no findings."""
     parser = argparse.ArgumentParser(
         prog="python -m torture.spark_pipeline",
         description=__doc__,

@@ -1,5 +1,5 @@
-"""The processes of `torture.spark_pipeline` that are killed: feeders of the input, and drivers of
-the query.
+"""The processes that `torture.spark_pipeline` kills: feeders of the input, and drivers of the
+query.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from torture.clients import PATIENT, Diary, Worker
 from torture.spark_judging import COPIED, COUNTED, DISTINCT, SCATTERED, SHUFFLED, WINDOW_MS
 
-# longer than most records wait: those of young partitions come sooner than those of old ones
+# longer than most records wait: those of new partitions are read earlier than those of old ones
 WATERMARK_S = 90
 SINK_ID, SOURCE_ID = "torture-sink", "torture-source"
 KEYS = 23
@@ -25,7 +25,7 @@ KEYS = 23
 
 
 class Feeder(Worker):
-    """A writer to all partitions that the file `layout.json` beside its diary names by then."""
+    """A writer to all partitions that the file `layout.json` beside its diary lists at the time."""
 
     def __init__(self, servers: str, topic: str, slot: str, session: str, path: str) -> None:
         super().__init__(servers, topic, slot, session, path)
@@ -33,8 +33,8 @@ class Feeder(Worker):
         self._layout: dict[str, int] = {}
 
     def _places(self, client: Any) -> list[tuple[str, int]]:
-        """Partitions that the client knows of: a record to one that it does not know would be
-        refused at once.
+        """The partitions that the client knows: a record to an unknown one would be refused at
+        once.
         """
         from confluent_kafka import KafkaException
 
@@ -98,7 +98,9 @@ class Feeder(Worker):
                 self.diary("session-end", code=failure.args[0].name())
 
     def _transaction(self, client: Any) -> bool:
-        """False: it is left as it is, for the next session of the id to fence."""
+        """Whether the transaction was ended; False: it is left open, for the next session of the id
+        to fence.
+        """
         places = self._places(client)
         if not places:
             return True
@@ -126,7 +128,7 @@ def feed(role: str, *arguments: str) -> None:
 
 @dataclass
 class Drive:
-    """The parameters of a driver. `finish`: to read to the end of the input, and end."""
+    """The parameters of a driver. `finish`: read to the end of the input, then exit."""
 
     servers: str
     plan: str
@@ -146,7 +148,7 @@ class Drive:
 
 
 def drawn(chance: random.Random) -> dict[str, Any]:
-    """Options that a query may change from one start to the next."""
+    """Random options that may differ from one start of a query to the next."""
     source = {"maxOffsetsPerTrigger": str(chance.choice((100, 300, 1000, 5000)))}
     if chance.random() < 0.3:
         source["minPartitions"] = str(chance.choice((4, 7)))
@@ -165,11 +167,11 @@ def drawn(chance: random.Random) -> dict[str, Any]:
 
 
 def drive(text: str) -> int:
-    """The main function of a driver: 0 at the end of the input, 1 where the query failed for good;
-    reasons are in the diary.
+    """The main function of a driver. Gives 0 at the end of the input, 1 if the query failed for
+    good; reasons are in the diary.
 
-    A query that is not the last is stopped after a while by `stop()`, and goes on in the same
-    session with other options; often it is also started again where it failed, as users do.
+    A query that is not the last is stopped after a while by `stop()`, and restarted in the same
+    session with other options; often it is also restarted after a failure, as users do.
     """
     task = Drive(**json.loads(text))
     diary, chance = Diary(task.diary), random.Random(task.seed)
@@ -194,7 +196,7 @@ def drive(text: str) -> int:
                 **{name: value for name, value in drawn(chance).items() if name != "cores"},
             )
         if task.plan == COUNTED:
-            _end_of_time(task)  # a record so late that every window is over
+            _end_of_time(task)  # a record so late that every window has closed
             _run(spark, task, diary, None)
     except StreamingQueryException as error:
         diary("failed", text=str(error))
@@ -206,7 +208,7 @@ def drive(text: str) -> int:
 
 
 def _run(spark: Any, task: Drive, diary: Diary, seconds: float | None) -> bool:
-    """Start the query, and stop it when the time is up. Gives whether it came to its end. Raises
+    """Start the query, and stop it when the time is up. Gives whether it reached its end. Raises
     StreamingQueryException.
     """
     reader = (
@@ -242,7 +244,7 @@ def _run(spark: Any, task: Drive, diary: Diary, seconds: float | None) -> bool:
             diary("progress", batch=last, rows=progress["numInputRows"])
             end = end or (
                 seconds and time.monotonic() + seconds
-            )  # counted from the first batch: a start may take long
+            )  # the time begins at the first batch, since a start may take long
         if end and time.monotonic() > end:
             query.stop()
             diary("stopped")
