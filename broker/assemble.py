@@ -95,7 +95,7 @@ def assemble(
         persist=metadata.set_next_producer_id,
         next_id=metadata.next_producer_id,
     )
-    # of topics; without any there is nothing to replay, and the coordinators can wait
+    # whether there are topics: without any, nothing is replayed, and no coordinator is made yet
     has_state = bool(
         metadata.topics or metadata.deletions or logs.logs or logs.offline or logs.decisions
         or logs.may_lack_acknowledged
@@ -442,7 +442,7 @@ def _apply_features(
 ) -> None:
     if shares.made is not None and not features.speaks_share_groups:
         shares.made.session_ends.end_all()
-    if coordinators.made is not None:  # else they will be made with the new ones
+    if coordinators.made is not None:  # else they will be made with the new levels
         from barnabas.broker.settings.coordinator_settings import transaction_settings
 
         settings = transaction_settings(config, features.finalized)

@@ -84,7 +84,7 @@ def _refusal(response: Message) -> Message:
 
 
 class GroupRuntime:
-    """Runs the Results of the group coordinator against its logs."""
+    """Carries out the Results of the group coordinator on its logs."""
 
     def __init__(
         self,

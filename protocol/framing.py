@@ -289,7 +289,7 @@ class FrameBuffer:
 
 
 def hint_of_other_protocol(first_bytes: bytes) -> str:
-    """What the error message says if the peer seems to speak another protocol; "" otherwise."""
+    """A hint for the error message if the peer seems to speak another protocol; "" otherwise."""
     # A TLS handshake record (22) of version 3.x.
     if first_bytes[:2] == b"\x16\x03":
         return (

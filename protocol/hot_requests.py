@@ -269,7 +269,8 @@ def read_produce(
                 at += 1
             else:
                 at, elements_left = _skip_tags(data, at, end, elements_left)
-        # Once for each topic: it has few partitions, or `elements_left` bounds them already.
+        # Checked once for each topic: it has few partitions, or `elements_left` bounds them
+        # already.
         if at > end or elements_left < 0:
             _check_elements(elements_left)
             _refuse_others(most_other_bytes)

@@ -25,7 +25,7 @@ class WallClock:
     """The wall clock's time, for code that writes timestamps or compares with them.
 
     One instance, shared by logs and coordinators; the rim calls `feed` before each event. Without
-    that, as in most tests, both times are equal.
+    `feed`, as in most tests, both times are equal.
 
     ahead_ms: how far the wall clock is ahead: an event of the steady time `now_ms` is at the wall
     time `now_ms + ahead_ms`. now_ms: the steady time of the current event; None before the first

@@ -68,8 +68,8 @@ RECORD_BATCH_BYTES = 512 * 1024
 ROUND_BYTES = 4 << 20
 LIMIT_BYTES = 64 << 20  # maximum bytes of held rows, besides those that are being added
 PART_BYTES = 4 << 20  # bytes of records that are gathered together
-# Fewer with loops: they write into new memory, which the allocator reuses for small sizes, and gets
-# from the system each time for large ones.
+# Fewer bytes with loops: they write into new memory, which the allocator reuses for small sizes,
+# and gets from the system each time for large ones.
 LOOPS_PART_BYTES = 1 << 20
 # bytes of added rows that are processed together: Arrow's offsets have 32 bits
 SLICE_BYTES = 16 << 20

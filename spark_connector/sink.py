@@ -559,8 +559,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         exempt_modules_from_collection()
         if not messages:
             return  # a batch without tasks has no rows
-        # Spark commits the epochs of Trigger.Continuous in this way, without a call of `write` of a
-        # Python sink. Its query does not fail by that.
+        # With Trigger.Continuous Spark commits epochs without calling `write` of a Python sink, and
+        # the query does not fail.
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
         if message is None:
             raise _without_traceback(NOT_CONTINUOUS)

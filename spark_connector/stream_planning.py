@@ -426,7 +426,7 @@ class StreamPlanner:
 
     def _is_too_early(self, available: int, wanted: int) -> bool:
         if self._target is not None or available >= wanted or self._micro_batch_planned_at is None:
-            return False  # records that AvailableNow does not read now it would never read
+            return False  # AvailableNow would never read records that it leaves out now
         return (
             self._clock() - self._micro_batch_planned_at < self._options.trigger.max_delay_ms / 1000
         )

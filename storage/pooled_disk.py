@@ -323,7 +323,9 @@ class PooledDisk:
             _set_path(references, new)
 
     def _detach(self, path: str) -> None:
-        """Prevent that a pooled file is opened at a path that is removed or gets another file."""
+        """Prevent a pooled file from being opened at a path that is removed or gets another
+        file.
+        """
         for reference in self._files.get(path.rpartition("/")[0], {}).pop(path, ()):
             file = reference()
             if file is not None:

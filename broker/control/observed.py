@@ -44,7 +44,7 @@ def observe(frame: memoryview) -> ObservedRequest | None:
     """The request of a frame without its size; None for an unknown API or version."""
     try:
         header = read_request_header(frame)
-    except Exception:  # the broker itself reports what is wrong with it
+    except Exception:  # the broker itself reports the invalid request
         return None
     if header.api is None:
         return None

@@ -604,7 +604,7 @@ class FetchHandler:
         now_ms = yield
         deadline_ms = context.now_ms + request.max_wait_ms
         if now_ms < deadline_ms and not fetch.is_enough(fetched, total, urgent):
-            # read again before it waits: it was not notified of appends between the slices
+            # read again before it waits: the fetch was not notified of appends between the slices
             fetched, total, urgent = fetch.read()
         if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
             return Encoded((yield from fetch.encode_in_slices(fetched)))

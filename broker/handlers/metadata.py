@@ -182,7 +182,7 @@ class MetadataHandler:
         if wanted:
             yield from self._topics.create_topics(wanted, now_ms)
         described = self._described(request, context, codes, access)
-        # The first step only waits for the work's turn, which has come.
+        # The generator's first step only waits for its turn, which has come.
         next(described)
         return Encoded((yield from described)())
 

@@ -501,8 +501,8 @@ def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
     """Refuse a reader that names another epoch of the leader, so that it requests metadata and
     compares logs.
 
-    The only place where a leader epoch fences. NO_LEADER_EPOCH: the reader names none, or its
-    version has no field for it.
+    Only this function fences a reader by its leader epoch. NO_LEADER_EPOCH: the reader names none,
+    or its version has no field for it.
 
     Raises: KafkaError FENCED_LEADER_EPOCH where the reader is behind, UNKNOWN_LEADER_EPOCH where it
             is ahead.

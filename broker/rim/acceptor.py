@@ -141,9 +141,7 @@ class Listener:
 
 
 def _listeners(core: AcceptorCore, socks: Sequence[socket.socket]) -> list[Listener]:
-    """The listeners of the sockets, which are in the order of listeners, and for each listener of
-    brokers.
-    """
+    """The listeners of the sockets. The sockets are sorted by listener, then by broker."""
     config = core.config
     places = product(config.listeners, core.cluster.nodes)
     return [

@@ -11,7 +11,8 @@ Idle connections (`connections.max.idle.ms`): activity only sets a flag of its c
 checks all flags from time to time. Idle time is counted in sweeps, so a connection is closed up to
 a twentieth later than configured, and a process that was stopped for an hour does not close all
 connections when it continues. A connection that waits for its answer is not idle. (In Apache Kafka
-it is: a member whose JoinGroup waits too long for other members has to restart, and so have they.)
+it is: a member whose JoinGroup waits too long for other members has to restart, and so do the
+others.)
 """
 
 from __future__ import annotations

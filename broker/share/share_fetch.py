@@ -207,8 +207,8 @@ class ShareFetch:
     def _candidates(
         self, session: ShareSession, unvisited: Iterator[ShareTarget], now_ms: int
     ) -> list[_Candidate]:
-        """The next of the unvisited partitions that has records, or as many as there may be records
-        where min_bytes have to be found. Those without are ready again when they have some.
+        """The next unvisited partition that has records; up to max_records of them if min_bytes may
+        need several partitions. A partition without records is ready again when it has some.
         """
         most = 1 if self._min_bytes <= 1 else self._request.max_records
         limits = self._shares.partitions.limits(self._group_id)
@@ -273,7 +273,7 @@ class ShareFetch:
         now_ms: int,
     ) -> bool:
         """Acquire records of the candidates, then of unvisited partitions, until the member has as
-        many as it wants. Each may have its share of the bytes.
+        many as it wants. Each partition may use its share of the bytes.
 
         Gives: whether it has any.
         """

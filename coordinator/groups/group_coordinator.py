@@ -434,7 +434,7 @@ class GroupCoordinator:
             if group is None or kind == RETENTION:
                 continue
             if self._timers.deadline_ms(key) is not None:
-                continue  # an earlier deadline of this tick has moved it
+                continue  # an earlier deadline of this tick has moved this one
             if group.is_consumer or group.is_typed:
                 due_of_groups.setdefault(group_id, []).append(key)
                 continue
@@ -450,7 +450,8 @@ class GroupCoordinator:
         for group_id, keys in due_of_groups.items():
             group = self._groups[group_id]
             machine = self._kinds.machine_of(group)
-            # in one call: none of the checks sees the changes by the records of another
+            # all timers in one call: a separate call would not see the unreplayed records of
+            # another
             machine.on_timers(group, keys, results.of(group.partition), now_ms)
         return results.as_one()
 

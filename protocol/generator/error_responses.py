@@ -89,7 +89,9 @@ class _Writer:
         return [f"    {line}" for line in lines]
 
     def pairs(self) -> dict[str, str]:
-        """The names of the lists of the request that have rows in the answer, with theirs."""
+        """The names of the request's lists that have rows in the answer, each with the name of its
+        rows' list.
+        """
         valid = self._request.valid
         return {
             rows.field.name: answers.name
@@ -207,7 +209,7 @@ def _fields(struct: Struct, version: int) -> list[Field]:
 
 def _by_position(struct: Struct, arguments: list[str]) -> list[str]:
     """The arguments, without names where they are the first ones of the constructor: rows are made
-    by the thousand, and a call with names takes up to half as long again.
+    by the thousand, and a call with names takes up to 50 % longer.
     """
     values = dict(argument.split("=", 1) for argument in arguments)
     first = [one.name for one in struct.fields[: len(values)]]

@@ -293,7 +293,7 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
         try:
             # Each number is read in place. Its bytes are groups of 7 bits, the lowest first, with
             # bit 7 set where another follows: `(byte << 7) - 0x80` adds the second group, and
-            # takes that bit of the first byte off.
+            # clears that bit of the first byte.
             size = body[position]
             at = position + 2  # the position after a one-byte length and the attributes
             if size > 0x7F:
@@ -359,8 +359,8 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
 
 
 def _next_width(delta: int) -> int:
-    """The next offset delta at which the columns change their number, or a constant column its
-    byte.
+    """The next offset delta at which the number of columns, or the byte of a constant column,
+    changes.
 
     Zigzag deltas below 64 have one byte. The last byte of three changes every 8192 deltas.
     """
@@ -494,7 +494,7 @@ def _run(
         columns = _offset_columns(delta + taken, block)
         if len(columns) != key_at - offset_at:
             break
-        # In pieces: a copy of all bytes would displace the bytes that are written next from the
+        # Copied in pieces: one large copy would evict the bytes that are written next from the
         # cache.
         if copied:
             piece = bytes(body[position - stride : position + block * stride])

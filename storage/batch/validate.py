@@ -210,7 +210,7 @@ def check_client_batch(
         sequence,
         count,
     ) = fields
-    # First of all, since no other field means anything in a damaged batch.
+    # The CRC is checked first, since no other field of a damaged batch has a meaning.
     if crc32c(view[CRC_START:]) != crc:
         raise AppendRefused(Code.CORRUPT_MESSAGE, "the batch's CRC is wrong", knows_log_start=False)
     codec = attributes & CODEC_MASK

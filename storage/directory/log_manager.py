@@ -122,7 +122,8 @@ class LogManager(LogStarts):
     def may_lack_acknowledged(self) -> bool:
         """Whether acknowledged writes of the last leader may be missing.
 
-        They may be after a power loss, and in a copy for which the leader's answers did not wait.
+        They may be missing after a power loss, and in a copy if the leader responded without
+        waiting for it.
         """
         return self.lost_power or self.config.may_lack_acknowledged
 
@@ -162,7 +163,7 @@ class LogManager(LogStarts):
             self._upkeep.deleted_directories.add(now_ms, path)
         self._upkeep.make_space(now_ms)  # since a start writes
         if partitions:
-            from barnabas.storage.opening.log_loader import Opening  # an empty directory needs none
+            from barnabas.storage.opening.log_loader import Opening  # unused without logs
 
             reading = _Progress(progress, len(partitions))
             for partition in partitions:
@@ -175,7 +176,7 @@ class LogManager(LogStarts):
         try:
             self.write_checkpoints()
         except OSError as error:
-            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the last one holds
+            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the old one stays
         is_clean = self.last_run is LastRun.CLEAN
         # Data of a log may be only in the page cache even after a power loss: an earlier start may
         # have written them again, and was killed before its flush. So the journals stay until all
@@ -348,7 +349,7 @@ class LogManager(LogStarts):
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
-        from barnabas.storage.opening.new_log import new_log  # an empty directory needs none
+        from barnabas.storage.opening.new_log import new_log  # imported with the first log
 
         log = new_log(
             self.log_dir, TopicIdPartition(topic, partition, topic_id), config, now_ms, leader_epoch
@@ -396,7 +397,7 @@ class LogManager(LogStarts):
                 if not is_out_of_resources(error):
                     raise
         if files.is_made and not files.is_taken:
-            files.is_made = False  # since others may wait for them
+            files.is_made = False  # other waiting work must not use them
             self._upkeep.deleted_directories.add(now_ms, files.directory)
 
     def remove(self, topic: str, partition: int, now_ms: int) -> None:

@@ -280,7 +280,7 @@ class Log:
                 producer_id, epoch, sequence, last_sequence, transactional, self._restore_window
             )
             if duplicate is not None:
-                from barnabas.storage.producers.repetition import is_repetition  # no start needs it
+                from barnabas.storage.producers.repetition import is_repetition  # unused at starts
 
                 if not is_repetition(duplicate, view, crc, self.segments):
                     raise used_again(producer_id, sequence)
@@ -305,7 +305,8 @@ class Log:
         batch_of: BatchOf | None = None,
         marker: NewMarker | None = None,
     ) -> tuple[int, int]:
-        """Write a checked batch at the end of the log, and move the end: the one place for this.
+        """Write a checked batch at the end of the log, and move the end. All appends use this
+        method.
 
         Takes:  batch_of, of a batch with a producer: its fields. marker, if the batch is one.
         Gives:  its first and last offset; the first, and the leader epoch, are set in the batch.

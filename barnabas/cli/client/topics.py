@@ -82,7 +82,7 @@ def offsets_by_time(
 ) -> dict[TopicPartition, int]:
     """The first offset whose record is at or after a time in ms; -1 without one.
 
-    The times LATEST and EARLIEST stand for the end and the start of a log; the end for
+    The times LATEST and EARLIEST mean the end and the start of a log; the end for
     read_committed is the last stable offset.
     """
 

@@ -6,13 +6,13 @@
     wait    it is parked, for data, members, time, a thread  it was handled   it is answered
     disk    it is parked, and a flush released it            it was handled   it is answered
 
-It runs between the loop and the core, which does not know of it, and is loaded only with
+It runs between the loop and the core, which has no code for it, and is loaded only with
 --metrics-port.
 
-Measuring a request costs a twentieth of the cheapest ones. So at most MEASURED requests of each API
-are measured in half a second; the others are counted with the times of the measured ones. So below
-100 requests a second each is measured; above that the counts are exact, and the times are those of
-a sample.
+Measuring a request costs a twentieth of the time of the cheapest requests. So at most MEASURED
+requests of each API are measured in half a second; the others are counted with the times of the
+measured ones. So below 100 requests a second each is measured; above that the counts are exact, and
+the times are those of a sample.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class Measuring:
         self.instruments.closed_traffic = Traffic(before.received + received, before.sent + sent)
 
     def close(self) -> None:
-        """Measure nothing more."""
+        """Stop measuring."""
         if self._fold_timer is not None:
             self._fold_timer.cancel()
 

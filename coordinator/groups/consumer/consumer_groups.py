@@ -636,12 +636,12 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 def _is_due(
     request: ConsumerGroupHeartbeatRequest, before: CurrentValue, current: CurrentValue
 ) -> bool:
-    """Whether the answer has the assignment: it is another, or the last answer may be lost."""
+    """Whether the answer has the assignment: it has changed, or the last answer may be lost."""
     if _is_full(request):
         return True
     if current is not before:
         return _partitions(before.assigned) != _partitions(current.assigned)
-    # A member that lists others than it has may have missed the answer that names these. Kafka
+    # A member that lists other partitions than it has may have missed the answer with them. Kafka
     # does not repeat it, and librdkafka, which sends the same list again, waits for it.
     owned = _owned(request)
     return owned is not None and not _lists(owned, current.assigned)
