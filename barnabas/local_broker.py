@@ -355,7 +355,7 @@ class LocalBroker:
     def _note_clock(self) -> None:
         """Remember how far the test's clock is ahead: a restart continues from there."""
         if self._is_controlled and self._guard is None and self._listens:
-            from http.client import HTTPException  # most brokers are not controlled
+            from http.client import HTTPException  # only needed with control=True
 
             from barnabas.control import ControlError
 

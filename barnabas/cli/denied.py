@@ -73,7 +73,7 @@ OF_REQUEST: dict[str, dict[str, str]] = {
     "StreamsGroupDescribe": {"group": "describe", "topic": "describe"},
     "WriteTxnMarkers": {"cluster": "alter"},
 }
-# prefix of the topics and ids of `barnabas check`, which have random ends
+# prefix of the topics and ids of `barnabas check`, which have random suffixes
 CHECK_PREFIX = "barnabas-check-"
 
 

@@ -1,4 +1,4 @@
-"""`barnabas groups`: list, describe, delete; and what group_offsets.py has."""
+"""`barnabas groups`: list, describe, delete; and the commands of group_offsets.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PARTITION_COLUMNS = (Column("topic", "TOPIC", "name"), Column("partition", "PAR
 
 
 def trend_option(command: Command) -> Command:
-    """`--trend`: look twice."""
+    """`--trend`: measure the lag twice."""
     return click.option(
         "--trend",
         "trend_s",

@@ -1,6 +1,6 @@
 """Checks of a segment's indexes against its batches: each gives (position in the index, fault).
 
-An index that a broker has open may be filled with zeros behind its last entry (Apache Kafka
+An index that a broker has open may be filled with zeros after its last entry (Apache Kafka
 allocates it ahead), and may be shorter than the log.
 """
 

@@ -9,7 +9,7 @@
     decimal                                       "12.34"
     uuid of a fixed                               "7f8a…"
 
-A JSON number is the number that is stored; what is outside of the calendar is read as that number.
+A JSON number is the stored number. A stored time outside of the calendar is read as a number.
 
 Source: Apache Avro 1.12, "Logical Types".
 """

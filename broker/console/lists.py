@@ -81,7 +81,7 @@ GROUP_COLUMNS: Columns[GroupRow] = {
 }
 
 
-# --- what a group has ---------------------------------------------------------------------------
+# --- contents of a group ------------------------------------------------------------------------
 
 OFFSET_COLUMNS: Columns[CommittedOffsetState] = {
     "attention": lambda row: -(row.lag or 0),
