@@ -1,4 +1,4 @@
-"""What does a commit cost the broker? (`python -m bench.commits [--rounds N]`)
+"""The broker's cost of a commit (`python -m bench.commits [--rounds N]`).
 
 A commit is all work for an EndTxn: its request and answer, the decision and its flush, the markers,
 the Complete record. Each producer opens a transaction, with a record in each of its partitions,

@@ -1,4 +1,4 @@
-"""How fast is compaction, and what does it cost concurrent fetches?
+"""The speed of compaction, and its effect on concurrent fetches.
 
     python bench/compaction.py [MEGABYTES]
     python bench/compaction.py --beside MEGABYTES

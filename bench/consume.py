@@ -1,4 +1,4 @@
-"""What does it cost the broker when clients read 2.8 GB?"""
+"""The broker's cost of reads of 2.8 GB by clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a large group of the consumer protocol (KIP-848) cost the broker?
+"""The broker's cost of a large group of the consumer protocol (KIP-848).
 
 1,000 members join a topic of 1,000 partitions, one after the other; then each member sends
 heartbeats without changes, singly and many at a time; then one more joins. Each figure is the

@@ -1,5 +1,5 @@
-"""What does exactly-once cost, against at-least-once? Read-process-write, as in figure 5 of the
-paper on Kafka's exactly-once.
+"""The cost of exactly-once compared with at-least-once, for read-process-write as in figure 5 of
+the paper on Kafka's exactly-once.
 
 One confluent-kafka process reads 100 B records, changes them and writes them to N partitions. In
 the mode at-least-once it flushes, then commits its offsets, at each interval; in the mode

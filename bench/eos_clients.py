@@ -269,7 +269,9 @@ class Process:
         return len(messages)
 
     def close(self) -> None:
-        """Close the clients. An empty transaction stays open: the broker does not know it."""
+        """Close the clients. An empty transaction is not ended: the broker has received no part of
+        it.
+        """
         self._consumer.close()
 
 

@@ -40,7 +40,7 @@ PARTITIONS, RECORD_BYTES, RECORDS_IN_BATCH = 4, 100, 500
 MEMBERS = (1, 8)
 GROUP_RESOURCE, SET, ACCEPT = 32, 0, 1
 MAX_WAIT_MS, PATIENCE_S, HEARTBEAT_S = 500, 60, 3
-END_OFFSET_OF_HEADER = 5  # of a flexible response: correlation id and tags
+END_OFFSET_OF_HEADER = 5  # header of a flexible response: correlation id and tags
 
 Answer_co = TypeVar("Answer_co", bound=Message, covariant=True)
 
@@ -112,7 +112,9 @@ class Member:
         return bool(self.assigned)
 
     def send_fetch(self) -> None:
-        """Fetch, and acknowledge what the last fetch acquired; the first fetch begins a session."""
+        """Fetch, and acknowledge the records of the last fetch; the first fetch begins a
+        session.
+        """
         indexes = self.assigned if self.session == 0 else list(self.left)
         rows = [fetch.FetchPartition(index, self.left.get(index, [])) for index in indexes]
         topics = [fetch.FetchTopic(self.topic_id, rows)] if rows else []
@@ -252,7 +254,7 @@ def main() -> None:
     if (options.beside is None) != (options.pid is None):
         parser.error("--beside needs --pid, and --pid --beside")
     settings = dict(one.split("=", 1) for one in options.set)
-    # on a disk: acknowledgements are flushed
+    # the directory is on a disk, so that acknowledgements are flushed
     with LocalBroker(in_memory=False, settings=settings) as broker:
         targets = [Target("Barnabas", broker.port, broker.pid)]
         if options.beside is not None:

@@ -32,7 +32,7 @@ RECORD_BYTES, CHUNK_BYTES = 10_000, 1 << 18
 CLIENTS_CHUNK_BYTES = 6_000  # the size of librdkafka's TLS records
 MOST_UNDER_WAY = 2 << 20  # bytes in flight: less than the buffers of the sockets
 FILE_NAME = "bytes"
-SENT, RECEIVED = ("receive", "echo"), ("send", "send-file", "echo")  # by the client
+SENT, RECEIVED = ("receive", "echo"), ("send", "send-file", "echo")  # kinds, from the client's view
 ROUNDS = 5
 WORK = ("produce", "fetch")
 

@@ -1,4 +1,5 @@
-"""The wiring of a broker: its parts, what each is made of, and the order in which they are made.
+"""The wiring of a broker: its parts, the parts that each one takes, and the order in which they are
+made.
 
 A part is made after all the parts that it takes, so no part gets a half-made broker. Some parts are
 rarely needed: these are `Lazy`, and their modules are loaded at their first use.
@@ -68,7 +69,7 @@ def assemble(
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     clock_ns: Callable[[], int] = no_time,
 ) -> Broker:
-    """Make a broker of an opened data directory. One function, so that a reader sees all wiring.
+    """Make a broker of an opened data directory. One function, which shows all wiring.
 
     Takes: metadata and logs, both loaded; ids, the source of random names; now_ms, the steady time
            of the start; sync, which fsyncs many files; clock_ns, which measures parts of the
@@ -105,7 +106,7 @@ def assemble(
 
         adopt_logs(topics, producer_ids, ids, config.node_id, now_ms)
 
-    # requests, and what waits for logs
+    # requests, and the fetches that wait for logs
     purgatory = Purgatory()
     quotas = Quotas(config, metadata, connections, outbox, wall, loaded_routes)
     requests = Requests(connections, outbox, purgatory, quotas)

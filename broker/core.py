@@ -137,7 +137,7 @@ class Broker:
 
     @property
     def logins(self) -> Logins:
-        """The results of logins: what `on_identified` and `on_not_identified` change."""
+        """The results of logins, which `on_identified` and `on_not_identified` change."""
         return self._logins.get()
 
     # --- connections -----------------------------------------------------------------------------
@@ -538,7 +538,7 @@ class Broker:
         """A clean stop: write all state to the disk, so that the next start recovers nothing.
         `sync` fsyncs many files.
         """
-        # in this order: deferred calls and unfinished work append to logs, and change the journal
+        # first the deferred calls and unfinished work, which append to logs and change the journal
         self.on_sent(now_ms)
         self.requests.work.finish(now_ms)
         self.topics.make_internal_files()

@@ -135,7 +135,7 @@ class GroupRuntime:
             result = result.more[-1]
 
     def _change_states(self, change: StateChange, partition: int, now_ms: int) -> None:
-        """Carry out what a share group decided about the states of its partitions.
+        """Carry out a share group's decision about the states of its partitions.
 
         A record is durable before the step that relies on it. The record of a deletion is durable
         before the states are deleted; the record of an initialisation is durable before a member's

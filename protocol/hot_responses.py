@@ -118,7 +118,8 @@ def encode_produce(
     """
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
-    # Of a partition without an error: an empty array of record errors, a null message, no tags.
+    # The end of a partition without an error: an empty array of record errors, a null message, no
+    # tags.
     tail = b"" if version < 8 else b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff"
     out = bytearray(
         _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)

@@ -58,7 +58,7 @@ _MAX_TIMESTAMP = struct.Struct(">q")
 _PRODUCER = struct.Struct(">qhi")  # producer_id, producer_epoch, base_sequence
 _PLACE = struct.Struct(">qi4xb6xi")  # base_offset, batch_length, magic, last_offset_delta
 _START = struct.Struct(">qiibI")  # base_offset, batch_length, leader_epoch, magic, crc
-_TAIL = struct.Struct(">hiqqqhii")  # from attributes on
+_TAIL = struct.Struct(">hiqqqhii")  # the header from attributes on
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_VALUE = struct.Struct(">hi")
 # A marker's one record: its length, attributes, two deltas and key size; its key; its value's size;

@@ -93,7 +93,7 @@ if TYPE_CHECKING:
 # not in its documentation.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 CONTINUOUS = "__is_continuous_processing"
-RUN_ID = "spark.jobGroup.id"  # of a streaming query: another at each start
+RUN_ID = "spark.jobGroup.id"  # the run of a streaming query; it differs for each start
 SESSION_CHECKPOINT = "spark.sql.streaming.checkpointLocation"
 
 

@@ -77,7 +77,7 @@ HEADERS = StructField(
     ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 )
 
-# As in Spark's own Kafka source.
+# The schema of Spark's own Kafka source.
 SCHEMA = StructType(
     [
         StructField("key", BinaryType()),

@@ -409,8 +409,8 @@ class TwoPhaseProducer:
                     ) from error
                 raise
             except BaseException:
-                # also after a KeyboardInterrupt: otherwise the late answer would count as that of
-                # the next request
+                # needed after a KeyboardInterrupt, too: otherwise a late answer would count as that
+                # of the next request
                 self._session.forget_connections()
                 raise
 

@@ -87,7 +87,7 @@ def log_lack_of_space(what: str, error: OSError) -> None:
 
 
 def cut_back(truncate: Callable[[int], None], size: int) -> None:
-    """Cut off what a failed append may have written. Raises: OSError.
+    """Cut off the bytes that a failed append may have written. Raises: OSError.
 
     If no descriptor is free even for that, the next append overwrites the bytes: it begins at the
     same position.

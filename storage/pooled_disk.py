@@ -90,7 +90,7 @@ class PooledFile:
         return self._file is not None
 
     def append(self, data: Data) -> int:
-        """Write all of it at the end, as `File` does."""
+        """Write all of the data at the end, as `File` does."""
         file = self._file
         if file is None:
             file = self._disk.open_again(self)

@@ -199,8 +199,8 @@ def _note_on(name: str, row: dict[str, Any]) -> None:
 def delete(connection: Connection, output: Output, names: Sequence[str], yes: bool) -> int:
     """Delete groups.
 
-    Groups that have no members, with the offsets that they committed; share groups with what they
-    know of each record.
+    Groups that have no members, with the offsets that they committed; share groups with the state
+    of each record.
     """
     confirm(f"Delete the offsets of {', '.join(names)}?", yes=yes)
     with connection.admin() as admin:

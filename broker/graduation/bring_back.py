@@ -130,7 +130,7 @@ def bring_back(
     _check_partitions(disk, data_dir, image, node_id)
     path = f"{data_dir}/{JOURNAL_NAME}"
     draft_path = f"{path}.draft"
-    disk.unlink(draft_path + SIZE_SUFFIX)  # left by a return that was interrupted
+    disk.unlink(draft_path + SIZE_SUFFIX)  # left by an interrupted call of this function
     disk.write_atomic(draft_path, _read_journal(disk, path), sync=False)
     draft = ClusterMetadata(disk, draft_path)
     try:

@@ -263,7 +263,7 @@ class _Fetch:
     def _is_worth_a_try(self, log: Log) -> bool:
         """Whether the whole request may have min_bytes now that this log has progressed."""
         if self._generation != self._handler.cluster.generation:
-            return True  # its leader may have changed, and the answer has to say so
+            return True  # its leader may have changed, which the answer has to report
         target = self._targets[log]
         if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
             return False

@@ -590,7 +590,7 @@ class ClusterMetadata:
         self.rewriting, self._frames = None, rewriting.frame_count
         self._epoch = rewriting.epoch
         yield from self._file.replace_by(path)
-        self._note_size()  # not earlier: a power loss may restore the former file
+        self._note_size()  # only now: a power loss could have restored the former file
 
 
 def _store(table: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:

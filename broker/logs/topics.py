@@ -99,7 +99,7 @@ class TopicRegistry:
         self._disk_space, self.on_created = disk_space, on_created
         self.version = 0  # it rises when a topic is made, grows or is deleted
         self._partitions: dict[str, list[Log | None]] = {}
-        # by topic created in this run: the version of its creation
+        # topics that were created in this run, and the version of their creation
         self._made_at: dict[str, int] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self.configuring: Iterator[None] | None = None

@@ -229,7 +229,7 @@ def _name_of(authority: str | None) -> str:
     return name if colon and port.isascii() and port.isdigit() else text
 
 
-# of `socketserver`; the second type is for datagrams
+# the type of requests in `socketserver`; the second one is for datagrams
 _Request = socket.socket | tuple[bytes, socket.socket]
 
 

@@ -222,7 +222,7 @@ class ShareFetch:
                 value.on_log_start(log.log_start_offset)
             offset = value.next_offset
             end_offset = log.last_stable_offset if self._is_committed else log.high_watermark
-            loaded.idle[target] = None  # also if it has records: there may be too few
+            loaded.idle[target] = None  # even if it has records, since there may be too few
             if offset < end_offset and loaded.is_stored and value.may_acquire(limits.record_locks):
                 found.append(_Candidate(target, loaded, offset))
                 if len(found) >= most:
@@ -305,7 +305,7 @@ class ShareFetch:
             session.to_end(target)
             self._shares.partitions.schedule(loaded)
             if left_records <= 0 or left_bytes <= 0:
-                break  # before another partition is visited
+                break  # do not visit another partition
         return bool(self._rows)
 
     def _and_more(

@@ -856,7 +856,7 @@ class TransactionEnds(EndsOnTopics):
     # --- actions ---------------------------------------------------------------------------------
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
-        """Wait for the data, after the missing files for markers.
+        """Make the missing files for markers, then wait for the data.
 
         This repeats the code of `_with_files`, since each further call costs measurable time here.
         """

@@ -155,7 +155,7 @@ class GroupCoordinator:
         self._table = GroupTable(partition_count, self._timers, self._kinds.new_classic_group)
         self._groups = self._table.by_id
         self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
-        self._topic_partitions: dict[bytes, TopicPartition] = {}  # by their encoding in keys
+        self._topic_partitions: dict[bytes, TopicPartition] = {}  # cache, by the encoding in keys
 
     # The first request to a part imports and makes it: a start loads neither these parts nor their
     # messages.

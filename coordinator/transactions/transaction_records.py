@@ -97,7 +97,9 @@ _TAG_ROWS = tuple(
     )
     for name, tag, form in _TAGGED
 )
-"""Of each: its index, its default value, the bytes before its value, and its form."""
+"""For each of these fields: its index, its default value, the bytes before its value, and its
+form.
+"""
 _TAGGED_FROM = min(index for index, *_ in _TAG_ROWS)
 _UNTAGGED = tuple(TransactionMetadata._field_defaults.values())[
     _TAGGED_FROM - len(TransactionMetadata._fields) :

@@ -214,7 +214,7 @@ def prepared_in(dsn: str, name: str) -> int:
 
 @contextlib.contextmanager
 def broker_at(servers: str | None) -> Iterator[str]:
-    """The broker that was named, or one that lives as long as the block."""
+    """The given broker, or one that runs until the end of the block."""
     if servers:
         yield servers
         return

@@ -5,7 +5,7 @@
     final             a count once, when its window is closed (append mode)
     per-record        a count for every record, with a stream time per task, as in Kafka Streams
                       (transformWithState)
-    per-record-final the same, but only final counts: Kafka Streams' suppress
+    per-record-final  the same, but only final counts: Kafka Streams' suppress
 
 Each form is a separate query with its own checkpoint and topic. The script may be stopped in any
 way, also with kill -9, and started again.

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from barnabas.protocol.generator.schema import Field, Struct
 
-# The kinds of fields that say what a row is about, by their names. `key` is FindCoordinator's.
+# The kinds of fields that identify the subject of a row, by their names. `key` is
+# FindCoordinator's.
 NAMES = {
     "name": "name", "topic": "name", "topic_name": "name", "user": "name",
     "partition": "partition", "partition_index": "partition", "partition_id": "partition",

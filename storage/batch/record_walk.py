@@ -63,8 +63,8 @@ _FIRST_WIDE_DELTA = 8192  # the first offset delta whose varint has three bytes
 _ALIKE = tuple([bytes((byte,)) for byte in range(256)])
 # The bytes of offset deltas as varints of several bytes. The first, by the delta modulo 8192:
 _LOW = bytes(range(0x80, 0x100, 2)) * 128
-_HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])  # the second and last
-_MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])  # the second of three
+_HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])  # the second and last bytes
+_MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])  # the second bytes of three
 _ONE = bytes(range(0, 128, 2))  # the deltas below 64 in one byte: zigzag doubles them
 # The distance to the next record by the first two bytes of a record: the length's own bytes, and
 # the part of the length that its first byte has. For a length of one byte the second byte is that
@@ -452,7 +452,7 @@ def _first_of_shape(
     if not is_plain:
         following, time = _open_record(body, start, delta)
         return following, max(time, highest), None
-    time = (time >> 1) ^ -(time & 1)  # from zigzag
+    time = (time >> 1) ^ -(time & 1)  # decoded from zigzag
     shape = _Shape(
         after_length - start,
         after_length + 1 - start,

@@ -226,7 +226,7 @@ def check_client_batch(
         raise _refusal(codec, attributes, last_delta, producer_id, sequence, count)
     # A single batch in its request has only its own bound.
     if at_once is not None and (at_once is not FOR_ONE_BATCH or count > _MOST_RECORDS_AT_ONCE):
-        at_once.take_records(count)  # before anything is decompressed, which may take long
+        at_once.take_records(count)  # checked before decompression, which may take long
     body: memoryview | bytearray | bytes = view
     start = HEADER_SIZE
     if codec:

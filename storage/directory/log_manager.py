@@ -161,7 +161,7 @@ class LogManager(LogStarts):
         partitions = directories.find(topics)
         for path in directories.deleted:
             self._upkeep.deleted_directories.add(now_ms, path)
-        self._upkeep.make_space(now_ms)  # since a start writes
+        self._upkeep.make_space(now_ms)  # a start needs space for its writes
         if partitions:
             from barnabas.storage.opening.log_loader import Opening  # unused without logs
 
@@ -475,7 +475,8 @@ class LogManager(LogStarts):
             self.log_dir.builds.on_tick(now_ms)
         self._upkeep.retain(now_ms)
         if self.log_dir.changed_starts:
-            # Before any file is deleted: a log start that clients have seen must not move back.
+            # The starts are stored before any file is deleted: a log start that clients have seen
+            # must not move back.
             self._write_changed_starts()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
@@ -490,7 +491,7 @@ class LogManager(LogStarts):
         """Write changed recovery points, high watermarks and log starts."""
         points = self._recovery_points()
         self._checkpoints.write(RECOVERY_POINT_NAME, self._offline_points | points, force=force)
-        self._points = points  # not earlier, since a full disk may refuse the write
+        self._points = points  # only now, since a full disk may refuse the write
         high_watermarks = {
             key: log.high_watermark for key, log in self.logs.items() if log.files.are_made
         }

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from barnabas.storage.producers.producer_rows import ProducerRows
 
 REMEMBERED_BATCHES = 5
-MOST_REFUSED = 10_000  # the number of producers of one log
-FEWEST_PRODUCERS = 1000  # the number of producers of one log below which each snapshot packs all
+MOST_REFUSED = 10_000  # maximum size of `refused` in one log
+FEWEST_PRODUCERS = 1000  # with fewer producers in a log each snapshot packs all rows
 SNAPSHOT_VERSION = 1
 HEAD = struct.Struct(">hI")
 COUNT = struct.Struct(">i")

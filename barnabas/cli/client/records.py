@@ -32,7 +32,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 FETCH = Kind(FetchRequest, FetchResponse, 4, 11)
 FETCH_BYTES = 1 << 20
 WAIT_MS = 500
-ALL = -1  # as acks
+ALL = -1  # value of acks
 
 
 def read_records(

@@ -21,8 +21,8 @@ from barnabas.protocol.topic_partition import TopicPartition
 Row = TypeVar("Row")
 
 LIST_OFFSETS = Kind(ListOffsetsRequest, ListOffsetsResponse, 2, 6)
-LATEST, EARLIEST = -1, -2  # as timestamps
-CLIENT = -1  # as replica_id
+LATEST, EARLIEST = -1, -2  # special timestamps
+CLIENT = -1  # the replica_id of clients
 NO_LEADER = -1
 
 

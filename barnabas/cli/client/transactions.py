@@ -128,7 +128,7 @@ def client_hosts(client: ClusterClient, names: Iterable[str]) -> dict[str, str]:
 def active_producers(
     client: ClusterClient, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, list[ActiveProducer]]:
-    """The producers that the leaders of partitions know."""
+    """The producers of partitions, from their leaders."""
     from barnabas.protocol.messages.describe_producers import (
         DescribeProducersRequest,
         DescribeProducersResponse,

@@ -38,7 +38,7 @@ NOTABLE_STALL_NS, STALL_WINDOW_NS = 5_000_000, 60_000_000_000
 FOLD_INTERVAL_S, MEASURED = 0.5, 50
 SHORT_FRAME = 255  # no API has this key: the key of frames without one
 UNKNOWN_API = "unknown"
-_TCP_INFO = getattr(socket, "TCP_INFO", None)  # only Linux has it
+_TCP_INFO = getattr(socket, "TCP_INFO", None)  # exists only on Linux
 # tcpi_bytes_received; tcpi_bytes_sent, tcpi_bytes_retrans (linux/tcp.h, since Linux 4.19)
 _RECEIVED, _SENT, _TCP_INFO_BYTES = struct.Struct("=Q"), struct.Struct("=QQ"), 216
 _RECEIVED_AT, _SENT_AT = 128, 200

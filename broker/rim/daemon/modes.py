@@ -39,7 +39,7 @@ GC_THRESHOLDS = (25_000, 1, 1250)
 
 def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError:
     """The refusal of a data directory that the system does not let the broker use, or that has no
-    space for what the start has to write.
+    space for the files that the start has to write.
     """
     from barnabas.storage.disk import is_out_of_space
 

@@ -410,7 +410,7 @@ class _Parser:
         last = self._letter_escape(self._next()) if self._take("\\") else self._next()
         if last < first:
             self._refuse("a range of letters ends before it begins")
-        # also characters whose other case may be in a name
+        # includes characters whose other case may be in a name
         return frozenset(one for one in self._letters if first <= one <= last)
 
     def _posix_class(self) -> frozenset[str]:
