@@ -372,8 +372,8 @@ class LocalBroker:
         process = self._running()
         if self._guard is None:
             self._note_clock()  # a stopped process does not answer
-            # It does not notice the end of this process either: a shell, whose standard input is
-            # closed then, kills it.
+            # A paused daemon does not notice the end of this process, either. Then the standard
+            # input of this shell is closed, and the shell kills the daemon.
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", f"read -r line || kill -KILL {self.pid}"],
                 stdin=subprocess.PIPE,

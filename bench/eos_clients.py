@@ -211,8 +211,8 @@ class Process:
         self.is_over = is_over
 
     def warm_up(self) -> None:
-        """Write to every partition and commit, once: the group is joined, internal topics and files
-        are made, all connections are open.
+        """Write to every partition and commit, once. Afterwards the group is joined, internal
+        topics and files are made, and all connections are open.
         """
         self.way.begin()
         worked = 0

@@ -1,4 +1,4 @@
-"""The cost of a large amount of one thing. (`python -m bench.much [--scale X] [CASE …]`)
+"""The cost of a large amount of one thing (`python -m bench.much [--scale X] [CASE …]`)
 
 No sockets are used, as in scale.py. `offsets`: a start after a kill with a million committed
 offsets in 20,000 groups. `behind`: a reader that is ten million records behind the log's end,

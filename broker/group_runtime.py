@@ -77,7 +77,7 @@ class Heartbeat(Protocol):
 
 
 def _refusal(response: Message) -> Message:
-    """The refusal of a request in place of an answer of that kind."""
+    """A message that refuses a request, of the same class as its answer."""
     refused: Any = type(response)()
     refused.error_code = int(Code.COORDINATOR_NOT_AVAILABLE)
     return cast("Message", refused)

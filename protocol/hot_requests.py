@@ -290,7 +290,9 @@ def _check_elements(left: int) -> None:
 
 
 def _check_length(data: Buffer, at: int, end: int, compact: bool) -> None:
-    """Refuse a text that extends beyond `end`, before it is decoded. A classic one is small."""
+    """Refuse a text that extends beyond `end`, before it is decoded. A text with a classic length
+    (int16) is always small.
+    """
     if compact and at + read_uvarint(data, at)[0] > end:
         raise MalformedMessageError("a text is too long, or the bytes end before it does")
 

@@ -270,7 +270,7 @@ _VARINT = _Varints()
 def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
     """The zigzag-encoded value at `position`, and the position after it.
 
-    IndexError past the end; at most ten bytes.
+    A varint has at most ten bytes. Raises: IndexError past the end.
     """
     byte = data[position]
     # The lowest bit is the sign: `-(byte & 1)` is -1 for negative numbers, and undoes the zigzag.

@@ -584,7 +584,7 @@ def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
 def _split(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints, Flags]:
     """The ends of record batches of sorted rows.
 
-    Also: which of them are their partition's last, and may become fuller.
+    Also gives the batches that are the last of their partition, and may get further rows.
     """
     filled = np.cumsum(sizes)
     ends, is_last = [], []

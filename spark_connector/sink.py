@@ -202,7 +202,7 @@ class TaskOutput:
                 self._kept.clear()
 
     def message(self, write_id: str) -> TaskMessage:
-        """The task's message to the driver. After: no more can be added."""
+        """The task's message to the driver. After: no further batches can be added."""
         inline = to_message(self._kept) if self._overflow is None else b""
         written = None if self._overflow is None else self._overflow.close()
         return TaskMessage(

@@ -67,7 +67,7 @@ class StreamPlanner:
         self._target: Offsets | None = None  # the target of Trigger.AvailableNow
         self._micro_batch_planned_at: float | None = None  # when an end was last chosen
         self._warned_missing: set[str] = set()
-        self._may_be_replay = True  # the beginning, until the first batch is planned
+        self._may_be_replay = True  # true until the first batch is planned
         self._last_topic_ids: dict[str, str] = {}  # topic ids, for offsets without ids
 
     def initial(self) -> Offsets:

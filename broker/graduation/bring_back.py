@@ -380,7 +380,7 @@ class _Merge:
         return usable
 
     def _take_settings(self) -> None:
-        """Dynamic settings of brokers, groups and clients' metrics."""
+        """Merge the dynamic settings of brokers, groups and clients' metrics."""
         draft, now, given = self.draft, self.now, self.given
         every = merged(
             draft.broker_default_configs,
@@ -406,7 +406,9 @@ class _Merge:
                     keep(name, configs.get(name, {}))
 
     def _take_users(self) -> None:
-        """Users, ACLs and quotas, without the user that Kafka was given for itself."""
+        """Merge users, ACLs and quotas, except the user that the hand-over made for Kafka
+        itself.
+        """
         draft, now, given, report = self.draft, self.now, self.given, self.report
         credentials = merged(
             draft.scram_credentials,

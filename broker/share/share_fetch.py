@@ -82,8 +82,8 @@ class ShareFetch:
     # --- acknowledgements, and the end -----------------------------------------------------------
 
     def acknowledge(self, acknowledging: Acknowledging, now_ms: int) -> Slices:
-        """Acknowledge. Records are acquired after the acknowledgements are durable: otherwise they
-        would be locked, and their log could be deleted, while the answer waits.
+        """Store the request's acknowledgements. Records are acquired after these are durable:
+        otherwise they would be locked, and their log could be deleted, while the answer waits.
         """
         self._is_durable = False
         self._codes = acknowledging.codes

@@ -841,7 +841,7 @@ class TransactionEnds(EndsOnTopics):
 
     def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
         """Call `then`, which appends markers, when the partitions have their files: at once, unless
-        one has none because nothing was written to it.
+        a partition has none since it has no records.
         """
         without = [
             log

@@ -69,7 +69,9 @@ LATEST_MS = 10_002
 
 @lru_cache(maxsize=128)
 def _unsigned_varint(value: int) -> bytes:
-    """Cached, since nearly all are small: most calls run no Python code."""
+    """The varint of a number. It is cached: nearly all numbers are small, so most calls run no
+    Python code.
+    """
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)

@@ -50,7 +50,7 @@ _VARIABLES = ("row", "part", "item")
 
 
 class _Rows(NamedTuple):
-    """A list of the request. within: the list whose rows have it, where it is not the request's."""
+    """A list of the request. within: the outer list whose rows contain it, if it is nested."""
 
     field: Field
     within: Field | None = None
@@ -62,8 +62,8 @@ def error_response(api_name: str, structs: list[Struct]) -> list[str]:
 
 
 def answered_rows(api_name: str, structs: list[Struct]) -> list[str]:
-    """The lines of the request's table of lists: by a list of it, the list of the answer that has a
-    row for each.
+    """The lines of the table of a request's lists: for each list, the list of the answer with a row
+    for each of its rows.
     """
     pairs = _Writer(api_name, structs).pairs()
     text = ", ".join(f'"{rows}": "{answers}"' for rows, answers in pairs.items())

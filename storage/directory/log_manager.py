@@ -76,7 +76,8 @@ UNHEARD_LEADER_EPOCHS = 100
 
 
 class LogManager(LogStarts):
-    """All logs of one directory. It works only in calls: `on_tick` is due at its deadline.
+    """All logs of one directory. It works only within calls; `on_tick` has to be called at its
+    deadline.
 
     log_dir, cache, wall: shared by all logs; the rim feeds the wall clock. last_run: after `load`,
     how the last run ended, confirmed by all logs. decisions: after `load`, the decisions of the

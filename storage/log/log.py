@@ -308,7 +308,8 @@ class Log:
         """Write a checked batch at the end of the log, and move the end. All appends use this
         method.
 
-        Takes:  batch_of, of a batch with a producer: its fields. marker, if the batch is one.
+        Takes:  batch_of, the producer's fields, if the batch has a producer. marker, if the batch
+        is one.
         Gives:  its first and last offset; the first, and the leader epoch, are set in the batch.
         Raises: NotWrittenError without space, after which only a segment may be new. OSError.
         """

@@ -89,7 +89,7 @@ class _Choice(NamedTuple):
 
 
 class _Repeat(NamedTuple):
-    """`highest`: None for no bound."""
+    """A repeated part. `highest`: None for no bound."""
 
     part: _Node
     lowest: int
@@ -132,7 +132,7 @@ class _Parser:
         raise InvalidPatternError(f"{reason} (at letter {self._at + 1} of {shown!r})")
 
     def _take(self, text: str) -> bool:
-        """Whether the text is next; if so, read it."""
+        """Read the text if it is next. Gives: whether it was."""
         if not self._text.startswith(text, self._at):
             return False
         self._at += len(text)
