@@ -97,7 +97,8 @@ def measure(megabytes: int) -> None:
 
 def fetch_latency(megabytes: int) -> None:
     """Fetch 64 KB from another topic, one request after the other: from an idle broker, and during
-    a cleaning."""
+    a cleaning.
+    """
     settings = {
         "log.cleaner.backoff.ms": "100",
         "barnabas.metrics.port": "0",

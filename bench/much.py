@@ -294,7 +294,8 @@ EACH: dict[str, Callable[[str, float], None]] = {
 
 def _in_a_process_of_its_own(work: Callable[[], None]) -> bool:
     """Run a function in a child process, which leaves its files open, as after a kill. Gives:
-    whether it succeeded."""
+    whether it succeeded.
+    """
     sys.stdout.flush()
     child = os.fork()
     if child:

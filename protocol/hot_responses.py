@@ -161,7 +161,8 @@ def encode_produce(
 
 def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
     """Append one partition's part with its record errors, message and leader, in the form of the
-    version."""
+    version.
+    """
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
     out += row.pack(*p[:width])

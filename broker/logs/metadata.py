@@ -158,8 +158,8 @@ class ClusterMetadata:
         self.rewriting: Rewriting | None = None
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
         self._torn_at = -1  # the position of an unfinished change at the end, until it is cut off
-        self._epoch = 0  # frames of the journal
-        self._first_size = 0  # frames of the last rewritten journal
+        self._epoch = 0  # how often the journal was rewritten
+        self._first_size = 0  # size in bytes after the last rewriting
         self._file = self._open()
         self.change_count = self._frames
 

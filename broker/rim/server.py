@@ -58,7 +58,7 @@ HANG_UPS_PER_EVENT = 100
 LATE_MS = 100
 # rounds of the loop: for received bytes, for new connections, and for the bytes of new connections
 CATCH_UP_ROUNDS = 4
-IMPORT_LOOK_S = 0.005  # how often a late tick looks whether imports for requests have ended
+IMPORT_LOOK_S = 0.005  # interval at which a late tick checks the end of imports for requests
 
 
 class Clock(NamedTuple):

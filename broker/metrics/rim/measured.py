@@ -1,7 +1,7 @@
 """Measures how long requests queue, work and wait, how long flushes take and the loop stalls.
 
     phase   of a request                                     from             until
-    queue   it has arrived, and waits behind others     the loop woke    its handling begins
+    queue   it has arrived, and waits behind other requests  the loop woke    its handling begins
     work    the core handles it                              it begins        it is handled
     wait    it is parked, for data, members, time, a thread  it was handled   it is answered
     disk    it is parked, and a flush released it            it was handled   it is answered

@@ -68,7 +68,7 @@ class Daemon:
         self._input_has_ended = self._is_stopping = False
 
     async def run(self) -> int:
-        """Serve. Gives: the exit code."""
+        """Serve clients until the end. Gives: the exit code."""
         options, loop = self._options, asyncio.get_running_loop()
         server = self._server(loop)
         console = _console(server, self._side_sockets)
