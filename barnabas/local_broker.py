@@ -129,7 +129,7 @@ class LocalBroker:
         """The data directory; a temporary one is created on first use."""
         if not self._data_dir:
             self._data_dir = _temporary_directory(self._in_memory)
-            # Removes the directory also if the broker is never started, or is no context manager.
+            # Removes the directory even if the broker is not started, or has no `with`.
             weakref.finalize(self, _remove_if_ours, self._data_dir, os.getpid())
         return self._data_dir
 

@@ -313,7 +313,7 @@ def measure(point: Point, effort: Effort, number: int, settings: dict[str, str])
 
 
 def summarised(turns: Iterable[Turn]) -> list[Summary]:
-    """One summary a point, in the order of the points."""
+    """One summary for each point, in the order of the points."""
     by_point: dict[Point, dict[str, list[Turn]]] = {}
     for turn in turns:
         by_point.setdefault(turn.point, {mode: [] for mode in MODES})[turn.mode].append(turn)

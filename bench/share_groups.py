@@ -215,7 +215,9 @@ def _beside_partitions(partitions: int) -> float:
 
 
 def _among_partitions(partitions: int) -> float:
-    """CPU seconds of a round of 500 records in a session of partitions that all have as many."""
+    """CPU seconds of a round of 500 records in a session of partitions with equal numbers of
+    records.
+    """
     with tempfile.TemporaryDirectory() as directory:
         core = Core(directory, partitions)
         for index in range(partitions):

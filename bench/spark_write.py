@@ -75,7 +75,7 @@ def vectorised(
     partitions: int,
     loops: EncodingLoops | None = None,
 ) -> int:
-    """Encode all. Gives: bytes."""
+    """Encode all rows. Gives: the number of bytes."""
     encoder = Encoder(
         topic="bench",
         partition_counts=lambda _topic: partitions,

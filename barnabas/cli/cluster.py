@@ -162,8 +162,8 @@ class Connection:
         timeout_s: float,
         more_settings: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {}),
     ) -> None:
-        """Takes: more_settings, those that the file of --client-config overrides, and those that
-        override the file.
+        """Takes: more_settings, the settings that the file of --client-config overrides, and the
+        settings that override the file.
         """
         self.bootstrap_servers = bootstrap_servers
         self.timeout_s = timeout_s

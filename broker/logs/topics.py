@@ -2,9 +2,9 @@
 
 The metadata journal is written first (see `slices.py`). A new topic is journaled before its first
 log is made, and `partition` returns its logs when all of them exist. A deleted topic is removed
-from the journal and this registry before its first log. A start finishes what was interrupted. The
-other effects of a deletion (waiting fetches, flushes, offsets of groups) are in
-`topic_deletion.py`.
+from the journal and this registry before its first log. A start finishes a creation or deletion
+that was interrupted. The other effects of a deletion (waiting fetches, flushes, offsets of groups)
+are in `topic_deletion.py`.
 """
 
 from __future__ import annotations

@@ -345,7 +345,7 @@ class ClusterClient:
             self._try_refresh()
 
     def _try_refresh(self) -> None:
-        """Learn the brokers again, if one answers."""
+        """Request the list of brokers again, if a broker answers."""
         try:
             self.refresh([])
         except (ConnectionLostError, UnreachableError):

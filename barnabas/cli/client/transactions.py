@@ -22,7 +22,9 @@ class ListedTransaction(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A transactional id as its coordinator describes it. started_ms: -1 where nothing is open."""
+    """A transactional id as its coordinator describes it. started_ms: -1 if no transaction is
+    open.
+    """
 
     transactional_id: str
     coordinator_id: int

@@ -19,7 +19,7 @@ class Undecodable(CommandError):
 
 
 class ShownRecord(NamedTuple):
-    """A record to print, with the fields of kafka-python's."""
+    """A record to print, with the fields of kafka-python's records."""
 
     topic: str
     partition: int

@@ -31,7 +31,7 @@ _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class CsvOptions(NamedTuple):
-    """How CSV is read. columns: None where they are in the first row."""
+    """How CSV is read. columns: None if the first row names them."""
 
     delimiter: str = ","
     columns: Sequence[str] | None = None
