@@ -5,8 +5,8 @@ servers.
     python -m bench.tls SERVER     a bare server for it: receive | send | send-file | echo
 
 Produce and fetch are compared with the echo, which sends back each TLS record as received. The
-others are lower bounds for one direction: received bytes are dropped; one buffer is sent
-repeatedly, or the bytes of a file.
+others are lower bounds for one direction: received bytes are dropped; the sent bytes are one
+buffer, repeatedly, or a file.
 """
 
 from __future__ import annotations

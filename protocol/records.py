@@ -128,7 +128,7 @@ class BatchHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One decoded record. `timestamp` in ms (the batch's one with LogAppendTime)."""
+    """One decoded record. `timestamp` in ms (the batch's timestamp with LogAppendTime)."""
 
     offset: int
     timestamp: int

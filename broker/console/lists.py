@@ -162,7 +162,7 @@ TRANSACTION_COLUMNS: Columns[TransactionRow] = {
 
 
 def held_by(broker: Broker, partition: PartitionState, transaction: OpenTransaction) -> int:
-    """By how many offsets a transaction holds back readers of committed records in a partition."""
+    """The number of offsets by which a transaction holds back readers of committed records."""
     return partition.stable_lag if broker.first_open(partition) is transaction else 0
 
 

@@ -327,7 +327,7 @@ def _decompressed(
 
 
 def _next_batch_size(view: memoryview) -> int:
-    """The size of the batch at the view's start; 0 where there is no whole one.
+    """The size of the batch at the view's start; 0 if the batch is incomplete.
 
     Raises: AppendRefused where the bytes cannot be a batch.
     """

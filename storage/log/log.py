@@ -305,11 +305,9 @@ class Log:
         batch_of: BatchOf | None = None,
         marker: NewMarker | None = None,
     ) -> tuple[int, int]:
-        """Write a checked batch at the end of the log, and move the end. All appends use this
-        method.
+        """Write a checked batch at the end of the log, and move the end, for all appends.
 
-        Takes:  batch_of, the producer's fields, if the batch has a producer. marker, if the batch
-        is one.
+        Takes:  batch_of, the fields of the producer, if there is one; marker, if it is a marker.
         Gives:  its first and last offset; the first, and the leader epoch, are set in the batch.
         Raises: NotWrittenError without space, after which only a segment may be new. OSError.
         """

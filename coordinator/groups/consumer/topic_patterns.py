@@ -635,7 +635,7 @@ class PatternReader:
         return text not in self._made and (len(text) > LONGEST_AT_ONCE or "{" in text)
 
     def keep(self, text: str, made: TopicPattern | InvalidPatternError) -> None:
-        """Cache the result of `read_pattern`, and drop the oldest ones to make room."""
+        """Cache the result of `read_pattern`, and drop the oldest results to make room."""
         self._forget(text)
         self._made[text] = made
         self._kept_states += _state_count(made)
