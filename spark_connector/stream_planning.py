@@ -79,8 +79,8 @@ class StreamPlanner:
             options = self._options
             self._partitions = partitions_to_read(self._client, options.subscription)
             self._partitions_refreshed_at = self._clock()
-            # Requested before the beginning: so a beginning at the end of a log never looks like
-            # one before it.
+            # Requested before the starts, so that a start at the end of a log is never below
+            # this end.
             ends = self._ends(self._partitions) if self._target is None else self._target
             starts = resolve(
                 self._client,

@@ -298,7 +298,7 @@ class GroupCoordinator:
         group.consumer.replay(key, value)
         if value is None and key.version == records.GROUP_VERSION:
             group.consumer = None
-            if not group.classic.pending_ids:  # otherwise it is about to become a classic one
+            if not group.classic.pending_ids:  # with these, it becomes a classic group
                 self._table.maybe_forget(group)
 
     def _replay_typed_group(
