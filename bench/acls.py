@@ -1,4 +1,4 @@
-"""What does a check cost with 100,000 ACLs, and what do SASL and ACLs cost each request?"""
+"""The cost of a check with 100,000 ACLs, and of SASL and ACLs for each request."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ WITH_ACLS = {
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Checks of 1,000 topics with 100,000 ACLs; requests one by one, with and without SASL and an
-    authorizer.
+    """Measure checks of 1,000 topics with 100,000 ACLs, and single requests with and without SASL
+    and an authorizer.
     """
     return [*_checks(int(ACLS * scale)), *_requests(int(600 * scale))]
 
@@ -83,10 +83,11 @@ def _each_us(ask: Callable[[], None]) -> float:
 
 
 def _requests(rounds: int) -> list[Row]:
-    """Requests of each kind, in short turns on a broker with SASL and an authorizer and on one
+    """Measure requests of each kind in short turns on two brokers: with SASL and an authorizer, and
     without.
 
-    Each has a connection and one request at a time, so that other load slows both alike.
+    Each broker gets one request at a time over one connection, so that other load slows both
+    equally.
     """
     batch = encode_batch([NewRecord(None, b"x" * 100, 1_700_000_000_000)])
     data = TopicProduceData("bench", partition_data=[PartitionProduceData(0, batch)])

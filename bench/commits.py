@@ -1,11 +1,11 @@
-"""What does a commit cost the broker? (`python -m bench.commits [--rounds N]`)
+"""The broker's cost of a commit (`python -m bench.commits [--rounds N]`).
 
-A commit is what EndTxn leads to: its request and answer, the decision and its flush, the markers,
-the Complete record. Producers open a transaction each, with a record in each of its partitions,
-before the measurement. Then the producers commit in waves; the next wave begins when all of the
-last are answered. A figure is the CPU time of all threads of the daemon (Linux's schedstat), the
-lowest of several rounds, since other load can only add to it. It includes the cost of an idle
-broker for that time.
+A commit is all work for an EndTxn: its request and answer, the decision and its flush, the markers,
+the Complete record. Each producer opens a transaction, with a record in each of its partitions,
+before the measurement. Then the producers commit in waves; a wave begins when all requests of the
+previous one are answered. A figure is the CPU time of all threads of the daemon (Linux's
+schedstat), the lowest of several rounds, since other load can only add to it. It includes the cost
+of an idle broker for that time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Daemon:
 
 
 def measured(partitions: int, is_version_2: bool, rounds: int) -> list[str]:
-    """Measure two brokers in turns: one that flushes to a disk, and one to memory."""
+    """Measure two brokers in turns: one flushes to a disk, the other to memory."""
     lines = []
     with ExitStack() as stack:
         daemons = {}

@@ -79,7 +79,7 @@ def create_topic(broker: LocalBroker, name: str, partitions: int) -> None:
     """Create a topic and wait until it exists."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    # Without "purging unserved events" at its end.
+    # Log no "purging unserved events" when the client is closed.
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 5})
     for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         future.result()

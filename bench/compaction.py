@@ -1,12 +1,12 @@
-"""How fast is compaction, and what does it cost concurrent fetches?
+"""The speed of compaction, and its effect on concurrent fetches.
 
     python bench/compaction.py [MEGABYTES]
     python bench/compaction.py --beside MEGABYTES
 
 Two figures: MB of log cleaned in a second, by size of record and codec, where each key occurs five
-times; and the latency of fetches from a broker while its cleaner works in the other process,
-compared with that of the same broker at rest, and the rounds of its loop that lasted 5 ms or
-longer. --beside: only the second, with a log of that size.
+times; and the latency of fetches from a broker while its cleaner process works, compared with the
+latency when the broker is idle, and the rounds of its loop that lasted 5 ms or longer. --beside:
+only the second figure, with a log of that size.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ def measure(megabytes: int) -> None:
 
 
 def fetch_latency(megabytes: int) -> None:
-    """Fetch 64 KB from another topic, one request after the other: at rest, and during a
-    cleaning."""
+    """Fetch 64 KB from another topic, one request after the other: from an idle broker, and during
+    a cleaning.
+    """
     settings = {
         "log.cleaner.backoff.ms": "100",
         "barnabas.metrics.port": "0",

@@ -1,4 +1,4 @@
-"""What does it cost the broker when clients read 2.8 GB?"""
+"""The broker's cost of reads of 2.8 GB by clients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def consume(broker: LocalBroker, topic: str, partitions: int, count: int) -> Non
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Read records of 930 B in 1 MB batches on 4 partitions, once after a warm-up."""
+    """Measure one read of records of 930 B in batches of 1 MB from 4 partitions, after a
+    warm-up.
+    """
     count, size = int(3_000_000 * scale), 930
     with LocalBroker(in_memory=False) as broker:
         create_topic(broker, "bench", 4)

@@ -1,9 +1,9 @@
-"""What does a large group of the consumer protocol (KIP-848) cost the broker?
+"""The broker's cost of a large group of the consumer protocol (KIP-848).
 
-1,000 members join a topic of 1,000 partitions, one after the other; then each sends heartbeats
-without changes, one by one and many at a time; then one more joins. Each figure is the broker's CPU
-for one request, with reading its frame and writing its answer; one by one it includes the wake-up
-for each request. Apache Kafka was not measured here.
+1,000 members join a topic of 1,000 partitions, one after the other; then each member sends
+heartbeats without changes, singly and many at a time; then one more joins. Each figure is the
+broker's CPU for one request, including the reading of its frame and the writing of its answer; for
+single requests it includes the wake-up. Apache Kafka was not measured here.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def _settle(connection: Connection, names: list[str]) -> dict[str, int]:
-    """Let all members follow their assignments until nothing changes."""
+    """Send heartbeats of all members until no assignment changes."""
     epochs = dict.fromkeys(names, 0)
     first = True
     while True:

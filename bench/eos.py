@@ -1,13 +1,13 @@
-"""What does exactly-once cost, against at-least-once? Read-process-write, as in figure 5 of the
-paper on Kafka's exactly-once.
+"""The cost of exactly-once compared with at-least-once, for read-process-write as in figure 5 of
+the paper on Kafka's exactly-once.
 
-One confluent-kafka process reads 100 B records, changes them and writes them to N partitions. At
-least once it flushes and commits its offsets at each interval; exactly once it commits a
-transaction that holds both. A reader (read_committed) reads at the same time. Each turn has a
-broker of its own, on which both modes are measured one after the other, first the throughput of
-both, then the latency; the next turn begins with the other mode.
+One confluent-kafka process reads 100 B records, changes them and writes them to N partitions. In
+the mode at-least-once it flushes, then commits its offsets, at each interval; in the mode
+exactly-once it commits one transaction with both. A reader (read_committed) reads at the same time.
+Each turn has a new broker, on which both modes are measured one after the other, first the
+throughput of both, then the latency; the next turn begins with the other mode.
 
-    throughput   the input was filled before; the process works for 4 s (at least one interval)
+    throughput   the input is filled before; the process works for 4 s (at least one interval)
                  and the commit that ends them
     latency      records arrive at a steady rate; the time from a record's creation (before it is
                  written to the input) until the reader has it
@@ -58,9 +58,9 @@ POINTS = tuple(Point(partitions, 100) for partitions in (1, 10, 100, 1000)) + tu
 )
 QUICK_POINTS = (Point(1, 100), Point(10, 100))
 
-# Apache Kafka 3.9 (KRaft, one node, Java 17), once, on a machine of 2 cores: records/s at least
-# once and exactly once. Its latencies are not here, since they were measured from the process's
-# read on.
+# Apache Kafka 3.9 (KRaft, one node, Java 17), once, on a machine of 2 cores: records/s in the modes
+# at-least-once and exactly-once. Its latencies are left out, since they were measured from the
+# process's read on.
 KAFKA = {
     Point(1, 100): (124_000, 122_000),
     Point(10, 100): (119_000, 119_000),
@@ -107,11 +107,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Summary:
-    """The medians of one point's turns, by mode; overheads are parts of the whole (0.06 is 6 %),
-    and negative where exactly-once was faster.
+    """The medians of one point's turns, by mode; overheads are fractions (0.06 is 6 %), and
+    negative if exactly-once was faster.
 
-    overhead: the median of the turns' own, since both ways of a turn meet the machine at about the
-    same time, and it changes from turn to turn.
+    overhead: the median of the overheads of the turns. The two modes of a turn run at about the
+    same time, while the speed of the machine changes between turns.
     """
 
     point: Point
@@ -184,7 +184,7 @@ def clients() -> Iterator[list[Client]]:
 def measure_throughput(
     broker: LocalBroker, point: Point, mode: str, effort: Effort, *, name: str
 ) -> dict[str, Any]:
-    """Let the process work as fast as it can, beside a reader."""
+    """Let the process work as fast as possible, concurrently with a reader."""
     servers = broker.bootstrap_servers
     create_topic(broker, name, point.partitions)
     work = {
@@ -309,11 +309,11 @@ def measure(point: Point, effort: Effort, number: int, settings: dict[str, str])
     return [Turn(point, mode, throughputs[mode], latencies[mode]) for mode in MODES]
 
 
-# --- what it means ------------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------
 
 
 def summarised(turns: Iterable[Turn]) -> list[Summary]:
-    """One summary a point, in the order of the points."""
+    """One summary for each point, in the order of the points."""
     by_point: dict[Point, dict[str, list[Turn]]] = {}
     for turn in turns:
         by_point.setdefault(turn.point, {mode: [] for mode in MODES})[turn.mode].append(turn)
@@ -400,7 +400,7 @@ STYLES = {
 
 
 def plot(summaries: list[Summary], axis: str, path: Path) -> None:
-    """Throughput and latency over one of the two: `axis` is "partitions" or "interval_ms"."""
+    """Plot throughput and latency against `axis`, which is "partitions" or "interval_ms"."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -481,7 +481,9 @@ def publish(turns: list[Turn], folder: Path) -> None:
 
 
 def with_table(text: str, new: str) -> str:
-    """The document with another table between its marks. Raises: ValueError without such marks."""
+    """The document with the table between its marks replaced. Raises: ValueError without such
+    marks.
+    """
     before, begin, rest = text.partition(BEGIN_TABLE)
     _, end, after = rest.partition(END_TABLE)
     if not (begin and end):

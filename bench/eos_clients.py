@@ -1,12 +1,13 @@
 """The client processes of bench/eos.py: a feeder, a process that reads and writes, and a reader.
 
-`python -m bench.eos_clients ROLE JSON`: the JSON object holds the role's arguments. Each prints
-`ready` when it has its partitions and has done its work once (so that no cold start is measured),
-and one JSON object at its end. A line on standard input lets it continue.
+`python -m bench.eos_clients ROLE JSON`: the JSON object has the role's arguments. Each client
+prints `ready` when it has its partitions and has done its work once (so that no cold start is
+measured), and one JSON object at its end. It waits for a line on standard input before it
+continues.
 
 A record is 100 bytes: the nanoseconds of its creation (8 bytes, the clock that all processes of the
 machine share; 0: not to be measured), then letters. The process copies the first 8 bytes, so that
-the last reader knows the age of a record.
+the last reader can compute the age of a record.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bench.common import cpu_seconds
 RECORD_BYTES = 100
 CREATED = struct.Struct(">q")
 PAYLOAD = b"abcdefghij" * (RECORD_BYTES // 10)
-BATCH = 500  # records asked for at a time: some 4 ms of work, so that an interval of 10 ms is kept
+BATCH = 500  # records requested at a time: some 4 ms of work, so an interval of 10 ms is kept
 FEED_TICK_S = 0.002
 
 
@@ -44,7 +45,7 @@ def say(what: Any) -> None:
 
 
 def wait_for_go() -> None:
-    """Wait for a line of the parent process; exit if that ends."""
+    """Wait for a line of the parent process; exit if the parent ends."""
     if not sys.stdin.readline():
         raise SystemExit(1)
 
@@ -210,8 +211,8 @@ class Process:
         self.is_over = is_over
 
     def warm_up(self) -> None:
-        """Write to every partition and commit, once: the group is joined, internal topics and files
-        are made, all connections are open.
+        """Write to every partition and commit, once. Afterwards the group is joined, internal
+        topics and files are made, and all connections are open.
         """
         self.way.begin()
         worked = 0
@@ -268,7 +269,9 @@ class Process:
         return len(messages)
 
     def close(self) -> None:
-        """Close the clients. An empty transaction stays open: the broker does not know it."""
+        """Close the clients. An empty transaction is not ended: the broker has received no part of
+        it.
+        """
         self._consumer.close()
 
 
@@ -284,7 +287,7 @@ def process(
     broker_pid: int,
     consumer: dict[str, str],
 ) -> None:
-    """Run for that time and the commit after it, on an input that was filled before."""
+    """Run for that time and until the next commit, on an input that is filled already."""
     ends_at = math.inf
     work = Process(
         servers,
@@ -355,7 +358,9 @@ def process_until_line(
 
 
 def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float) -> None:
-    """Read committed records until `count` of them have a time. Gives: their ages when read."""
+    """Read committed records until `count` of them have a creation time. Gives: their ages when
+    read.
+    """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(

@@ -1,12 +1,12 @@
-"""What does a batch cost the broker's core where a client works with a thousand partitions?
+"""The cost of a batch in the broker's core for a client with a thousand partitions.
 
     python -m bench.many_partitions [--partitions N] [--rounds N]
 
-There are no sockets: frames go into `Broker.on_frame` and an outbox comes out, so that the figure
-is that of the core. The frames are those of librdkafka (each Produce holds one partition, each
-Fetch names all of them) and of Apache Kafka's own client (a Produce holds many, a fetch session
-names what changed). A batch has five records of 100 bytes. Figures are CPU seconds of the thread,
-the best of several rounds.
+No sockets are used: frames go into `Broker.on_frame` and an outbox comes out, so only the core is
+measured. The frames are those of librdkafka (each Produce holds one partition, each Fetch names all
+of them) and of Apache Kafka's own client (a Produce holds many, a fetch session names the changed
+ones). A batch has five records of 100 bytes. Figures are CPU seconds of the thread, the best of
+several rounds.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ FETCH_IDLE = "Fetch of all, nothing is new: it waits"
 SESSION_FETCH = "Fetch in a session, each has a batch"
 SESSION_IDLE = "Fetch in a session, nothing is new: it waits"
 
-# Microseconds a partition on a machine with 2 cores, before the answers, the lengths of records and
-# the positions of readers had fast paths.
+# Microseconds a partition on a machine with 2 cores, before there were fast paths for answers,
+# lengths of records and positions of readers.
 BEFORE: dict[str, float] = {
     PRODUCE_ONE: 54.8,
     PRODUCE_MANY: 30.9,
@@ -118,12 +118,12 @@ class Bench:
             TOPIC, partitions, {}, now_ms=NOW_MS
         ).topic_id
         for log in self.broker.topics.logs_of(TOPIC):
-            log.files.make()  # else a thread would, and there is none here
+            log.files.make()  # otherwise a thread would make them, and there is none here
         answer = self._answer_to(InitProducerIdResponse, init_producer_id(), 0, PRODUCER)
         self._transactional_producer_id = answer.producer_id
 
     def run(self, rounds: int) -> None:
-        """Do every kind of work, that many times."""
+        """Do every kind of work, repeated that many times."""
         gc.collect()
         gc.freeze()
         for _ in range(rounds):
@@ -162,7 +162,7 @@ class Bench:
         self._has_grown(RECORDS + 1)
 
     def _fetch(self) -> None:
-        """Fetch, with the reader a batch behind, then at the end."""
+        """Fetch with a reader that is one batch behind, then with one at the end."""
         before = self._offset - RECORDS - 1
         ((_, pieces),) = self._time(
             FETCH,
@@ -217,7 +217,9 @@ class Bench:
         return sequence
 
     def _has_grown(self, count: int) -> None:
-        """Check that every partition has grown by that many records: nothing was refused."""
+        """Check that every partition has grown by that many records, so that no batch was
+        refused.
+        """
         self._offset += count
         ends = {
             log.log_end_offset for log in self.broker.topics.partitions_of(TOPIC) if log is not None

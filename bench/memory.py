@@ -1,8 +1,8 @@
-"""What memory does a broker take for what it holds? (`python -m bench.memory`)
+"""The memory of a broker by the number of its topics, groups and so on (`python -m bench.memory`).
 
-BYTES is the formula of docs/SCALE.md. Each kind is measured by itself, as the slope between two
-sizes, each in a process of its own; then all of them together in one broker, compared with the sum.
-There are no sockets: the kernel's memory of a connection is not the process's.
+BYTES is the formula of docs/SCALE.md. Each kind is measured alone, as the slope between two sizes,
+each in a separate process; then all kinds together in one broker, compared with the sum. No sockets
+are used: the kernel's memory of a connection does not belong to the process.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ BYTES = {
     "committed offsets": 410,
     "idle polls": 2_100,
 }
-"""Of each: the process's memory for one. An open transaction and an idle poll hold their
-transactional id and their connection; committed offsets are in groups of fifty.
+"""The memory of the process for one object of each kind. An open transaction includes its
+transactional id, an idle poll its connection; committed offsets are in groups of fifty.
 """
 SIZES = {
     "partitions, new": (2_000, 10_000),
@@ -72,7 +72,7 @@ TOGETHER = {  # each poll has a connection
 
 
 def filled_kb(kinds: dict[str, int]) -> int:
-    """The growth of a broker in KB when it is filled; runs in a process of its own."""
+    """The growth of a broker in KB when it is filled; runs in a separate process."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
@@ -87,7 +87,7 @@ def filled_kb(kinds: dict[str, int]) -> int:
 
 
 def measured_kb(kinds: dict[str, int]) -> int:
-    """The result of `filled_kb` in a process of its own."""
+    """The result of `filled_kb` in a separate process."""
     pairs = [f"{kind}={count}" for kind, count in kinds.items()]
     command = [sys.executable, "-m", "bench.memory", "--fill", *pairs]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -101,7 +101,7 @@ def _line(kind: str, formula: float, measured: float, unit: str) -> bool:
 
 
 def main() -> None:
-    """Print the formula beside what is measured; fail where they differ by 20 %."""
+    """Print the formula beside the measured values; fail if they differ by 20 %."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
     parser.add_argument("--fill", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,6 +1,6 @@
-"""What do metrics cost: while they are on, and while ten thousand partitions are scraped?
+"""The cost of metrics: while they are enabled, and while ten thousand partitions are scraped.
 
-Brokers with and without metrics run side by side and take turns, so that other load slows both.
+Brokers with and without metrics run at the same time and take turns, so that other load slows both.
 """
 
 from __future__ import annotations

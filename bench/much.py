@@ -1,13 +1,13 @@
-"""What does a large amount of one thing cost? (`python -m bench.much [--scale X] [CASE …]`)
+"""The cost of a large amount of one thing (`python -m bench.much [--scale X] [CASE …]`)
 
-There are no sockets, as in scale.py. `offsets`: a start after a kill with a million committed
+No sockets are used, as in scale.py. `offsets`: a start after a kill with a million committed
 offsets in 20,000 groups. `behind`: a reader that is ten million records behind the log's end,
-against one that reads the same amount at the end; both get whole megabytes, which never are in
-Python's memory. `partitions`: a start after a kill with 20,000 partitions with records, or as many
-as the limit of open files allows. `bytes`: a partition of 100 GB in 1,000 segments, of which the
-disk has only the first and last bytes of each batch, against one of 1 GB. `transactions`: a start
-after a kill with 200,000 transactions of eight transactional ids behind it, whose records are
-compacted early, in turns with one that waits until their segments are full.
+compared with one that reads the same amount at the end; both get whole megabytes, which are never
+in Python's memory. `partitions`: a start after a kill with 20,000 partitions with records, or as
+many as the limit of open files allows. `bytes`: a partition of 100 GB in 1,000 segments, of which
+the disk has only the first and last bytes of each batch, compared with one of 1 GB. `transactions`:
+a start after a kill and 200,000 transactions of eight transactional ids, whose records are
+compacted early, in turns with a broker that compacts them only when their segments are full.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ RECORDS, BATCH, STEP = 10_000_000, 1000, 10
 ROUNDS, FETCHES = 5, 200
 PARTITIONS, OTHER_FILES = 20_000, 100
 SEGMENTS, BATCHES_A_SEGMENT = 1000, 100
-SPARSE_BATCH, ENDS = 1_000_000, 128  # bytes of its record; of it that are written
+SPARSE_BATCH, ENDS = 1_000_000, 128  # bytes of its record; the bytes of it that are written
 TRANSACTIONS, PRODUCERS, STARTS = 200_000, 8, 3
-A_QUARTER_OF_A_MINUTE = 250  # of transactions of each: 130 in a second of all eight
+A_QUARTER_OF_A_MINUTE = 250  # transactions of each id: 130 per second of all eight
 EARLY = "barnabas.internal.topics.dirty.bytes"
 SPARSE = {"log.segment.bytes": str(1 << 30), "message.max.bytes": str(2 << 20)}
 
@@ -101,7 +101,7 @@ def behind(directory: str, scale: float) -> None:
         for where, first in (("the end", last), ("the midst", last // 2), ("the start", 0)):
             took_ns = 0
             for number in range(FETCHES):
-                core.offset = first + number * BATCH + 1  # it fetches the record before that
+                core.offset = first + number * BATCH + 1  # it fetches the record before it
                 took_ns += core.fetch()
                 assert len(core.broker.outbox.sends[0][1]) > 1, "the record is not in the answer"
                 core.answer()
@@ -142,7 +142,7 @@ def partitions(directory: str, scale: float) -> None:
 
 def sparse_bytes(directory: str, scale: float) -> None:
     """Do the same work at the end, in the middle and at the start of a small and a large log."""
-    logging.disable(logging.WARNING)  # of each index file that is missing
+    logging.disable(logging.WARNING)  # warnings about each missing index file
     cores = [
         _sparse(f"{directory}/{segments}", segments)
         for segments in (SEGMENTS // 100, int(SEGMENTS * scale))
@@ -165,7 +165,9 @@ def sparse_bytes(directory: str, scale: float) -> None:
 
 
 def transactions(directory: str, scale: float) -> None:
-    """Let another process commit them and exit, then start; compaction runs each 15 s."""
+    """Let another process commit the transactions and exit, then start; compaction runs every 15
+    s.
+    """
     cases = {"compacted early": {}, "in full segments": {EARLY: str(1 << 60)}}
     paths = {name: f"{directory}/{number}" for number, name in enumerate(cases)}
     count = int(TRANSACTIONS * scale) // PRODUCERS
@@ -235,7 +237,7 @@ def _worked(core: Core, log: Log) -> dict[str, float]:
     for where, first in (("end", end - 1), ("midst", end // 2), ("start", 0)):
         took_ns = 0
         for number in range(FETCHES):
-            core.offset = first + number + 1  # it fetches the record before that
+            core.offset = first + number + 1  # it fetches the record before it
             took_ns += core.fetch()
             core.answer()
         took_us[f"Fetch at the {where}"] = took_ns / FETCHES / 1000
@@ -247,7 +249,7 @@ def _worked(core: Core, log: Log) -> dict[str, float]:
 
 
 def _sparse(directory: str, segments: int) -> tuple[int, Core]:
-    """Make a log whose batches are zeros, which take no room on the disk."""
+    """Make a log whose batches are zeros, which take no space on the disk."""
 
     def begin() -> None:
         Core(directory, SPARSE).produce()
@@ -291,8 +293,9 @@ EACH: dict[str, Callable[[str, float], None]] = {
 
 
 def _in_a_process_of_its_own(work: Callable[[], None]) -> bool:
-    """Run in a child process. Gives: whether it succeeded. Its files are left open, as by a
-    kill."""
+    """Run a function in a child process, which leaves its files open, as after a kill. Gives:
+    whether it succeeded.
+    """
     sys.stdout.flush()
     child = os.fork()
     if child:

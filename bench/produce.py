@@ -1,5 +1,5 @@
-"""What does it cost the broker to receive a million records of 1 KB, or three million of 100 bytes,
-from an idempotent producer?
+"""The broker's cost of receiving a million records of 1 KB, or three million of 100 bytes, from an
+idempotent producer.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def produce(broker: LocalBroker, topic: str, count: int, size: int, batch_bytes:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """1 KB in batches to 1 MB, and 100 B in batches to 200 KB, each after a warm-up, on 4
-    partitions.
+    """Measure 1 KB in batches of up to 1 MB, and 100 B in batches of up to 200 KB, each after a
+    warm-up, on 4 partitions.
     """
     rows = []
     for count, size, batch_bytes, kafka, probe in (

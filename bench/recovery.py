@@ -1,10 +1,10 @@
-"""How long does a start take after a kill? A thousand partitions, 10 GB of segments, 200,000
+"""The time of a start after a kill: with a thousand partitions, 10 GB of segments and 200,000
 producers at full scale.
 
 A child process fills a data directory through the real broker (with logs, checkpoints and indexes
 as in ten minutes of work) and kills itself: nothing is closed, and each log has data since its last
-checkpoint. Then the daemon is started on it: after that kill, after another one, and after a clean
-stop.
+checkpoint. Then the daemon is started on this directory: after that kill, after another one, and
+after a clean stop.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What does a restart cost with more partitions than descriptors? (`python -m bench.restarts`)
+"""The cost of a restart with more partitions than descriptors (`python -m bench.restarts`)
 
     python -m bench.restarts [--partitions N] [--limit N]
 
 The real daemon, under a limit of descriptors, on a directory in which each partition has batches:
-they are created, written to, and stopped and killed in turn. Another client asks for ApiVersions
-all the time: the longest time that it waits shows whether the loop is held. Figures are CPU of the
-daemon, the time by the clock, its memory, and the most descriptors that it had.
+they are created, written to, and stopped and killed in turn. Another client repeats ApiVersions
+without pause: its longest wait shows whether the loop is blocked. Figures are the daemon's CPU
+time, wall time, memory, and maximum number of descriptors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ VALUE = b"x" * 100
 
 
 class Watcher:
-    """What is seen of a daemon while something is done: descriptors, and the longest answer."""
+    """Watches a daemon during an operation: the number of its descriptors, and the longest wait for
+    an answer.
+    """
 
     def __init__(self, broker: LocalBroker) -> None:
         self.most_descriptors, self.longest_s = 0, 0.0
@@ -70,7 +72,7 @@ class Watcher:
         client.close()
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._is_over.set()
         for thread in self._threads:
             thread.join()
@@ -86,7 +88,7 @@ def descriptors(pid: int) -> int:
 
 @contextmanager
 def measured(what: str, broker: LocalBroker) -> Iterator[None]:
-    """Print a line for what is done to a running broker."""
+    """A context that prints a line for an operation on a running broker."""
     watcher = Watcher(broker)
     cpu_s, wall_s = cpu_seconds(broker.pid), time.perf_counter()
     try:
@@ -111,7 +113,7 @@ def _print(
 
 
 def started(what: str, broker: LocalBroker) -> None:
-    """Start the daemon, and print what that cost until it listened."""
+    """Start the daemon, and print the cost until it listened."""
     most, is_over = 0, threading.Event()
 
     def look() -> None:
@@ -132,7 +134,7 @@ def started(what: str, broker: LocalBroker) -> None:
 
 
 def stopped(broker: LocalBroker) -> None:
-    """Stop the daemon cleanly, however long it takes, and print what that cost."""
+    """Stop the daemon cleanly, however long it takes, and print the cost."""
     process, most = broker.process, 0
     assert process is not None
     before_s, began = cpu_seconds(process.pid), time.perf_counter()
@@ -148,7 +150,7 @@ def stopped(broker: LocalBroker) -> None:
     code = process.wait()
     assert code == 0, f"the daemon ended with {code}:\n" + broker.log_tail(20)
     _print("a clean stop", cpu_s - before_s, time.perf_counter() - began, memory_mb, most)
-    broker.stop()  # nothing runs any more: its pipes are closed
+    broker.stop()  # the process has ended: this closes its pipes
 
 
 def create(broker: LocalBroker, topics: dict[str, int]) -> None:
@@ -161,7 +163,7 @@ def create(broker: LocalBroker, topics: dict[str, int]) -> None:
 
 
 def write(broker: LocalBroker, topics: dict[str, int]) -> None:
-    """Write a batch to each partition, in turn; all have to be taken."""
+    """Write a batch to each partition, in turn; all have to be accepted."""
     client = Client(broker.port)
     batch = encode_batch([NewRecord(None, VALUE, time.time_ns() // 1_000_000)])
     for name, partitions in topics.items():
@@ -179,7 +181,7 @@ def write(broker: LocalBroker, topics: dict[str, int]) -> None:
 
 
 def run(partitions: int, directory: str) -> None:
-    """Do all of it on a directory."""
+    """Run the whole benchmark on a directory."""
     count = -(-partitions // A_TOPIC)
     topics = {f"t{number}": min(A_TOPIC, partitions - number * A_TOPIC) for number in range(count)}
     broker = LocalBroker(directory)

@@ -1,17 +1,17 @@
-"""Does the cost of a request grow with what the broker holds?
+"""The cost of a request, by the number of topics, groups and so on in the broker.
 
     python -m bench.scale [--scale X] [--publish DIRECTORY] [CASE …]
 
-There are no sockets: frames go into `Broker.on_frame` and an outbox comes out, so that the figure
-is that of the core. Each case has brokers of several sizes side by side. All do one fixed piece of
-work in turns: records produced and read, each by a request of its own, and transactions of one
-partition. A figure is the CPU time of the thread, the best of several rounds, since other load can
-only add to it. The longest call is the longest time for which the loop would have been blocked.
+No sockets are used: frames go into `Broker.on_frame` and an outbox comes out, so only the core is
+measured. Each case has brokers of several sizes. All do one fixed piece of work in turns: they
+produce and fetch records, one in each request, and run transactions of one partition. A figure is
+the CPU time of the thread, the best of several rounds, since other load can only add to it. The
+longest call is the longest time for which the loop would have been blocked.
 
 `make bench-watched` (tests/torture/scale.py) watches each call as the tests watch the event loop of
-the daemon, and after the measurement lets twenty minutes pass for each broker, with all that falls
-due in them: a call that uses more than 50 ms of CPU, or waits for the disk, is printed, and the
-exit code is 1.
+the daemon. After the measurement it advances the clock of each broker by twenty minutes, with all
+work that becomes due: a call that uses more than 50 ms of CPU, or waits for the disk, is printed,
+and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ WATCHED_MS = 1_200_000
 class Core:
     """A broker without sockets, with one topic. longest_ns: the longest call since its reset.
 
-    watched: runs each call into it. Takes: the call's name, and the call.
+    watched: a function that runs each call into the core. It takes the call's name, and the call.
     """
 
     watched: Callable[[str, Callable[[], object]], object] = staticmethod(lambda _, call: call())
@@ -98,7 +98,9 @@ class Core:
         self.broker.on_connected(connection, "127.0.0.1", "127.0.0.1", 9092)
 
     def call(self, request: Message, version: int, connection: int = WORKER) -> int:
-        """Handle one request, with the work deferred behind its answer. Gives: CPU time in ns."""
+        """Handle one request, with the work that is deferred until after its answer. Gives: CPU
+        time in ns.
+        """
         frame = memoryview(encode_request(request, version, 1, "bench"))[4:]
         broker, took_ns = self.broker, 0
 
@@ -116,8 +118,8 @@ class Core:
         return took_ns
 
     def pass_time(self, for_ms: int) -> None:
-        """Do all that falls due in that time, except compaction; what the rim's threads do for it
-        is done in between.
+        """Do all work that becomes due in that time, except compaction, and the work of the rim's
+        threads in between.
         """
         broker, now_ms = self.broker, NOW_MS
         while (deadline := broker.next_deadline_ms()) is not None and deadline <= NOW_MS + for_ms:
@@ -183,7 +185,7 @@ class Core:
         return took_ns
 
     def fetch(self, connection: int = WORKER, max_wait_ms: int = 0) -> int:
-        """Fetch the last record; or, with a wait, the one after it."""
+        """Fetch the last record or, with a wait, the next one."""
         offset = self.offset if max_wait_ms else self.offset - 1
         rows = [FetchPartition(0, -1, offset, -1, -1, 1 << 20)]
         request = FetchRequest(
@@ -222,7 +224,7 @@ def work(core: Core) -> Work:
     )
 
 
-# --- what a broker holds ------------------------------------------------------------------------
+# --- contents of a broker -----------------------------------------------------------------------
 
 
 def _partitions(core: Core, count: int) -> None:
@@ -311,7 +313,7 @@ class Result:
 
 
 def measured(case: str, sizes: tuple[int, ...], *, watches: bool = False) -> list[Result]:
-    """Measure brokers of all sizes side by side, in turns; then, with `watches`, time passes."""
+    """Measure brokers of all sizes in turns; then, with `watches`, advance their clocks."""
     results, cores = [Result(case, size) for size in sizes], []
     with tempfile.TemporaryDirectory() as directory:
         for size in sizes:

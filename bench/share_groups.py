@@ -1,12 +1,12 @@
-"""What do share groups (KIP-932) cost the broker's core?
+"""The cost of share groups (KIP-932) in the broker's core.
 
     python -m bench.share_groups [--records N]
 
 Members acquire and acknowledge a million records of 100 bytes, alone and eight at a time; then one
-round of a fetch and its acknowledgement beside few and many locked records, and in sessions of few
-and many share partitions that have nothing, and that all have records. There are no sockets: frames
-go into `Broker.on_frame` and an outbox comes out. Figures are CPU seconds of the thread; flushes
-are fsynced.
+round of a fetch and its acknowledgement is measured with few and with many locked records, and in
+sessions of few and of many share partitions, of which none or all have records. No sockets are
+used: frames go into `Broker.on_frame` and an outbox comes out. Figures are CPU seconds of the
+thread; flushes are fsynced.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class _Ids:
 
 
 class Core:
-    """A broker with a topic and a share group that has read nothing. cpu_s: of what was asked."""
+    """A broker with a topic and a share group that has read nothing. cpu_s: the CPU time of its
+    requests.
+    """
 
     def __init__(self, directory: str, partitions: int) -> None:
         settings = SETTINGS | {"log.dirs": directory}
@@ -98,7 +100,7 @@ class Core:
             self.ask(0, request, 9)
 
     def ask(self, connection: int, request: Message, version: int) -> Any:
-        """Have a request answered. Gives: the pieces of the answer."""
+        """Handle a request. Gives: the pieces of the answer."""
         frame = memoryview(bytearray(encode_request(request, version, 1, "bench")))[4:]
         broker = self.broker
         begin = time.thread_time()
@@ -182,7 +184,9 @@ def _consume(members: int, records: int) -> float:
 
 
 def _beside_locks(locked: int) -> float:
-    """CPU seconds of a round of ten records beside so many locked ones, in batches of ten."""
+    """CPU seconds of a round of ten records, with that many other locked records in batches of
+    ten.
+    """
     partitions = max(1, locked // 5000)
     with tempfile.TemporaryDirectory() as directory:
         core = Core(directory, partitions)
@@ -198,7 +202,7 @@ def _beside_locks(locked: int) -> float:
 
 
 def _beside_partitions(partitions: int) -> float:
-    """CPU seconds of a round of ten records in a session of so many share partitions."""
+    """CPU seconds of a round of ten records in a session of that many share partitions."""
     with tempfile.TemporaryDirectory() as directory:
         core = Core(directory, partitions)
         member = Member(core, 0)
@@ -211,7 +215,9 @@ def _beside_partitions(partitions: int) -> float:
 
 
 def _among_partitions(partitions: int) -> float:
-    """CPU seconds of a round of 500 records in a session of partitions that all have as many."""
+    """CPU seconds of a round of 500 records in a session of partitions with equal numbers of
+    records.
+    """
     with tempfile.TemporaryDirectory() as directory:
         core = Core(directory, partitions)
         for index in range(partitions):

@@ -1,15 +1,15 @@
-"""What does a share group cost a broker, by real sockets, and another broker beside it?
+"""The cost of a share group in a broker with real sockets, compared with another broker.
 
     python -m bench.share_sockets [--records N] [--rounds N] [--set SETTING=VALUE]
                                   [--beside HOST:PORT --pid PID]
 
-Members of bare requests acquire records of 100 bytes and acknowledge them with their next
+Members that send bare requests acquire records of 100 bytes and acknowledge them with their next
 ShareFetch, as Kafka's clients do: alone, and eight at a time on four partitions, each with one
-request under way. A figure is CPU of the broker's process from the first fetch to the last
+request in flight. A figure is the CPU time of the broker's process from the first fetch to the last
 acknowledgement, the median of the rounds; the daemon and the other broker work in turns, each round
-with a topic and a group of its own. The other broker listens on this machine without TLS and
-passwords, and its process is measured: that is how Apache Kafka's figures in docs/SHARE_GROUPS.md
-were taken. Its first round warms it up and is not counted.
+with a new topic and group. The other broker listens on this machine without TLS and passwords, and
+its process is measured, too: so Apache Kafka's figures in docs/SHARE_GROUPS.md were measured. The
+first round is a warm-up and is not counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PARTITIONS, RECORD_BYTES, RECORDS_IN_BATCH = 4, 100, 500
 MEMBERS = (1, 8)
 GROUP_RESOURCE, SET, ACCEPT = 32, 0, 1
 MAX_WAIT_MS, PATIENCE_S, HEARTBEAT_S = 500, 60, 3
-END_OFFSET_OF_HEADER = 5  # of a flexible response: correlation id and tags
+END_OFFSET_OF_HEADER = 5  # header of a flexible response: correlation id and tags
 
 Answer_co = TypeVar("Answer_co", bound=Message, covariant=True)
 
@@ -60,7 +60,7 @@ class Target(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What one run cost."""
+    """The cost of one run."""
 
     cpu_s: float
     wall_s: float
@@ -68,7 +68,7 @@ class Cost(NamedTuple):
 
 
 class Wire(Client):
-    """A connection that reads the answers of flexible versions."""
+    """A connection that decodes answers of flexible versions."""
 
     def ask(self, request: Message, version: int, response: Response[Answer_co]) -> Answer_co:
         return response.read(self.call(request, version), END_OFFSET_OF_HEADER, version)[0]
@@ -112,7 +112,9 @@ class Member:
         return bool(self.assigned)
 
     def send_fetch(self) -> None:
-        """Fetch, and acknowledge what the last fetch acquired; the first fetch begins a session."""
+        """Fetch, and acknowledge the records of the last fetch; the first fetch begins a
+        session.
+        """
         indexes = self.assigned if self.session == 0 else list(self.left)
         rows = [fetch.FetchPartition(index, self.left.get(index, [])) for index in indexes]
         topics = [fetch.FetchTopic(self.topic_id, rows)] if rows else []
@@ -151,7 +153,7 @@ class Member:
 
 
 class Preparation:
-    """What is done before a run: a topic with records, and a group that begins at its start."""
+    """The preparation of a run: a topic with records, and a group that begins at its start."""
 
     def __init__(self, port: int, topic: str, group: str) -> None:
         self.wire, self.topic, self.group = Wire(port), topic, group
@@ -252,7 +254,7 @@ def main() -> None:
     if (options.beside is None) != (options.pid is None):
         parser.error("--beside needs --pid, and --pid --beside")
     settings = dict(one.split("=", 1) for one in options.set)
-    # on a disk: acknowledgements are flushed
+    # the directory is on a disk, so that acknowledgements are flushed
     with LocalBroker(in_memory=False, settings=settings) as broker:
         targets = [Target("Barnabas", broker.port, broker.pid)]
         if options.beside is not None:

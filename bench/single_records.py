@@ -1,4 +1,4 @@
-"""What does a request of one small record cost the broker?"""
+"""The broker's cost of a request with one small record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.common import Row, create_topic, metered
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Send 30,000 Produce requests of one 100 B record over one connection, 5 in flight."""
+    """Measure 30,000 Produce requests of one 100 B record over one connection, 5 in flight."""
     count = int(30_000 * scale)
     with LocalBroker(in_memory=False) as broker:
         create_topic(broker, "bench", 1)
@@ -36,7 +36,7 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def one_by_one(broker: LocalBroker, topic: str, count: int) -> None:
-    """Send `count` requests with at most five unanswered."""
+    """Send `count` requests, at most five of them unanswered at a time."""
     batch = encode_batch([NewRecord(None, b"x" * 100, 1_700_000_000_000)])
     data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
     frame = encode_request(

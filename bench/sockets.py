@@ -1,12 +1,12 @@
-"""Does a fixed piece of work cost more the more connections there are?
+"""The cost of a fixed piece of work, by the number of connections.
 
     python -m bench.sockets [--scale X] [CASE …]
 
-Whole daemons, real sockets. Each case has daemons of several sizes, which do the same work in
-turns: records in batches of a hundred, produced and read, and transactions of one record. A figure
-is CPU time of the daemon's loop thread (Linux's schedstat), the cheapest of several rounds, since
-other load can only add to it. RLIMIT_NOFILE bounds the connections; a daemon keeps an eighth of its
-descriptors for logs.
+The benchmark runs whole daemons with real sockets. Each case has daemons of several sizes, which do
+the same work in turns: they produce and fetch records in batches of a hundred, and run transactions
+of one record. A figure is CPU time of the daemon's loop thread (Linux's schedstat), the cheapest of
+several rounds, since other load can only add to it. RLIMIT_NOFILE bounds the connections; a daemon
+keeps an eighth of its descriptors for logs.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Daemon:
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
 
     def connect(self, count: int) -> None:
-        """Connect idle clients. Gives: the memory that they take."""
+        """Connect idle clients. Gives: the memory that they need."""
         before = rss_mb(self.broker.pid)
         for _ in range(count):
             client = Client(self.broker.port)
@@ -133,7 +133,7 @@ class Daemon:
         )
 
     def spread(self) -> None:
-        """Produce batches for all waiting readers, until that many answers were sent."""
+        """Produce batches for all waiting readers, until that many answers are sent."""
         data = TopicProduceData("spread", partition_data=self.batch.topic_data[0].partition_data)
         request = ProduceRequest(None, -1, 1000, [data])
         turns = max(1, DELIVERIES // self.size)
@@ -170,7 +170,7 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[Daemon], None], Callable[[Daem
 
 
 def measured(case: str, scale: float) -> list[str]:
-    """Measure one case, daemons of all sizes side by side, in turns. Gives: its lines."""
+    """Measure one case, with daemons of all sizes in turns. Gives: the lines of its table."""
     sizes, prepare, work = CASES[case]
     lines: list[str] = []
     with ExitStack() as stack:

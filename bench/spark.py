@@ -1,5 +1,5 @@
-"""Spark on two cores, topic to rows, rows to topic, topic to topic: beside Spark's own Kafka
-connector (in the JVM, reading Apache Kafka).
+"""Spark on two cores: topic to rows, rows to topic, topic to topic, compared with Spark's own Kafka
+connector (in the JVM, with Apache Kafka).
 
     python -m bench spark [--scale X]
 
@@ -30,7 +30,7 @@ IDLE_BATCHES = 30
 
 
 def best(broker: LocalBroker, action: Callable[[], None]) -> Meter:
-    """The shortest of some runs, without the first, in which Spark compiles."""
+    """The shortest of several runs. The first is not counted, since Spark compiles in it."""
     meters = []
     for turn in range(TURNS + 1):
         with metered(broker) as meter:
@@ -109,7 +109,7 @@ def copying(spark: SparkSession, broker: LocalBroker, rows: int, scratch: Path) 
 
 
 def idling(spark: SparkSession, broker: LocalBroker, scratch: Path) -> Row:
-    """Micro-batches of a few rows: the fixed cost of each."""
+    """The fixed cost of a micro-batch, from micro-batches of a few rows."""
     create_topic(broker, "few", 2)
     frame = spark.range(IDLE_BATCHES * 2).selectExpr(
         "CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition"

@@ -1,15 +1,15 @@
-"""What an almost empty micro-batch costs, topic to topic on local[2]: its time, and the CPU of the
-JVM, of Python and of the broker apart.
+"""The cost of an almost empty micro-batch, topic to topic on local[2]: its time, and the CPU time
+of the JVM, of Python and of the broker.
 
     python -m bench.spark_idle [--partitions 1 8] [--batches 60] [--rounds 4] [--warm-up 300]
                                [--variant NAME[:SETTING=VALUE,...] ...]
 
-Each micro-batch has one record of each partition. Each variant has a Spark and a broker of its own;
-they run in turns, so that other load of the machine slows them alike. A SETTING is Spark's, an
-option of the source, or `checkout`: the directory of other code of this project. Batches of the
-warm-up are not counted: for hundreds of batches the JVM compiles more than it works. The CPU of
-processes that the JVM starts and that end (`chmod`, `ls`) is the JVM's; that of its compilers is a
-figure of its own.
+Each micro-batch has one record of each partition. Each variant has its own Spark and broker; they
+run in turns, so that other load of the machine slows them equally. A SETTING is Spark's, an option
+of the source, or `checkout`: the directory of other code of this project. Batches of the warm-up
+are not counted: for hundreds of batches the JVM spends most time on compilation. The CPU time of
+short-lived processes that the JVM starts (`chmod`, `ls`) counts as the JVM's; that of its compilers
+is a separate figure.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Cpu(NamedTuple):
 
 
 def cpu_of(jvm: int, broker: int) -> Cpu:
-    """Of the JVM and what it has waited for; of its Python processes; of the broker."""
+    """The CPU time of the JVM with its ended children, of its Python processes, and of the
+    broker.
+    """
     fields = Path(f"/proc/{jvm}/stat").read_text().rsplit(")", 1)[1].split()
     return Cpu(
         sum(int(fields[index]) for index in (11, 12, 13, 14)) / TICKS,
@@ -66,7 +68,7 @@ def cpu_of(jvm: int, broker: int) -> Cpu:
 
 
 def compilers_cpu_seconds(jvm: int) -> float:
-    """CPU of the threads that compile, of those that there are now."""
+    """CPU time of the present compiler threads."""
     spent = 0
     for task in Path(f"/proc/{jvm}/task").iterdir():
         with suppress(OSError):  # threads come and go
@@ -76,7 +78,7 @@ def compilers_cpu_seconds(jvm: int) -> float:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes that come from one."""
+    """All descendants of a process."""
     parents: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -101,7 +103,7 @@ def _with_children(pid: int) -> float:
 
 
 class Pipeline:
-    """A query from one topic to another, which runs so many batches at a time."""
+    """A query from one topic to another, which runs a given number of batches at a time."""
 
     def __init__(
         self, spark: SparkSession, broker: LocalBroker, partitions: int, options: dict[str, str]
@@ -117,7 +119,9 @@ class Pipeline:
         create_topic(broker, self._sink, partitions)
 
     def run(self, batches: int) -> dict[str, list[float]]:
-        """Run so many batches. Gives: milliseconds of each; CPU of a batch by its kind."""
+        """Run that many batches. Gives: the milliseconds of each; the CPU time of a batch by
+        kind.
+        """
         (
             self._spark.range((batches + SKIPPED + 10) * self._partitions)
             .selectExpr(
@@ -143,7 +147,7 @@ class Pipeline:
         )
         first = await_batch(query, self._next_batch + SKIPPED)
         before, compiled = cpu_of(self._jvm, self._broker.pid), compilers_cpu_seconds(self._jvm)
-        # Before the query ends, and with it processes whose CPU would be lost.
+        # Measured before the query ends: the CPU time of its ended processes would be lost.
         last = await_batch(query, self._next_batch + SKIPPED + batches)
         after = cpu_of(self._jvm, self._broker.pid)
         compiled = compilers_cpu_seconds(self._jvm) - compiled
@@ -160,7 +164,8 @@ class Pipeline:
 def await_batch(query: StreamingQuery, number: int) -> int:
     """Wait for a batch. Gives: the number of the last one.
 
-    It asks rarely, and for one batch: to hand over what is known of all is work of the JVM, too.
+    It polls rarely, and requests one batch only: a report on all batches would cost CPU time of the
+    JVM, too.
     """
     while True:
         progress = query.lastProgress
@@ -178,7 +183,7 @@ class Variant:
         self.name, _, settings = text.partition(":")
         self.settings = dict(each.split("=", 1) for each in settings.split(",") if each)
         checkout = self.settings.pop("checkout", None)
-        self._temporary = tempfile.TemporaryDirectory()  # scripts of a session are in there
+        self._temporary = tempfile.TemporaryDirectory()  # for the scripts of a session
         self._errors = Path(self._temporary.name, "stderr")
         environment = {**os.environ, "TMPDIR": self._temporary.name}
         if checkout:
@@ -211,7 +216,7 @@ class Variant:
 
 
 def serve(settings: dict[str, str], orders: TextIO) -> None:
-    """Run batches as orders say, and print what they cost."""
+    """Run batches on request, and print their cost."""
     from barnabas.spark import local_session
 
     of_spark = {key: value for key, value in settings.items() if key.startswith("spark.")}
@@ -223,7 +228,7 @@ def serve(settings: dict[str, str], orders: TextIO) -> None:
             cores=2,
             settings={
                 "spark.log.level": "OFF",
-                "spark.python.authenticate.socketTimeout": "120s",  # of a busy machine
+                "spark.python.authenticate.socketTimeout": "120s",  # for a busy machine
                 "spark.sql.streaming.numRecentProgressUpdates": "1000",
                 **of_spark,
             },
@@ -237,7 +242,9 @@ def serve(settings: dict[str, str], orders: TextIO) -> None:
 
 
 def report(name: str, partitions: int, rounds: list[dict[str, list[float]]]) -> None:
-    """Print medians of all batches' times and of the rounds' CPU, and means of a batch's parts."""
+    """Print the medians of all batches' times and of the rounds' CPU time, and the means of a
+    batch's parts.
+    """
     times = [each for one in rounds for each in one["wall"]]
     jvm, python, broker, compiled = (
         statistics.median(one["cpu"][part] for one in rounds) for part in range(4)
@@ -260,7 +267,9 @@ def report(name: str, partitions: int, rounds: list[dict[str, list[float]]]) -> 
 
 
 def main() -> None:
-    """Measure each number of partitions, the variants in turns; last lines are of all rounds."""
+    """Measure each number of partitions, with the variants in turns; the last lines are for all
+    rounds.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -284,7 +293,7 @@ def main() -> None:
         for _ in range(options.rounds):
             for variant, rounds in zip(variants, taken, strict=True):
                 rounds.append(variant.run(partitions, options.batches))
-                report(variant.name, partitions, rounds)  # a run that is cut off says something
+                report(variant.name, partitions, rounds)  # also for an aborted run
     for variant in variants:
         variant.close()
 

@@ -1,11 +1,11 @@
-"""How fast does the connector read? Decoding alone, reading over a socket, and a whole Spark job on
-local[2]; with numpy and with numba.
+"""The speed of the connector's reads: decoding alone, reading over a socket, and a whole Spark job
+on local[2]; with numpy and with numba.
 
     python -m bench.spark_read [--rows 2000000] [--size 100] [--headers] [--no-spark]
                                [--setting NAME=VALUE ...]
 
 Decoding needs no broker: record batches are built in memory. The others publish the rows to a
-broker first. Seconds are the reader's CPU where one thread works alone, else wall time. numba's
+broker first. Seconds are CPU time of the reader if one thread works alone, else wall time. numba's
 loops are loaded before the measurement; the time for that is printed.
 """
 
@@ -98,7 +98,9 @@ def decoders() -> dict[str, CompiledLoops | None]:
 
 
 def decoding(rows: int, size: int, ways: dict[str, CompiledLoops | None]) -> None:
-    """Rows a second of one thread's CPU, fetch of 16 MB at most, checksums checked."""
+    """Rows per second of one thread's CPU time, with fetches of at most 16 MB and checked
+    checksums.
+    """
     print(
         f"decoding, {size} B, one thread, rows/s:{'':<5}", "".join(f"{name:>14}" for name in ways)
     )
@@ -162,7 +164,7 @@ def publish(broker: LocalBroker, rows: int, size: int, *, headers: bool = False)
 
 
 def over_a_socket(broker: LocalBroker, rows: int, decoder: str, *, headers: bool) -> None:
-    """Read everything in one process, fetching included."""
+    """Fetch and decode everything in one process."""
     options = parse_source_options(
         {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": TOPIC}
     )
@@ -189,7 +191,7 @@ def over_a_socket(broker: LocalBroker, rows: int, decoder: str, *, headers: bool
 
 
 class Turn(NamedTuple):
-    """One job. The CPU is of JVM, Python and broker, in seconds."""
+    """One job, with the CPU seconds of JVM, Python and broker."""
 
     wall_s: float
     cpu: Cpu
@@ -204,10 +206,10 @@ def in_spark(
     turns: int,
     headers: bool,
 ) -> None:
-    """Run jobs of two tasks in turns, so that other load slows them alike.
+    """Run jobs of two tasks in turns, so that other load slows them equally.
 
-    What is compared with is a source that sends the same ready-made Arrow batch again and again:
-    what Spark itself takes for such rows.
+    They are compared with a source that repeats one ready-made Arrow batch, which shows Spark's own
+    time for such rows.
     """
     from barnabas.spark_connector.session import local_session
 
@@ -260,7 +262,7 @@ def in_spark(
 
 
 def ready_made() -> type:
-    """A source of the same columns, of two tasks, whose rows cost Python nothing to make."""
+    """A source of two tasks with the same columns, whose rows need no work in Python."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     from barnabas.spark_connector.source import SCHEMA
@@ -304,7 +306,7 @@ def ready_made() -> type:
 
 
 def main() -> None:
-    """Read the arguments and run the three."""
+    """Read the arguments and run the three measurements."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,13 +1,12 @@
-"""What does a large streaming query hold in memory, and is each of its rows there once?
+"""The memory of a large streaming query, and a check that each of its rows is written once.
 
     python -m bench.spark_scale [--rows 10000000] [--partitions 8] [--per-trigger 5000000]
         [--directory DIRECTORY] [--unjudged]
 
-Copies a topic into another by a stream on local[2] (Trigger.AvailableNow). Each written row
-has the partition and offset from which it was read; in the end these are counted and summed.
-Resident memory of all processes is sampled each second; a line for each tenth of the time shows
-whether it grows. With a directory the query continues where the last run ended, with that many
-further rows.
+A stream on local[2] copies a topic to another one (Trigger.AvailableNow). Each written row has the
+partition and offset from which it was read; at the end these are counted and summed. Resident
+memory of all processes is sampled each second; a line for each tenth of the time shows whether it
+grows. With --directory the query continues where the last run ended, with that many more rows.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class Memory:
             self.looks.append(look())
 
     def report(self) -> None:
-        """Print the highest of each tenth, and of all."""
+        """Print the maximum of each tenth of the time, and of the whole time."""
         names = sorted({name for each in self.looks for name in each})
         print("  ".join(["", *(f"{name:>12}" for name in names)]))
         width = -(-len(self.looks) // 10)

@@ -1,18 +1,18 @@
-"""What a large write costs, by who writes it: the driver in one transaction, or the tasks
-themselves; beside a write that goes nowhere.
+"""The cost of a large write, by its writer: the driver in one transaction, or the tasks themselves;
+compared with a write that is discarded.
 
     python -m bench.spark_sink [--rows 1000000] [--turns 5] [--modes driver tasks discard noop]
                                [--workers N] [--setting NAME=VALUE ...]
 
-Rows of 100 bytes and a key, local[2], to a topic of two partitions on a broker that takes part in
-two-phase commit. The modes run in turns, in one session; the first turn, in which Spark compiles,
-is not counted. `discard` hands all rows to a sink in Python that does nothing with them: what is
-left of the time is Spark's. With --workers the tasks run on a stand-alone cluster on this machine,
-of so many workers of one core each.
+Rows of 100 bytes and a key, local[2], to a topic of two partitions on a broker with two-phase
+commit. The modes run in turns, in one session; the first turn, in which Spark compiles, is not
+counted. `discard` passes all rows to a sink in Python that ignores them, so its time is Spark's.
+With --workers the tasks run on a stand-alone cluster on this machine, with that many workers of one
+core each.
 
-Medians of wall time, and of the CPU of the JVM (with a cluster: of all JVMs but the driver's, too),
-of Python and of the broker apart; and the most memory that the driver's JVM had, and one of the
-Python processes, of tasks and of the driver's commits.
+The figures are medians of wall time, of the CPU time of the JVM (with a cluster: also of all JVMs
+but the driver's), of Python and of the broker; and the maximum memory of the driver's JVM, and of
+one Python process, of tasks or of the driver's commits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 
 
 class Turn(NamedTuple):
-    """One write. most_mb: of one of Spark's Python processes; jvm_mb: of the driver's JVM."""
+    """One write. most_mb: the maximum memory of one of Spark's Python processes; jvm_mb: that of
+    the driver's JVM.
+    """
 
     wall_s: float
     cpu: Cpu
@@ -57,7 +59,7 @@ class Turn(NamedTuple):
 
 
 class Watch:
-    """The most memory that the driver's JVM has, and one of its Python processes, in MB."""
+    """The maximum memory of the driver's JVM, and of one of its Python processes, in MB."""
 
     def __init__(self, jvm: int) -> None:
         self._jvm, self.most_mb, self.jvm_mb = jvm, 0.0, 0.0
@@ -100,7 +102,7 @@ def write(frame: DataFrame, broker: LocalBroker, mode: str, name: str) -> None:
 
 
 def discarding() -> type:
-    """A sink that takes Arrow batches and does nothing with them."""
+    """A sink that accepts Arrow batches and ignores them."""
     from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
     class Writer(DataSourceArrowWriter):  # type: ignore[misc]

@@ -1,5 +1,5 @@
-"""How fast does the connector encode rows? One thread, checksums included, with numpy and with
-numba, beside a loop over records in Python.
+"""The speed of the connector's encoder: one thread, checksums included, with numpy and with numba,
+compared with a loop over records in Python.
 
     python -m bench.spark_write [--rows 1000000]
 
@@ -75,7 +75,7 @@ def vectorised(
     partitions: int,
     loops: EncodingLoops | None = None,
 ) -> int:
-    """Encode all. Gives: bytes."""
+    """Encode all rows. Gives: the number of bytes."""
     encoder = Encoder(
         topic="bench",
         partition_counts=lambda _topic: partitions,
@@ -120,7 +120,9 @@ def best_of(
     partitions: int,
     ways: list[EncodingLoops | None],
 ) -> list[float]:
-    """The shortest of some runs each way, in turns, in seconds of this thread's CPU."""
+    """The shortest of several runs of each function, in turns, in seconds of this thread's CPU
+    time.
+    """
     best = [float("inf")] * len(ways)
     for _ in range(times):
         for way, loops in enumerate(ways):
@@ -131,7 +133,7 @@ def best_of(
 
 
 def ways_of_encoding() -> list[EncodingLoops | None]:
-    """With numpy and, where it is there, with numba."""
+    """The encoders: with numpy and, if it is installed, with numba."""
     try:
         return [None, load_encoding()]
     except UnavailableError as error:
@@ -140,7 +142,7 @@ def ways_of_encoding() -> list[EncodingLoops | None]:
 
 
 def encoding(rows: int, size: int, ways: list[EncodingLoops | None]) -> None:
-    """Rows a second by codec and shape, and of the loop."""
+    """Rows per second by codec and shape, and those of the loop."""
     rows = min(rows, 200_000_000 // size)
     names = ", ".join(["numpy", "numba"][: len(ways)])
     print(f"encoding, {size} B, {PARTITIONS} partitions, one thread, with {names}:")

@@ -1,6 +1,6 @@
-"""For how long is the loop blocked during large pieces of work? (`python -m bench.stalls`)
+"""The time for which large pieces of work block the loop (`python -m bench.stalls`).
 
-There are no sockets, as in scale.py. Each call into the core is measured, since it blocks the loop.
+No sockets are used, as in scale.py. Each call into the core is measured, since it blocks the loop.
 Between any two calls of the work a client sends an ApiVersions and produces a record. A figure is
 CPU time of the thread; the longest call by the clock, beside it, includes the disk and other load
 on the machine.
@@ -58,7 +58,7 @@ class Watched(Core):
         return self.calls[-1][0]
 
     def settle(self, *, is_done: Callable[[], bool] = lambda: True) -> None:
-        """Call until nothing is due, with a client that produces between any two calls."""
+        """Call until no work is due, with a client that produces between any two calls."""
         outbox = self.broker.outbox
         while True:
             flushes, outbox.flushes = outbox.flushes, []
@@ -118,7 +118,7 @@ def _checkpoint(core: Watched, _: int) -> None:
 
 
 def _segments(core: Watched, count: int) -> None:
-    """Write batches of which each rolls the segment."""
+    """Write batches, each of which rolls the segment."""
     for _ in range(count):
         core.produce()
     log = core.broker.topics.partitions_of(TOPIC)[0]
@@ -126,7 +126,7 @@ def _segments(core: Watched, count: int) -> None:
 
 
 def _retain(core: Watched, _: int) -> None:
-    """Let retention find all segments too old at once."""
+    """Let all segments exceed their retention at the same time."""
     core.now_ms += 8 * DAY_MS
     core.broker.wall.feed(core.now_ms, core.now_ms)
     core.settle()

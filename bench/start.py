@@ -1,10 +1,10 @@
-"""How long does a start take, and how much memory? And a fresh LocalBroker beside it?
+"""The time and the memory of a start, and of a fresh LocalBroker.
 
-A start is measured from the begin of the process to its first answer to Metadata, in an empty
-directory; with bytecode at hand, as pip leaves it, and without, where Python may write none: there
-each start compiles the broker's source (the standard library has bytecode in both). A fresh
-LocalBroker is measured from its import, in a Python that runs already, as one under pytest does,
-to the same answer: the CPU of both processes.
+A start is measured from the beginning of the process to its first answer to Metadata, in an empty
+directory. It is measured with bytecode, as pip leaves it, and without, if Python may not write any:
+then each start compiles the broker's source (the standard library has bytecode in both cases). A
+fresh LocalBroker is measured from its import in a running Python, as under pytest, to the same
+answer: the figure is the CPU time of both processes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def metadata_answer(port: int) -> bytes:
 
 
 ROUNDS = 9
-# what a process runs that measures a LocalBroker: it imports nothing else before
+# the program that measures a LocalBroker: it imports no other module first
 FRESH = """
 import glob, socket, struct, sys, time
 wall, cpu = time.perf_counter(), time.process_time()
@@ -104,7 +104,7 @@ def one_local_broker(path: str) -> tuple[float, float]:
 
 
 def in_an_empty_directory() -> list[Row]:
-    """Starts and LocalBrokers by turns, so that other work on the machine meets both."""
+    """Measure starts and LocalBrokers in turns, so that other load on the machine slows both."""
     rows = []
     for with_bytecode in (True, False):
         folder = tempfile.mkdtemp(prefix="barnabas-bench-")
@@ -144,7 +144,7 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def with_partitions(partitions: int) -> Row:
-    """Starts in a directory of so many partitions, after a clean stop."""
+    """Measure starts in a directory with that many partitions, after a clean stop."""
     directory = tempfile.mkdtemp(prefix="barnabas-bench-")
     try:
         broker = LocalBroker(directory)

@@ -1,4 +1,4 @@
-"""What does the storage engine cost? Appends of three kinds, reads of the next position, loading of
+"""The cost of the storage engine: appends of three kinds, reads at the next position, loading of
 many clean logs.
 
     python bench/storage_append.py [directory]

@@ -1,11 +1,12 @@
-"""What does TLS cost the broker: produce and fetch of the same bytes, beside bare TLS servers?
+"""The cost of TLS in the broker: produce and fetch of the same bytes, compared with bare TLS
+servers.
 
     python -m bench tls            --scale 0.1 for a tenth
     python -m bench.tls SERVER     a bare server for it: receive | send | send-file | echo
 
 Produce and fetch are compared with the echo, which sends back each TLS record as received. The
-others are lower bounds for one direction: received bytes are dropped, and one buffer is sent again
-and again, or a file's bytes.
+others are lower bounds for one direction: received bytes are dropped; the sent bytes are one
+buffer, repeatedly, or a file.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from bench.common import Row, threads_cpu_seconds
 
 RECORD_BYTES, CHUNK_BYTES = 10_000, 1 << 18
 CLIENTS_CHUNK_BYTES = 6_000  # the size of librdkafka's TLS records
-MOST_UNDER_WAY = 2 << 20  # to an echo and back: less than the buffers of the sockets
+MOST_UNDER_WAY = 2 << 20  # bytes in flight: less than the buffers of the sockets
 FILE_NAME = "bytes"
-SENT, RECEIVED = ("receive", "echo"), ("send", "send-file", "echo")  # by the client
+SENT, RECEIVED = ("receive", "echo"), ("send", "send-file", "echo")  # kinds, from the client's view
 ROUNDS = 5
 WORK = ("produce", "fetch")
 
@@ -184,7 +185,7 @@ def run(scale: float = 1.0) -> list[Row]:
     size = count * RECORD_BYTES
     seconds: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
-        # Where the brokers' directories are.
+        # The place of the brokers' directories.
         memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=memory))
         make_certificates(name)

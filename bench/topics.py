@@ -1,5 +1,5 @@
-"""How long do clients wait while thousands of topics are created and deleted? (`python -m
-bench.topics [--scale X]`)
+"""The waits of clients while thousands of topics are created and deleted (`python -m bench.topics
+[--scale X]`).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _half_sent(broker: LocalBroker, count: int, size: int) -> None:
             for _ in range(half // len(chunk)):
                 sock.sendall(chunk)
         except TimeoutError:
-            pass  # the broker reads no more from it for now
+            pass  # the broker does not read from it at present
     print(
         f"{count} frames of {size >> 20} MB, three quarters sent: "
         f"{rss_mb(broker.pid) - before:.0f} MB more",

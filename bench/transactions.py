@@ -1,4 +1,4 @@
-"""How many transactions a second are possible, and what does one cost the broker?"""
+"""The maximum number of transactions per second, and the broker's cost of one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import Row, create_topic, metered
 
 CASES = (
-    # producers, partitions, records each, transactions each, Kafka's figures
+    # producers, partitions, records per partition, transactions per producer, Kafka's figures
     (1, 1, 1, 2000, "104/s, 0.7 / 4 ms, 6.2 ms CPU"),
     (1, 10, 1, 1000, "49/s, 0.7 / 5.6 ms, 17.6 ms CPU"),
     (8, 1, 1, 400, "538/s, 1.3 / 5.8 ms, 2.3 ms CPU"),
@@ -63,7 +63,7 @@ class PlainProducer:
     """A transactional producer of bare requests, one after the other, in either version.
 
     librdkafka waits a millisecond before it registers a transaction's first partition; this one
-    does not, so it shows the broker's limit. requests: the number of sent ones.
+    does not, so it shows the broker's limit. requests: the number of sent requests.
     """
 
     def __init__(
@@ -192,8 +192,8 @@ def compare_versions(partitions: int, count: int) -> list[Row]:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """One flush, then commit, with confluent-kafka; each producer is a process of its own. Then the
-    bare requests, in both versions of the protocol.
+    """Measure confluent-kafka, which flushes once and then commits; each producer is a separate
+    process. Then measure bare requests, in both versions of the protocol.
     """
     rows = []
     for producers, partitions, records, count, kafka in CASES:

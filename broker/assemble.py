@@ -1,4 +1,5 @@
-"""The wiring of a broker: its parts, what each is made of, and the order in which they are made.
+"""The wiring of a broker: its parts, the parts that each one takes, and the order in which they are
+made.
 
 A part is made after all the parts that it takes, so no part gets a half-made broker. Some parts are
 rarely needed: these are `Lazy`, and their modules are loaded at their first use.
@@ -68,7 +69,7 @@ def assemble(
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     clock_ns: Callable[[], int] = no_time,
 ) -> Broker:
-    """Make a broker of an opened data directory. One function, so that a reader sees all wiring.
+    """Make a broker of an opened data directory. One function, which shows all wiring.
 
     Takes: metadata and logs, both loaded; ids, the source of random names; now_ms, the steady time
            of the start; sync, which fsyncs many files; clock_ns, which measures parts of the
@@ -95,7 +96,7 @@ def assemble(
         persist=metadata.set_next_producer_id,
         next_id=metadata.next_producer_id,
     )
-    # of topics; without any there is nothing to replay, and the coordinators can wait
+    # whether there are topics: without any, nothing is replayed, and no coordinator is made yet
     has_state = bool(
         metadata.topics or metadata.deletions or logs.logs or logs.offline or logs.decisions
         or logs.may_lack_acknowledged
@@ -105,7 +106,7 @@ def assemble(
 
         adopt_logs(topics, producer_ids, ids, config.node_id, now_ms)
 
-    # requests, and what waits for logs
+    # requests, and the fetches that wait for logs
     purgatory = Purgatory()
     quotas = Quotas(config, metadata, connections, outbox, wall, loaded_routes)
     requests = Requests(connections, outbox, purgatory, quotas)
@@ -442,7 +443,7 @@ def _apply_features(
 ) -> None:
     if shares.made is not None and not features.speaks_share_groups:
         shares.made.session_ends.end_all()
-    if coordinators.made is not None:  # else they will be made with the new ones
+    if coordinators.made is not None:  # else they will be made with the new levels
         from barnabas.broker.settings.coordinator_settings import transaction_settings
 
         settings = transaction_settings(config, features.finalized)

@@ -1,4 +1,4 @@
-"""The connections of clients, as the core knows them."""
+"""The state of clients' connections in the core."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""The broker as a value: frames, ticks, flush completions and hang-ups go in; an Outbox comes out.
+"""The broker as a value: frames, ticks, flush completions and disconnections go in; an Outbox comes
+out.
 
-Nothing here knows of sockets, threads or clocks. The rim (rim/server.py) calls one method at a
+It uses no sockets, threads or clocks. The rim (rim/server.py) calls one method at a
 time, then carries out the outbox. Each connection has one request under way at a time, as with
 Apache Kafka: the rim holds back a connection's next frame until the answer to the last is in the
-outbox, which keeps answers in order and slow readers from piling up work.
+outbox, so that answers keep their order and the work of a slow reader does not pile up.
 
-A request's way: `on_frame` -> table look-up and decode -> handler -> response, encoded here; or
-PARKED, and `Requests.reply` later. assemble.py makes the parts.
+The path of a request: `on_frame` -> table look-up and decode -> handler -> response, encoded here;
+or PARKED, and `Requests.reply` later. assemble.py makes the parts.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ MOST_BYTES_OF_BOUNDS = 2 << 20
 _SASL_KEYS = (17, 36)  # the last bytes of the API keys of SaslHandshake and SaslAuthenticate
 _API_KEY_BYTES = 2
 PRODUCE = 0
-# what `Route.read` raises where a body cannot be read
+# the errors that `Route.read` raises for an unreadable body
 UNREADABLE = (TooManyElementsError, struct.error, IndexError, MalformedMessageError)
 
 
@@ -136,7 +137,7 @@ class Broker:
 
     @property
     def logins(self) -> Logins:
-        """The results of logins: what `on_identified` and `on_not_identified` change."""
+        """The results of logins, which `on_identified` and `on_not_identified` change."""
         return self._logins.get()
 
     # --- connections -----------------------------------------------------------------------------
@@ -504,7 +505,7 @@ class Broker:
     def next_deadline_ms(self) -> int | None:
         """The time at which `on_tick` has work next; None: no timer is set."""
         requests, wide, made = self.requests, self.wide.made, self.coordinators.made
-        # This runs after each request: what is empty, as nearly all is, costs no call.
+        # This runs after each request: an empty queue, as nearly all are, costs no call.
         if requests.reading.queue or (requests.work.queue and requests.work.is_ready):
             return 0
         if self.topics.configuring is not None or self.topics.more_readable:
@@ -542,7 +543,7 @@ class Broker:
         """A clean stop: write all state to the disk, so that the next start recovers nothing.
         `sync` fsyncs many files.
         """
-        # in this order: deferred calls and unfinished work append to logs, and change the journal
+        # first the deferred calls and unfinished work, which append to logs and change the journal
         self.on_sent(now_ms)
         self.requests.work.finish(now_ms)
         self.topics.make_internal_files()

@@ -77,14 +77,14 @@ class Heartbeat(Protocol):
 
 
 def _refusal(response: Message) -> Message:
-    """The refusal of a request in place of an answer of that kind."""
+    """A message that refuses a request, of the same class as its answer."""
     refused: Any = type(response)()
     refused.error_code = int(Code.COORDINATOR_NOT_AVAILABLE)
     return cast("Message", refused)
 
 
 class GroupRuntime:
-    """Runs the Results of the group coordinator against its logs."""
+    """Carries out the Results of the group coordinator on its logs."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class GroupRuntime:
             result = result.more[-1]
 
     def _change_states(self, change: StateChange, partition: int, now_ms: int) -> None:
-        """Carry out what a share group decided about the states of its partitions.
+        """Carry out a share group's decision about the states of its partitions.
 
         A record is durable before the step that relies on it. The record of a deletion is durable
         before the states are deleted; the record of an initialisation is durable before a member's

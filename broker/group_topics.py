@@ -1,4 +1,4 @@
-"""The topics of the broker, as the coordinator of groups sees them."""
+"""The topics of the broker, for the coordinator of groups."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class Work(NamedTuple):
 
 
 class Outbox:
-    """What the rim carries out after each call of the broker, in order: sends, then closes; flushes
-    and cleanings in its own time.
+    """The outputs that the rim carries out after each call of the broker, in order: sends, then
+    closes; flushes and cleanings in the background.
 
     sends: (connection_id, pieces of one whole response frame). Without pieces the request has no
     answer (acks=0), and the connection's next frame may be processed. admitted: connections whose
@@ -125,7 +125,7 @@ class Encoded(NamedTuple):
 
 
 Answer = Message | Encoded | Parked | NoResponse
-"""What a handler returns."""
+"""The result of a handler."""
 
 PARKED = Parked()
 NO_RESPONSE = NoResponse()

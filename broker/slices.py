@@ -92,7 +92,7 @@ class SlicedWork:
                 self._on_answer(ticket, answer)
 
     def finish(self, now_ms: int) -> None:
-        """Do all remaining work without a break: the flushes that it waits for no longer run."""
+        """Do all remaining work without a break or a wait for flushes: the process ends."""
         if self._wait is not None:
             self._wait.at_once()
         while self.queue:

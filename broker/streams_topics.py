@@ -75,7 +75,7 @@ class StreamsTopics:
         self._new_topics, self._topics = new_topics, topics
         self._requests, self._quotas = requests, quotas
         self._making: set[str] = set()
-        # by topic: the reason, and the time until which it is kept
+        # the reasons by topic, and the time until which each is kept
         self._reasons: dict[str, tuple[str, int]] = {}
 
     def why_missing(self, names: Iterable[str], now_ms: int) -> str:

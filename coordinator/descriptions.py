@@ -30,7 +30,7 @@ Group = TypeVar("Group", bound=DescribedGroup)
 def members_in_slices(
     members: Iterable[Member], row: Callable[[Member], Row], most: int | None = None
 ) -> InSlices[list[Row]]:
-    """The rows of some members, with all members as they are at the first slice.
+    """The rows of some members. Every row shows the members' state at the first slice.
 
     Takes: members, immutable values. most, the maximum number of rows; None: all.
     """
@@ -66,7 +66,7 @@ def groups_in_slices(
 
 
 def at_once(work: InSlices[Made]) -> Made:
-    """What the work makes, without a break."""
+    """The result of the work, all slices of which run in this call."""
     try:
         while True:
             next(work)

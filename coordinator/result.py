@@ -55,7 +55,7 @@ class Reply(NamedTuple):
 
 
 class Counted(Enum):
-    """What Results count; the value is the metric's name and its labels.
+    """The events that Results count; the value is the metric's name and its labels.
 
     A rebalance of a classic group ends with the leader's assignments; one of another group raises
     its epoch.
@@ -99,7 +99,7 @@ class Result:
     durable: bool = False
 
     def count(self, what: Counted, count: int = 1) -> None:
-        """Count so many of these."""
+        """Add to the count of an event."""
         self.counts[what] = self.counts.get(what, 0) + count
 
     def take_response(self) -> Message:

@@ -2,8 +2,8 @@
 
     make console-pictures
 
-It needs Debian's `chromium`, and playwright. Traffic and clock are the script's own, so that the
-pictures show the same each time, but for the time of day.
+It needs Debian's `chromium`, and playwright. The script controls traffic and clock, so that the
+pictures are the same each time, except for the time of day.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Traffic:
         self.number = 0
 
     def transaction(self, name: str, topic: str, *partitions: int, end: str = "") -> None:
-        """A transaction with some records; it stays open where no end is given."""
+        """Write a transaction with some records; it stays open if no end is given."""
         producer = self.producers.get(name)
         if producer is None:
             config = {
@@ -59,7 +59,7 @@ class Traffic:
             producer.abort_transaction(20)
 
     def write(self, producer: Producer, topic: str, *partitions: int) -> None:
-        """Some records on each partition."""
+        """Write some records to each partition."""
         for partition in partitions:
             for _ in range(self.chance.randrange(1, 4)):
                 self.number += 1
@@ -72,7 +72,7 @@ class Traffic:
         producer.flush(20)
 
     def round(self, count: int) -> None:
-        """Transactions and clicks as they come."""
+        """Write one round of ordinary transactions and clicks."""
         for _ in range(count):
             end = "abort" if self.chance.random() < 0.2 else "commit"
             name = self.chance.choice(("checkout-1", "checkout-2"))
@@ -82,7 +82,9 @@ class Traffic:
                 self.write(self.plain, "clicks", partition)
 
     def lanes(self) -> None:
-        """Four transactions that overlap: A commits, B aborts, C stays open, D commits behind C."""
+        """Write four overlapping transactions: A commits, B aborts, C stays open, D commits after C
+        began.
+        """
         for name in "AB":
             self.transaction(name, "lanes", 0)
         for name, end in (("A", "commit"), ("B", "abort")):
@@ -97,7 +99,7 @@ class Traffic:
         self.write(self.producers["C"], "lanes", 0)
 
     def commit(self, group: str, topic: str, **offsets: int) -> None:
-        """A group's offsets, by partition."""
+        """Commit a group's offsets, by partition."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group})
         rows = [TopicPartition(topic, int(name[1:]), at) for name, at in offsets.items()]
         consumer.commit(offsets=rows, asynchronous=False)
@@ -127,7 +129,7 @@ def shop() -> Iterator[tuple[LocalBroker, str]]:
 
 
 def high_watermark(traffic: Traffic, topic: str) -> int:
-    """Where partition 0 ends."""
+    """The high watermark of partition 0."""
     consumer = Consumer({"bootstrap.servers": traffic.servers, "group.id": "of-the-script"})
     end: int = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1]
     consumer.close()

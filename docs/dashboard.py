@@ -1,8 +1,8 @@
 """Writes docs/grafana-dashboard.json from the table of broker/metrics/rim/table.py.
 
-A row of the table says with a Chart where it is shown; charts of one title are lines of one panel.
-Panels are in the order in which the table first names them, three in a line. Source: Grafana's JSON
-model of a dashboard, schema version 38.
+A Chart in a row of the table defines where the metric is shown; charts of one title are lines of
+one panel. Panels are in the order in which the table first names them, three in a line. Source:
+Grafana's JSON model of a dashboard, schema version 38.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from barnabas.broker.metrics.rim.table import SECTIONS
 TARGET = Path(__file__).resolve().parent / "grafana-dashboard.json"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 AT_A_GLANCE = "At a glance"
-VARIABLES = {  # what is chosen above the panels: its name, and the label of a metric
+VARIABLES = {  # the choices above the panels: the name, and the label of a metric
     "job": ("Job", "barnabas_info"),
     "api": ("API", "barnabas_request_seconds_count"),
     "topic": ("Topic", "barnabas_topic_partitions"),
     "group": ("Group", "barnabas_group_members"),
 }
-# What prometheus_client shows of the process.
+# The metrics of the process, from prometheus_client.
 PROCESS = (
     Metric(
         "process_cpu_seconds_total",
@@ -142,7 +142,7 @@ def placed_panels() -> list[dict[str, Any]]:
 
 
 def variables() -> list[dict[str, Any]]:
-    """What is chosen above the panels."""
+    """The choices above the panels."""
     source = {
         "name": "datasource",
         "label": "Prometheus",

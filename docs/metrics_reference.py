@@ -211,7 +211,7 @@ OF_KAFKA = (
         "none: a fetch ends with the partition from which it has enough records",
     ),
 )
-"""Metrics of Apache Kafka, each with what shows the same here, or why nothing does."""
+"""Metrics of Apache Kafka, each with its equivalent here, or the reason why there is none."""
 
 
 def row(metric: Metric) -> str:

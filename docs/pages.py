@@ -1,4 +1,4 @@
-"""Writes what is made from the code in docs/: the pages, and the dashboard. `make docs-pages`."""
+"""Writes the generated files in docs/: the pages, and the dashboard. `make docs-pages`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ GENERATED = (
     python_api,
     dashboard,
 )
-"""Each has a TARGET, and its `text()`."""
+"""The modules that write a page: each has a TARGET, and a function `text()`."""
 
 
 def stale() -> list[str]:
-    """The names of the pages that differ from the code. Line breaks, which libraries decide, do not
-    count.
+    """The names of the pages that differ from the code. Line breaks are ignored, since they depend
+    on the versions of libraries.
     """
     return [
         module.TARGET.name

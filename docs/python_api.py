@@ -38,7 +38,7 @@ class Chapter(NamedTuple):
 
     title: str
     module: str
-    public_module: str  # which imports some of the names, or none
+    public_module: str  # the module that users import; it may have some of the names, or none
     names: tuple[str, ...]
 
 
@@ -100,7 +100,7 @@ def text() -> str:
 
 
 def _read(module: str) -> griffe.Module:
-    """One module by itself: griffe would load all of its package."""
+    """Read a single module: griffe would load the whole package."""
     path = ROOT / module.replace(".", "/")
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return griffe.visit(module, filepath=path, code=path.read_text("utf-8"))

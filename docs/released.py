@@ -1,4 +1,4 @@
-"""Writes into the documents that there is a release: `python docs/released.py`, once, that day.
+"""Rewrites the documents for the first release: `python docs/released.py`, run once, on that day.
 
 Until then no package index has the project, and each command that installs it names a checkout:
 `pip install ./barnabas`. A test runs each of these commands of pip.
@@ -19,7 +19,7 @@ CHECKOUT = re.compile(r"((?:pipx? install (?:-q )?|uvx --from )'?)\./(barnabas(?
 
 
 def documents() -> list[Path]:
-    """All texts that tell users what to install."""
+    """All texts with commands that install the project."""
     found = [ROOT / "README.md", ROOT / "spark_connector" / "README.md"]
     for pattern in ("docs/*.md", "docs/*_reference.py", "examples/**/*.md"):
         found += sorted(ROOT.glob(pattern))
@@ -27,7 +27,7 @@ def documents() -> list[Path]:
 
 
 def released(text: str) -> str:
-    """A document once there is a release."""
+    """The text of a document after the release."""
     note = re.escape(NOTE)
     without_note = re.sub(rf"{note}\n\n|\n\n{note}(?=\n)", "", text)
     return CHECKOUT.sub(r"\1\2", without_note)

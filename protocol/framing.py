@@ -31,7 +31,7 @@ PRODUCE = 0
 HEADER = struct.Struct(">hhi")
 CLIENT_ID_SIZE = struct.Struct(">h")
 SHARED_BYTES = 256 * 1024
-SCARCE_BYTES = 16 * 1024  # received in one call while the bound on held bytes is reached
+SCARCE_BYTES = 16 * 1024  # bytes received in one call while the bound on held bytes is reached
 SMALL_BYTES = 64 * 1024  # a connection that holds no more than this never has to wait
 FEWEST_BYTES, GROWTH = 1024, 4
 KEPT_BYTES, KEPT_BUFFERS, KEPT_FACTOR = 4 * 1024 * 1024, 2, 8
@@ -289,7 +289,7 @@ class FrameBuffer:
 
 
 def hint_of_other_protocol(first_bytes: bytes) -> str:
-    """What the error message says if the peer seems to speak another protocol; "" otherwise."""
+    """A hint for the error message if the peer seems to speak another protocol; "" otherwise."""
     # A TLS handshake record (22) of version 3.x.
     if first_bytes[:2] == b"\x16\x03":
         return (

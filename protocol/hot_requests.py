@@ -269,7 +269,8 @@ def read_produce(
                 at += 1
             else:
                 at, elements_left = _skip_tags(data, at, end, elements_left)
-        # Once for each topic: it has few partitions, or `elements_left` bounds them already.
+        # Checked once for each topic: it has few partitions, or `elements_left` bounds them
+        # already.
         if at > end or elements_left < 0:
             _check_elements(elements_left)
             _refuse_others(most_other_bytes)
@@ -289,7 +290,9 @@ def _check_elements(left: int) -> None:
 
 
 def _check_length(data: Buffer, at: int, end: int, compact: bool) -> None:
-    """Refuse a text that extends beyond `end`, before it is decoded. A classic one is small."""
+    """Refuse a text that extends beyond `end`, before it is decoded. A text with a classic length
+    (int16) is always small.
+    """
     if compact and at + read_uvarint(data, at)[0] > end:
         raise MalformedMessageError("a text is too long, or the bytes end before it does")
 

@@ -118,7 +118,8 @@ def encode_produce(
     """
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
-    # Of a partition without an error: an empty array of record errors, a null message, no tags.
+    # The end of a partition without an error: an empty array of record errors, a null message, no
+    # tags.
     tail = b"" if version < 8 else b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff"
     out = bytearray(
         _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
@@ -159,8 +160,9 @@ def encode_produce(
 
 
 def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
-    """Append one partition's part with its record errors, message and leader, as the version
-    has."""
+    """Append one partition's part with its record errors, message and leader, in the form of the
+    version.
+    """
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
     out += row.pack(*p[:width])
@@ -212,7 +214,7 @@ def encode_fetch(
 ) -> list[Piece]:
     """The whole frame of the answer to a Fetch of versions 4-17, as bytes and file slices in order.
 
-    In one piece: a call for each of a thousand partitions would be a third of its cost.
+    One long function: a call for each of a thousand partitions would be a third of its cost.
     """
     flexible = version >= FETCH_FLEXIBLE
     no_replica = b"\xff\xff\xff\xff" if version >= 11 else b""

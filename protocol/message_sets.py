@@ -1,4 +1,4 @@
-"""Records in the forms from before record batches (magic 0 and 1), both ways.
+"""Converts records from and to the formats before record batches (magic 0 and 1).
 
 Clients that send Produce 0 to 2 and Fetch 0 to 3 support no other forms. Their messages are
 converted to a batch of version 2 when they are produced. Batches are converted to messages when

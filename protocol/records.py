@@ -58,7 +58,7 @@ _MAX_TIMESTAMP = struct.Struct(">q")
 _PRODUCER = struct.Struct(">qhi")  # producer_id, producer_epoch, base_sequence
 _PLACE = struct.Struct(">qi4xb6xi")  # base_offset, batch_length, magic, last_offset_delta
 _START = struct.Struct(">qiibI")  # base_offset, batch_length, leader_epoch, magic, crc
-_TAIL = struct.Struct(">hiqqqhii")  # from attributes on
+_TAIL = struct.Struct(">hiqqqhii")  # the header from attributes on
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_VALUE = struct.Struct(">hi")
 # A marker's one record: its length, attributes, two deltas and key size; its key; its value's size;
@@ -128,7 +128,7 @@ class BatchHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One decoded record. `timestamp` in ms (the batch's one with LogAppendTime)."""
+    """One decoded record. `timestamp` in ms (the batch's timestamp with LogAppendTime)."""
 
     offset: int
     timestamp: int
@@ -270,7 +270,7 @@ _VARINT = _Varints()
 def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
     """The zigzag-encoded value at `position`, and the position after it.
 
-    IndexError past the end; at most ten bytes.
+    A varint has at most ten bytes. Raises: IndexError past the end.
     """
     byte = data[position]
     # The lowest bit is the sign: `-(byte & 1)` is -1 for negative numbers, and undoes the zigzag.

@@ -23,7 +23,7 @@ from barnabas.protocol.hot_responses import CurrentLeader, Endpoint, Piece
 from barnabas.protocol.primitives import write_nullable_string, write_string, write_uvarint
 
 _FRAME = struct.Struct(">iib")
-_HEAD = struct.Struct(">ihbi")  # with a null message
+_HEAD = struct.Struct(">ihbi")  # head of an answer with a null message
 _PARTITION = struct.Struct(">ihb")
 _CODE = struct.Struct(">h")
 _LEADER = struct.Struct(">iib")

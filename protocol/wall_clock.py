@@ -25,7 +25,7 @@ class WallClock:
     """The wall clock's time, for code that writes timestamps or compares with them.
 
     One instance, shared by logs and coordinators; the rim calls `feed` before each event. Without
-    that, as in most tests, both times are equal.
+    `feed`, as in most tests, both times are equal.
 
     ahead_ms: how far the wall clock is ahead: an event of the steady time `now_ms` is at the wall
     time `now_ms + ahead_ms`. now_ms: the steady time of the current event; None before the first
@@ -45,8 +45,8 @@ class WallClock:
     def since_ms(self, timestamp_ms: int) -> int:
         """The steady time of a timestamp; the current time for a timestamp in the future.
 
-        So a period that began before a start has run for as long as the wall clock says, and not
-        for a negative time: a clock that was set back extends no deadline beyond its whole length.
+        So the wall clock measures a period that began before a start, but never as negative: if the
+        clock was set back, a deadline is at most its whole length away.
         """
         since_ms = timestamp_ms - self.ahead_ms
         return since_ms if self.now_ms is None or since_ms < self.now_ms else self.now_ms

@@ -116,10 +116,11 @@ def use_quick_checkpoints(session: SparkSession) -> None:
 
 
 def _provide_local_class(session: SparkSession) -> bool:
-    """Load the class, and compile it before if that was never done. Gives: whether the JVM has it.
+    """Load the class, which is compiled first if that was never done. Gives: whether the JVM has
+    it.
 
     Without Janino, with a class loader of another kind, or where no private directory can be made,
-    there is no class; nothing but speed depends on it.
+    there is no class; only the speed depends on it.
     """
     from py4j.protocol import Py4JError
 

@@ -67,7 +67,7 @@ Sent = tuple[Connection, RequestKind[FetchRequest, FetchResponse]]  # the addres
 
 
 class FetchedPartition(NamedTuple):
-    """The part of a Fetch response that is its one partition's.
+    """The part of a Fetch response for its only partition.
 
     `records` is a view of the connection's buffer: it is valid until the next answer is received.
     `aborted_transactions` is None unless the fetch was read_committed. `is_by_id`: whether the
@@ -205,8 +205,8 @@ class Client:
 
         The timestamp -1 means the end of the log, -2 its beginning.
 
-        The end for read_committed is the last stable offset: everything before it is decided. It is
-        None without such a record.
+        The end for read_committed is the last stable offset: everything before it is decided. The
+        offset is None without such a record.
         """
 
         def ask() -> dict[TopicPartition, int | None]:

@@ -230,7 +230,7 @@ class Connection:
             raise self._asks_for_no_login()
         assert security.mechanism is not None
         handshake = self.request(SASL_HANDSHAKE, SaslHandshakeRequest(security.mechanism))
-        if handshake.error_code == Code.ILLEGAL_SASL_STATE:  # of a listener without SASL
+        if handshake.error_code == Code.ILLEGAL_SASL_STATE:  # the listener has no SASL
             raise self._asks_for_no_login()
         if handshake.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
             has = ", ".join(handshake.mechanisms) or "none"

@@ -429,7 +429,7 @@ def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
 def _fields_by_loop(body: _Body, counts: Ints, loops: CompiledLoops) -> _Fields | None:
     """The fields of all records, by the compiled loop; None if the loop refuses one of them."""
     if ((counts <= 0) | (counts > (body.ends - body.starts) // (1 + SHORTEST_RECORD))).any():
-        # before tables are allocated for the number of records in a header, which may be damaged
+        # checked before tables are allocated: the number of records in the header may be damaged
         return None
     total = int(counts.sum())
     table, null = np.empty((record_loops.FIELDS, total), np.int64), np.empty((2, total), np.bool_)

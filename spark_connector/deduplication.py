@@ -32,7 +32,7 @@ batch was run with this checkpoint. Else it is *foreign*: the batch was run with
     below N                 foreign           in doubt
     below N                 own               announced, then written: no number above it was begun
     none                    the trail has one in doubt: both groups, or their topic, are gone
-    none                    no trail          announced, then written: the query publishes first
+    none                    no trail          announced, then written: the query's first batch
     any                     any               in doubt where it would be written, and the trail says
                                               that N + 1 was begun
 

@@ -68,8 +68,8 @@ RECORD_BATCH_BYTES = 512 * 1024
 ROUND_BYTES = 4 << 20
 LIMIT_BYTES = 64 << 20  # maximum bytes of held rows, besides those that are being added
 PART_BYTES = 4 << 20  # bytes of records that are gathered together
-# Fewer with loops: they write into new memory, which the allocator reuses for small sizes, and gets
-# from the system each time for large ones.
+# Fewer bytes with loops: they write into new memory, which the allocator reuses for small sizes,
+# and gets from the system each time for large ones.
 LOOPS_PART_BYTES = 1 << 20
 # bytes of added rows that are processed together: Arrow's offsets have 32 bits
 SLICE_BYTES = 16 << 20
@@ -584,7 +584,7 @@ def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
 def _split(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints, Flags]:
     """The ends of record batches of sorted rows.
 
-    Also: which of them are their partition's last, and may become fuller.
+    Also gives the batches that are the last of their partition, and may get further rows.
     """
     filled = np.cumsum(sizes)
     ends, is_last = [], []

@@ -75,7 +75,7 @@ def write_records(
     out: Bytes,
     body_ends: Ints,
 ) -> bool:
-    """Write the records of some record batches, one behind the other; False if it cannot.
+    """Write the records of some record batches, one after the other; False if that is not possible.
 
     It is one long function with many parameters, since numba compiles it as one over plain arrays.
 

@@ -8,8 +8,8 @@ are not Java. This module opens only the files of Hadoop's settings.
     viewfs://c/logs/ck   what is mounted there: fs.viewfs.mounttable.c.link./logs, and so on
     file:/tmp/ck         local
 
-Settings come from `core-site.xml` on the driver (HADOOP_CONF_DIR, YARN_CONF_DIR, SPARK_CONF_DIR,
-or $SPARK_HOME/conf) and from Spark's own `spark.hadoop.*`, which go first. A task sees the latter
+Settings come from `core-site.xml` on the driver (HADOOP_CONF_DIR, YARN_CONF_DIR, SPARK_CONF_DIR, or
+$SPARK_HOME/conf) and from Spark's own `spark.hadoop.*`, which have priority. A task sees the latter
 among the properties of its job. Source: Hadoop's FileSystem, Path and ViewFs documentation; Spark's
 ResolveWriteToStream, which makes a checkpoint's location a whole one.
 """
@@ -166,7 +166,7 @@ def _settings_in(file: Path) -> dict[str, str]:
 def _parts(location: str) -> tuple[str, str, str]:
     """Scheme, authority and path as Hadoop's Path takes them apart; a ? or # is part of the path.
 
-    A colon behind a slash belongs to a name.
+    A colon after a slash belongs to a name.
     """
     head, colon, rest = location.partition(":")
     scheme = head if colon and "/" not in head else ""

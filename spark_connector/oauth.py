@@ -179,7 +179,7 @@ def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object,
 
 def _post(source: TokenSource) -> bytes:
     import urllib.error
-    import urllib.request  # whose import takes longer than all others here
+    import urllib.request  # imported late: this takes longer than all other imports
 
     form = {"grant_type": "client_credentials"}
     if source.scope:

@@ -103,7 +103,7 @@ def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
 
 
 def share_of_limit(sizes: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """How many offsets of each partition are read when `limit` is the number of all.
+    """How many offsets of each partition are read if `limit` bounds their sum.
 
     The shares are proportional to the available offsets.
 

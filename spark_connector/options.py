@@ -219,7 +219,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
 
 @lru_cache
 def warn_without_effect(name: str, why: str) -> None:
-    """Warn of an option, once in a process."""
+    """Warn that an option has no effect, once in a process."""
     logger.warning("barnabas: option %s has no effect: %s", name, why)
 
 

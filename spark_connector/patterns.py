@@ -88,7 +88,7 @@ def translate_pattern(java: str) -> str:
 
 
 def _escape(java: str, position: int, in_set: bool) -> tuple[str, int]:
-    """The translation of what follows a backslash, and where it ends."""
+    """The translation of the escape after a backslash, and the position of its end."""
     if java.startswith("Q", position):
         end = java.find("\\E", position)
         quoted = java[position + 1 :] if end < 0 else java[position + 1 : end]

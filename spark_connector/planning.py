@@ -33,7 +33,7 @@ EVERYTHING = Narrowing()
 def plan(
     client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING
 ) -> list[OffsetRange]:
-    """One range for each task of a batch read, without what filters leave out.
+    """One range for each task of a batch read, without offsets that filters exclude.
 
     Raises: OptionError, OpenTransactionError, ClientError; DataLossError if the log ends before a
             given starting offset.

@@ -27,7 +27,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 
-ALL_REPLICAS = -1  # as acks
+ALL_REPLICAS = -1  # value of acks
 # Records up to this size are copied into a piece with others, which is cheaper than a separate
 # piece.
 SMALL_BYTES = 8 * 1024

@@ -69,7 +69,7 @@ class Publication(NamedTuple):
     The counts of a batch that was committed before are 0.
     """
 
-    was_committed: bool  # by an earlier attempt, perhaps one of another driver
+    was_committed: bool  # whether an earlier attempt, perhaps of another driver, has committed it
     record_count: int
     byte_count: int
     attempts: int

@@ -28,8 +28,8 @@ def lag(query: HasProgress) -> dict[str, dict[int, int]]:
         total = sum(behind for partitions in lag(query).values() for behind in partitions.values())
 
     The figures are those of the last progress report: Spark makes one after each batch, and every
-    10 s where there is none. Offsets are counted, not records: markers of transactions and what was
-    compacted count, and what is behind an open transaction does not until that is decided.
+    10 s without batches. Offsets are counted, not records: markers of transactions and compacted
+    records count, too. Offsets behind an open transaction do not count until it is decided.
     Takes:  query, a StreamingQuery that reads topics: by this source, or by Spark's own Kafka
             source, whose offsets look the same. Sources of other kinds are passed over.
     Gives:  topic -> partition -> offsets; empty before the first report. Where two sources of the

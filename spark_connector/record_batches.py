@@ -39,7 +39,7 @@ class LocatedRecordBatch(NamedTuple):
 class Selection(NamedTuple):
     """The part of a fetch that a reader decodes, and the position after it."""
 
-    record_batches: list[LocatedRecordBatch]  # with records in the range, to be decoded
+    record_batches: list[LocatedRecordBatch]  # the batches with records in the range
     next_offset: (
         # position of the next fetch: after the last whole batch, even if the reader skips that
         # batch

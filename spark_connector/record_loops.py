@@ -180,9 +180,9 @@ def headers(
 def gather(
     data: NDArray[np.uint8], positions: Ints, edges: NDArray[np.int32], out: NDArray[np.uint8]
 ) -> bool:
-    """Copy byte strings together: that at positions[i] goes to out[edges[i]:edges[i + 1]].
+    """Copy byte strings together: the string at positions[i] goes to out[edges[i]:edges[i + 1]].
 
-    It is False if one would be outside of `data` or `out`.
+    The result is False if a string would be outside of `data` or `out`.
 
     The indices are unsigned: signed ones may count from the end, so the compiler would copy byte by
     byte, nine times as slowly.

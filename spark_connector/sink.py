@@ -97,7 +97,7 @@ if TYPE_CHECKING:
 # not in its documentation.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 CONTINUOUS = "__is_continuous_processing"
-RUN_ID = "spark.jobGroup.id"  # of a streaming query: another at each start
+RUN_ID = "spark.jobGroup.id"  # the run of a streaming query; it differs for each start
 SESSION_CHECKPOINT = "spark.sql.streaming.checkpointLocation"
 
 
@@ -206,7 +206,7 @@ class TaskOutput:
                 self._kept.clear()
 
     def message(self, write_id: str) -> TaskMessage:
-        """The task's message to the driver. After: no more can be added."""
+        """The task's message to the driver. After: no further batches can be added."""
         inline = to_message(self._kept) if self._overflow is None else b""
         written = None if self._overflow is None else self._overflow.close()
         return TaskMessage(
@@ -565,8 +565,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         exempt_modules_from_collection()
         if not messages:
             return  # a batch without tasks has no rows
-        # Spark commits the epochs of Trigger.Continuous in this way, without a call of `write` of a
-        # Python sink. Its query does not fail by that.
+        # With Trigger.Continuous Spark commits epochs without calling `write` of a Python sink, and
+        # the query does not fail.
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
         if message is None:
             raise _without_traceback(NOT_CONTINUOUS)

@@ -77,7 +77,7 @@ HEADERS = StructField(
     ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 )
 
-# As in Spark's own Kafka source.
+# The schema of Spark's own Kafka source.
 SCHEMA = StructType(
     [
         StructField("key", BinaryType()),
@@ -299,8 +299,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """A stand-in for a query's reader with wrong options, which raises the error at its first use.
 
-    PySpark replaces the message of an error that is raised while a reader is made by a long
-    traceback.
+    If an error is raised while a reader is made, PySpark replaces its message by a long traceback.
     """
 
     def __init__(self, error: OptionError) -> None:

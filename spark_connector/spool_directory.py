@@ -7,7 +7,7 @@ directory before it writes a file there.
     stream    <checkpoint>/barnabas-spool               that Spark's file `metadata` is there, where
                                                         the checkpoint is on the machine's own disk
 
-The private directory has mode 0700: rows of one user are not for others to read.
+The private directory has mode 0700: so other users cannot read the rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ADVICE = (
 
 
 def private_directory() -> str:
-    """The path of this user's directory below the temporary one; which need not exist."""
+    """The path of this user's directory below the temporary one; it need not exist."""
     return os.path.join(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")
 
 

@@ -67,7 +67,7 @@ class StreamPlanner:
         self._target: Offsets | None = None  # the target of Trigger.AvailableNow
         self._micro_batch_planned_at: float | None = None  # when an end was last chosen
         self._warned_missing: set[str] = set()
-        self._may_be_replay = True  # the beginning, until the first batch is planned
+        self._may_be_replay = True  # true until the first batch is planned
         self._last_topic_ids: dict[str, str] = {}  # topic ids, for offsets without ids
 
     def initial(self) -> Offsets:
@@ -79,8 +79,8 @@ class StreamPlanner:
             options = self._options
             self._partitions = partitions_to_read(self._client, options.subscription)
             self._partitions_refreshed_at = self._clock()
-            # Requested before the beginning: so a beginning at the end of a log never looks like
-            # one before it.
+            # Requested before the starts, so that a start at the end of a log is never below
+            # this end.
             ends = self._ends(self._partitions) if self._target is None else self._target
             starts = resolve(
                 self._client,
@@ -426,7 +426,7 @@ class StreamPlanner:
 
     def _is_too_early(self, available: int, wanted: int) -> bool:
         if self._target is not None or available >= wanted or self._micro_batch_planned_at is None:
-            return False  # records that AvailableNow does not read now it would never read
+            return False  # AvailableNow would never read records that it leaves out now
         return (
             self._clock() - self._micro_batch_planned_at < self._options.trigger.max_delay_ms / 1000
         )

@@ -178,7 +178,7 @@ class TaskWriter:
         self._producer.discard()
 
 
-_keeps: dict[tuple[object, ...], bool] = {}  # by brokers, for the lifetime of the process
+_keeps: dict[tuple[object, ...], bool] = {}  # cached results by brokers
 
 
 def _keeps_for(options: ClientOptions, ask: Callable[[], bool]) -> bool:

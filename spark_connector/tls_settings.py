@@ -32,7 +32,7 @@ class TlsSettingError(ValueError):
 class TlsSettings(NamedTuple):
     """The versions that may be used, lowest and highest, and the suites by OpenSSL's names.
 
-    Without names OpenSSL's default holds; `suites_13` are of TLS 1.3, `suites` of TLS 1.2.
+    Without names OpenSSL's default applies; `suites_13` are of TLS 1.3, `suites` of TLS 1.2.
     """
 
     lowest: str = "TLSv1.2"

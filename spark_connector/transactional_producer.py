@@ -22,10 +22,10 @@ A coordinator answers a repeated end as it answered the first one, and refuses i
 transaction was aborted meanwhile (KIP-98, KIP-890).
 
 Where the cluster has finalised `transaction.version` at 2 (KIP-890, second part), Produce and
-TxnOffsetCommit add by themselves, and AddPartitionsToTxn and AddOffsetsToTxn are left out; late
-requests of an ended transaction are identified by their epoch. Otherwise the versions are those
-that Apache Kafka 2.5 to 4 have in common. `begin` determines that each time. Source: KIP-98,
-KIP-360, KIP-447, KIP-890.
+TxnOffsetCommit add partitions by themselves, and AddPartitionsToTxn and AddOffsetsToTxn are left
+out; late requests of an ended transaction are identified by their epoch. Otherwise the versions are
+those that Apache Kafka 2.5 to 4 have in common. `begin` determines the version each time. Source:
+KIP-98, KIP-360, KIP-447, KIP-890.
 """
 
 from __future__ import annotations

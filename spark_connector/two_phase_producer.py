@@ -4,9 +4,9 @@ The other system, for example a database, stores the decision. Order of use:
 
     recover()        at the start, and after each error: fences the producer that had the id; gives
                      the state of the transaction that was left open, "" where there is none
-    complete(state)  if one was left open: what the database has of it says which end it is to have
+    complete(state)  if one was left open: the database's copy of the state decides how it ends
     begin(), send(...), send_offsets(...)
-    prepare()        all of it is at the broker, durably; gives its state, which goes into the
+    prepare()        all data are durable at the broker; gives the state, which goes into the
                      database's own transaction
     complete(state)  once the database has decided: commits the transaction of that state, aborts
                      any other
@@ -380,7 +380,7 @@ class TwoPhaseProducer:
         self._stage, self._state = _Stage.READY, NOTHING_OPEN
 
     def _try(self, step: Callable[[], T]) -> T:
-        """Run an action of the transaction, which after a failure can only be ended."""
+        """Run an action of the transaction. After a failure the transaction can only be ended."""
         try:
             return step()
         except ClientError as error:
@@ -409,8 +409,8 @@ class TwoPhaseProducer:
                     ) from error
                 raise
             except BaseException:
-                # also after a KeyboardInterrupt: otherwise the answer would count as that to the
-                # next request
+                # needed after a KeyboardInterrupt, too: otherwise a late answer would count as that
+                # of the next request
                 self._session.forget_connections()
                 raise
 

@@ -49,7 +49,7 @@ def is_out_of_descriptors(error: OSError) -> bool:
 
 
 def is_out_of_space(error: OSError) -> bool:
-    """Whether there was no space, inode or quota for something that was not written."""
+    """Whether a write failed for lack of space, inodes or quota."""
     return (
         is_out_of_resources(error)
         and not is_out_of_descriptors(error)
@@ -80,14 +80,14 @@ def not_written(error: OSError) -> OSError:
 
 
 def log_lack_of_space(what: str, error: OSError) -> None:
-    """Log that something is written later. Raises: the error, if it is not for lack of space."""
+    """Log that a write is put off. Raises: the error, if its cause is not a lack of space."""
     if not isinstance(not_written(error), NotWrittenError):
         raise error
     logger.warning("%s waits for space: %s", what, error)
 
 
 def cut_back(truncate: Callable[[int], None], size: int) -> None:
-    """Cut off what a failed append may have written. Raises: OSError.
+    """Cut off the bytes that a failed append may have written. Raises: OSError.
 
     If no descriptor is free even for that, the next append overwrites the bytes: it begins at the
     same position.
@@ -253,7 +253,9 @@ class Disk(Protocol):
         """
 
     def lock(self, path: str) -> Lock:
-        """Lock the file against other processes. Raises BlockingIOError where one has it."""
+        """Lock the file against other processes. Raises BlockingIOError where another process has
+        the lock.
+        """
 
     def boot_id(self) -> str | None:
         """An id that changes with each start of the machine; None if the system has no such id."""

@@ -1,4 +1,4 @@
-"""Which indexes of closed segments are in memory, and builds of large ones, which are put off."""
+"""Keeps indexes of closed segments in memory, and puts off the builds of large ones."""
 
 from __future__ import annotations
 

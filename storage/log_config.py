@@ -72,7 +72,7 @@ class LogManagerConfig:
     indexes, manifest). most_unread_bytes: the bound on `Log.unread_bytes` of all logs together,
     about the amount that a start after a kill reads. lowest_leader_epoch: the epoch of this node's
     claim, if two nodes share a lease: it is above all earlier claims, and a start begins no lower
-    one. 0: no lease. may_lack_acknowledged: whether the directory is a copy that may lack
+    epoch. 0: no lease. may_lack_acknowledged: whether the directory is a copy that may lack
     acknowledged writes.
     """
 

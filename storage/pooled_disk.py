@@ -90,7 +90,7 @@ class PooledFile:
         return self._file is not None
 
     def append(self, data: Data) -> int:
-        """Write all of it at the end, as `File` does."""
+        """Write all of the data at the end, as `File` does."""
         file = self._file
         if file is None:
             file = self._disk.open_again(self)
@@ -323,7 +323,9 @@ class PooledDisk:
             _set_path(references, new)
 
     def _detach(self, path: str) -> None:
-        """Prevent that a pooled file is opened at a path that is removed or gets another file."""
+        """Prevent a pooled file from being opened at a path that is removed or gets another
+        file.
+        """
         for reference in self._files.get(path.rpartition("/")[0], {}).pop(path, ()):
             file = reference()
             if file is not None:

@@ -62,7 +62,7 @@ SETTING_NAMES = frozenset(
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TOKEN_FILE = "sasl.oauthbearer.token.endpoint.url"
 _PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # only PEM is supported
-# prefix of the settings of a schema registry
+# prefixes of the settings of a schema registry
 OF_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.")
 _JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))')
 
@@ -162,8 +162,8 @@ class Connection:
         timeout_s: float,
         more_settings: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {}),
     ) -> None:
-        """Takes: more_settings, those that the file of --client-config overrides, and those that
-        override the file.
+        """Takes: more_settings, the settings that the file of --client-config overrides, and the
+        settings that override the file.
         """
         self.bootstrap_servers = bootstrap_servers
         self.timeout_s = timeout_s
@@ -247,14 +247,14 @@ class Connection:
         If it cannot connect, its sockets are closed here: kafka-python would leave them open.
         """
         made = []
-        given_up = threading.Event()  # the call goes on in its thread when its time is over
+        given_up = threading.Event()  # the call continues in its thread after the timeout
 
         def new_net_client(**own: Any) -> Any:
             client = kind.DEFAULT_CONFIG["kafka_client"](**own)
             made.append(client)
             if given_up.is_set():
                 client.close()
-                raise TimeoutError  # to whom no caller listens: it ends the constructor
+                raise TimeoutError  # no caller is left: this ends the constructor
             return client
 
         settings["kafka_client"] = new_net_client

@@ -80,7 +80,7 @@ def _asked(
             connection.timeout_s = PATIENCE_S
             with connection.admin() as admin:
                 return _beginning(names(admin), incomplete)
-    except Exception:  # a shell would only show a broken line
+    except Exception:  # an error would only corrupt the line in the shell
         return []
 
 

@@ -264,7 +264,7 @@ class _Printer:
         sys.stdout.buffer.flush()
 
     def print_all(self, reader: PartitionReader, consumer: Any) -> None:
-        """Print what a reader gives."""
+        """Print the records of a reader."""
         total = reader.total()
         with progress("offsets", total, hidden=sys.stdout.isatty()) as bar:
             for record in reader.read(consumer, bar.advance):
@@ -275,7 +275,7 @@ class _Printer:
 
     def _print(self, record: Any) -> None:
         data = self._write(record)
-        self.count += 1  # before its reader may answer with Ctrl-C
+        self.count += 1  # counted first: its reader may press Ctrl-C
         sys.stdout.buffer.write(data)
 
 
@@ -332,7 +332,7 @@ def _end_early(
     name: str,
     group: str | None,
 ) -> None:
-    """After Ctrl-C, or without an answer of the broker: commit, and report what was printed."""
+    """After Ctrl-C, or if the broker does not answer: commit, and report the printed records."""
     sys.stdout.buffer.flush()
     text = f"{name}: ended early: {count_text(printer.count, 'record')} printed"
     if group is None or not reader.moved():

@@ -14,7 +14,7 @@ import click
 
 from barnabas.cli.errors import RefusedError
 
-PRINCIPAL = "barnabas.cli.principal"  # in the context of a command
+PRINCIPAL = "barnabas.cli.principal"  # key in the context of a command
 CODES = {29: "Topic", 30: "Group", 31: "Cluster", 53: "TransactionalId"}
 _NAME = re.compile(r"(Topic|Group|Cluster|TransactionalId)AuthorizationFailed")
 _CODE = re.compile(r"\[Error (29|30|31|53)\]")
@@ -73,7 +73,7 @@ OF_REQUEST: dict[str, dict[str, str]] = {
     "StreamsGroupDescribe": {"group": "describe", "topic": "describe"},
     "WriteTxnMarkers": {"cluster": "alter"},
 }
-# prefix of the topics and ids of `barnabas check`, which have random ends
+# prefix of the topics and ids of `barnabas check`, which have random suffixes
 CHECK_PREFIX = "barnabas-check-"
 
 

@@ -1,7 +1,7 @@
 """`barnabas graduate` and `barnabas take-over`: hand a data directory over to Apache Kafka, and
 back.
 
-The work is in barnabas.broker.graduation; here are the options and the output.
+The work is in barnabas.broker.graduation; this module has the options and the output.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def graduate(
         topic_configs = _checked(dict(topic_settings))
         if (recover or abort_transactions) and not dry_run:
             _prepare(config, data_dir, aborts=abort_transactions)
-            # a start applies dynamic settings to it
+            # a start applies the dynamic settings to this config
             given, config = _settings(data_dir, config_file, broker_settings)
         with _locked(data_dir):
             survey = _survey(data_dir)
@@ -494,7 +494,7 @@ def _without_secrets(properties: str) -> str:
 def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
     """Bring a directory back that `barnabas graduate` handed over to Apache Kafka.
 
-    Kafka has to be stopped. The changes made there come along: records, offsets, transactions,
+    Kafka has to be stopped. The changes made under Kafka are kept: records, offsets, transactions,
     created and deleted topics, settings, users, ACLs, quotas. All partitions have to be on this
     broker, in sync. docs/GROWING.md.
     """

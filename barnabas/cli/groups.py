@@ -1,4 +1,4 @@
-"""`barnabas groups`: list, describe, delete; and what group_offsets.py has."""
+"""`barnabas groups`: list, describe, delete; and the commands of group_offsets.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PARTITION_COLUMNS = (Column("topic", "TOPIC", "name"), Column("partition", "PAR
 
 
 def trend_option(command: Command) -> Command:
-    """`--trend`: look twice."""
+    """`--trend`: measure the lag twice."""
     return click.option(
         "--trend",
         "trend_s",
@@ -199,8 +199,8 @@ def _note_on(name: str, row: dict[str, Any]) -> None:
 def delete(connection: Connection, output: Output, names: Sequence[str], yes: bool) -> int:
     """Delete groups.
 
-    Groups that have no members, with the offsets that they committed; share groups with what they
-    know of each record.
+    Groups that have no members, with the offsets that they committed; share groups with the state
+    of each record.
     """
     confirm(f"Delete the offsets of {', '.join(names)}?", yes=yes)
     with connection.admin() as admin:

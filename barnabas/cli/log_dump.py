@@ -1,6 +1,6 @@
 """`barnabas log dump`: a file of a data directory as rows.
 
-The name of a file says what it is, as with Kafka: `.log` (and `.checkpoint`, a snapshot of
+The name of a file identifies its kind, as with Kafka: `.log` (and `.checkpoint`, a snapshot of
 Kafka's metadata), `.index`, `.timeindex`, `.txnindex`, `.snapshot`, `barnabas-flush-*.journal`,
 `barnabas-metadata.journal`, `segments.manifest`, and the small text files. Records of the internal
 topics, known by the directory's name, are shown in words and fields.

@@ -1,6 +1,6 @@
 """Checks of a segment's indexes against its batches: each gives (position in the index, fault).
 
-An index that a broker has open may be filled with zeros behind its last entry (Apache Kafka
+An index that a broker has open may be filled with zeros after its last entry (Apache Kafka
 allocates it ahead), and may be shorter than the log.
 """
 
@@ -23,8 +23,8 @@ Findings = Iterator[tuple[int, str]]
 class SegmentFacts:
     """The facts from a walk through a segment's batches: a row for each batch, in order.
 
-    highest_times: the highest time of all batches up to that one, inclusive. markers: offset ->
-    (producer id, whether it is a commit). is_sound: whether all batches have a correct CRC;
+    highest_times: the highest time of all batches up to and including this batch. markers: offset
+    -> (producer id, whether it is a commit). is_sound: whether all batches have a correct CRC;
     is_whole: whether they fill the file.
     """
 

@@ -16,8 +16,8 @@ The log is authoritative; everything else is checked against it or against a che
     barnabas-*.journal       each frame's checksum
 
 A missing offset is a gap, except in a log that was compacted (the cleaner's checkpoint names it).
-In a directory that a broker uses, its unfinished writes are no fault: a fault counts if a second
-look finds it, too.
+In a directory that a broker uses, its unfinished writes are no fault: a fault counts only if a
+second check finds it, too.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Verifier:
         self.bases = [int(name[:20]) for name in self.files if re.fullmatch(r"\d{20}\.log", name)]
         self.state = ProducerStateManager(0)
         self.knows_all = True  # whether the batches from the log's first on are in `state`
-        self.state_is_sound = True  # up to the first faulty batch
+        self.state_is_sound = True  # true up to the first faulty batch
         self.next_offset = -1
         self.leader_epoch = -1
         self.epochs: list[tuple[int, int, str, int]] = []

@@ -31,7 +31,7 @@ _DURATION = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def section(title: str, *lines: str) -> str:
-    """A part of a command's help whose lines stay as they are."""
+    """A part of a command's help whose lines are not rewrapped."""
     return f"\b\n{title}:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -43,7 +43,7 @@ def examples(*lines: str) -> str:
 def exit_codes(**meanings: str) -> str:
     """The part of a command's help on its exit codes.
 
-    Takes: meanings, what the command adds, by the names of errors.py in lower case.
+    Takes: meanings, the command's additions, by the names of errors.py in lower case.
     """
     texts = {
         "ok": "success",
@@ -193,9 +193,9 @@ def dry_run_option(command: Command) -> Command:
 
 
 def confirm(question: str, *, yes: bool, type_in: str = "") -> None:
-    """Ask on a terminal whether to go on; elsewhere `--yes` is needed. Raises click.Abort.
+    """Ask for confirmation on a terminal; elsewhere `--yes` is needed. Raises click.Abort.
 
-    Takes: type_in, what has to be typed in place of `y`.
+    Takes: type_in, the text to be typed in place of `y`.
     """
     if yes:
         return

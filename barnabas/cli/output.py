@@ -156,7 +156,7 @@ def _console(stream: TextIO) -> Console:
 
 
 def note(text: str, style: str = "dim") -> None:
-    """Print a line on standard error, beside the answer."""
+    """Print a line on standard error, separate from the answer."""
     if not sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
         return

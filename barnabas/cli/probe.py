@@ -1,6 +1,6 @@
 """Determines the protocol of a port by trial, for the error of a client that cannot connect.
 
-A Kafka broker does not say to a client which security protocol it expects: it closes the
+A Kafka broker does not tell a client which security protocol it expects, and only closes the
 connection. The probe connects without the client's settings and sends two requests that need no
 login.
 

@@ -34,7 +34,7 @@ def profile() -> None:
     A profile has an address, a timeout and a client's settings. They are in
     ~/.config/barnabas/profiles.toml (or under XDG_CONFIG_HOME), which its user alone can read.
     Commands take the profile of --profile, else of BARNABAS_PROFILE, else the one of `profile use`.
-    Options and the environment's variables go before what a profile says.
+    Options and environment variables override a profile.
     """
 
 
@@ -171,7 +171,7 @@ def list_profiles(output: Output) -> None:
 @click.option("--secrets", "with_secrets", is_flag=True, help="Show passwords, too.")
 @json_option
 def show(output: Output, name: str | None, with_secrets: bool) -> None:
-    """Show a profile, else the current one, and what the environment sets over it."""
+    """Show a profile, else the current one, and the overrides of the environment."""
     profiles = read_profiles()
     name = os.environ.get("BARNABAS_PROFILE") or profiles.current if name is None else name
     if name is None:

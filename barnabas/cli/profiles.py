@@ -1,4 +1,5 @@
-"""Profiles: the way to a cluster by a name, in a file of the user; and settings in the environment.
+"""Profiles: named addresses and settings of clusters, in a file of the user; and settings in the
+environment.
 
     $XDG_CONFIG_HOME/barnabas/profiles.toml, else ~/.config/barnabas/profiles.toml, mode 0600
 
@@ -20,7 +21,7 @@ For each setting the first of these sources that has it counts:
     profile                   --profile, else BARNABAS_PROFILE, else the current one
     default                   127.0.0.1:9092, 15 s, no settings
 
-Where a file of settings is named, the settings of the profile are left out: a file is whole.
+If a file of settings is named, the settings of the profile are ignored: the two are not merged.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _OF_SECRETS = ("password", "secret", "token", "user.info", "keystore.key")
 
 
 class Profile(NamedTuple):
-    """The way to a cluster. bootstrap_server, timeout_s: None: the value without a profile."""
+    """The address and settings of a cluster. bootstrap_server, timeout_s: None: the value without a
+    profile.
+    """
 
     bootstrap_server: str | None = None
     timeout_s: float | None = None
@@ -196,7 +199,7 @@ def chosen_profile(name: str | None) -> Profile:
 
 
 def settings_of_environment(names: Mapping[str, object] | frozenset[str]) -> dict[str, str]:
-    """The settings that variables of the environment give. names: of all settings."""
+    """The settings from environment variables. names: the names of all settings."""
     found = {}
     for name in names:
         value = os.environ.get(variable_of(name))

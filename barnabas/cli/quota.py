@@ -183,7 +183,7 @@ def remove(
 
 
 def _shown(names: Mapping[str, str | None], kind: str) -> str | None:
-    """An entity's name of a type; or None."""
+    """The name of an entity's component of a type; None without one."""
     name = names.get(kind)
     return DEFAULT_SHOWN if kind in names and name is None else name
 

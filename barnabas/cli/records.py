@@ -4,9 +4,9 @@ One record as JSON:
 
     {"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers": [[name, value], …]}
 
-Bytes that are UTF-8 are a string, others {"base64": "…"}, none at all null, and what a schema
-decodes is its JSON value. `produce` reads the same; there every field may be left out, and a value
-that is another JSON value is sent as JSON.
+Bytes that are UTF-8 are a string, other bytes {"base64": "…"}, and missing ones null. Data that a
+schema decodes are a JSON value. `produce` reads the same; there every field may be left out, and
+any other JSON value is sent as JSON.
 """
 
 from __future__ import annotations

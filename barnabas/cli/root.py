@@ -163,5 +163,5 @@ def is_client_error(error: Exception) -> bool:
     """Whether the error is caused by a broker's answer or a connection."""
     if isinstance(error, OSError | RefusedError):
         return True
-    errors = sys.modules.get("kafka.errors")  # where kafka-python is in use
+    errors = sys.modules.get("kafka.errors")  # None unless kafka-python is in use
     return bool(errors and isinstance(error, errors.KafkaError))

@@ -269,7 +269,7 @@ def _add_cluster(bundle: _Bundle, connection: Connection) -> None:
             for name, make in parts:
                 bundle.add(name, functools.partial(make, admin))
                 if bundle.errors and "--timeout" in bundle.errors[-1]:
-                    return  # each other part would wait as long
+                    return  # every further part would time out, too
     except (CommandError, TimeoutOver) as error:
         bundle.add("cluster.json", _raiser(error))
 

@@ -426,7 +426,7 @@ def commit(connection: Connection, output: Output, name: str, state: str, yes: b
             )
     except CommandError:
         raise
-    except ValueError as error:  # from a setting
+    except ValueError as error:  # raised for a setting
         raise CommandError(str(error)) from error
     except Exception as error:
         raise CommandError(f"{name!r}: {error}") from error

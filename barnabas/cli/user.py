@@ -171,7 +171,7 @@ def add(
     """
     password = _password(name, password_file)
     with connection.admin() as admin:
-        # one request for each: several for one user are refused
+        # one request for each mechanism: several for one user are refused
         errors = [
             _alter(admin, upsertions=[_upsertion(name, one, password, iterations)])
             for one in dict.fromkeys(mechanisms)

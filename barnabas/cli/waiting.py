@@ -147,7 +147,7 @@ _MEANING = {
     "partitions_for": "the partitions of the topic",
     "partitions_for_topic": "the partitions of the topic",
 }
-"""What calls of kafka-python wait for, where their names do not say it."""
+"""Descriptions of what calls of kafka-python wait for, if their names do not show it."""
 
 
 class Patient:

@@ -4,15 +4,15 @@
     -----------------  --------------------------------------------------------------------------
     record, map        an object; a field with a default may be left out
     array              an array
-    union              the value itself where it has one type beside null; otherwise, as in Avro's
+    union              the value itself if it has one type besides null; otherwise, as in Avro's
                        JSON encoding, {"type": value}. Both are read
     bytes, fixed       a string where they are UTF-8, otherwise {"base64": "…"}
     float, double      a number; "NaN", "Infinity", "-Infinity"
     enum               its symbol
     logical types      see avro_logical.py
 
-fastavro reads and writes without logical types: their numbers become JSON here, so that a time
-that Python's calendar does not have is no error.
+fastavro reads and writes without logical types: this module converts their numbers to JSON, so that
+a time outside of Python's calendar is not an error.
 
 Source: Apache Avro 1.12, "Specification".
 """
@@ -47,10 +47,10 @@ _OF_PYTHON: Sequence[tuple[type, Sequence[str]]] = (
 
 
 class AvroSerde:
-    """Data of one Avro schema.
+    """Decodes and encodes data of one Avro schema.
 
-    Takes:  text, the schema; references, the texts of schemas that it names, in an order in which
-            each names earlier ones alone; origin, where it is from.
+    Takes:  text, the schema; references, the texts of schemas that it names, ordered so that each
+            names only earlier ones; origin, the source of the schema, for errors.
     Raises: SchemaError.
     """
 
@@ -265,7 +265,7 @@ class AvroSerde:
             try:
                 return (name, self._to_avro(branches[name], value[name], _below(path, name)))
             except SerdeError as error:
-                tagged.append(error)  # or it is a map or record with such a key
+                tagged.append(error)  # the value may be a map or record with such a key
         names = [name for name in branches if name != "null"]
         if type(value) is int:  # a whole number is also a double
             names.sort(key=lambda name: name in ("float", "double"))
@@ -309,8 +309,8 @@ def _schema_errors(fastavro: Any) -> type[Exception]:
 
 
 def _with_definitions(schema: Schema, names: dict[str, Any], defined: set[str]) -> Schema:
-    """A parsed schema in which a name has its definition where it is first used: fastavro looks for
-    no definition outside of the schema that it is given.
+    """A parsed schema that contains the definition of each name at its first use: fastavro uses no
+    definition outside of the given schema.
     """
     if isinstance(schema, list):
         return [_with_definitions(one, names, defined) for one in schema]

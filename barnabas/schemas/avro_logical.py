@@ -9,7 +9,7 @@
     decimal                                       "12.34"
     uuid of a fixed                               "7f8a…"
 
-A JSON number is the number that is stored; what is outside of the calendar is read as that number.
+A JSON number is the stored number. A stored time outside of the calendar is read as a number.
 
 Source: Apache Avro 1.12, "Logical Types".
 """
@@ -28,7 +28,7 @@ EPOCH = datetime.datetime(1970, 1, 1)
 _UNITS = {"millis": 3, "micros": 6, "nanos": 9}
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d+)")
 Schema = dict[str, Any]
-_DIGITS_MOST = 100_000  # of a decimal
+_DIGITS_MOST = 100_000  # maximum number of digits of a decimal
 
 
 def to_json(schema: Schema, datum: Any) -> Any:

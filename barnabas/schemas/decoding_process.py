@@ -1,10 +1,11 @@
-"""The process that decodes keys and values for the console: standard input is a socket to it.
+"""The process that decodes keys and values for the console. Its standard input is a socket to the
+console.
 
-The libraries that decode have no bounds on time and memory, and a fault of theirs could end the
-process. So it is not the broker's: it has a limit on its memory (LIMIT_BYTES) and a low priority,
-one decoding takes PART_S at most, and it ends with its input. It asks the registry of its settings
-and no other address. A registry that cannot be reached is asked again after AGAIN_S, and so is one
-that lacks a schema.
+The decoding libraries have no bounds on time and memory, and a fault in them could end their
+process. So a separate process runs them: it has a memory limit (LIMIT_BYTES) and a low priority, a
+decoding takes at most PART_S, and the process ends with its input. It connects only to the
+configured registry. After a failed connection, or for a missing schema, the next request is sent
+after AGAIN_S.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ _NO_TIME = "it was not decoded, since others took the time: narrow the search, o
 
 
 class _TooLong(BaseException):
-    """The time of a step is over. No Exception, so that no library takes it for its own."""
+    """The time limit of a step has passed. It is not an Exception, so that no library catches
+    it.
+    """
 
 
 class Decoding:
@@ -97,7 +100,7 @@ class Decoding:
         return pack_answer(True, schema_id, kind, text)
 
     def _failure(self, schema_id: int) -> str:
-        """Why a schema was not to be had a moment ago; an empty text where it may be now."""
+        """Why a schema was unavailable a moment ago; empty if it may be requested again."""
         if self._serdes.kind(schema_id):
             return ""
         now_s = time.monotonic()
@@ -118,7 +121,7 @@ class Decoding:
 
 @contextlib.contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """End the block after so long. Raises: _TooLong."""
+    """End the block at a time limit. Raises: _TooLong."""
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield

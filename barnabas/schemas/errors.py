@@ -1,4 +1,4 @@
-"""Errors of schemas, and what to install where a library is missing."""
+"""Errors of schemas, and the command that installs a missing library."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ INSTALL_NAMES = {"google": "protobuf", "grpc_tools": "grpcio-tools"}
 
 
 class SerdeError(ValueError):
-    """A value or bytes do not fit a schema; the text names the place and what fits."""
+    """A value or bytes do not fit a schema; the text names the place and the expected form."""
 
 
 class SchemaError(Exception):
-    """A schema that cannot be had or read: the text says where it is from, and what to do."""
+    """A schema is unavailable or invalid; the text names its source, and says what to do."""
 
 
 @contextlib.contextmanager
 def libraries(kind: str) -> Iterator[None]:
-    """Import libraries in the block. Raises: SchemaError where one is not installed."""
+    """A context for imports of libraries. Raises: SchemaError if one is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What the console and its decoding process send each other, over a socket.
+"""The messages between the console and its decoding process, over a socket.
 
     settings   uint32 size, JSON: the fields of RegistrySettings; once, at the beginning
     request    uint32 size of what follows, then each key or value: uint32 size, bytes
@@ -21,19 +21,21 @@ MOST_TEXT_BYTES = 1 << 20
 """A longer JSON text is not sent back."""
 REGISTRY_TIMEOUT_S = 3.0
 SCHEMA_S = 8.0
-"""How long the process takes at most to get and to compile one schema."""
+"""The time limit for requesting and compiling one schema."""
 PART_S = 1.0
-"""How long it takes at most to decode one key or value."""
+"""The time limit for decoding one key or value."""
 REQUEST_S = 2.0
-"""After this time it decodes nothing more of a request, and answers so."""
+"""The time limit for one request: the rest of it is answered with an error."""
 _SIZE = struct.Struct(">I")
 _ANSWER = struct.Struct(">BIBI")
 Receive = Callable[[int], bytes]
-"""Gives exactly so many bytes. Raises: EOFError."""
+"""A function that receives exactly that many bytes. Raises: EOFError."""
 
 
 def receiver(sock: socket.socket) -> Receive:
-    """A reader of exactly so many bytes of a socket. It raises EOFError at the end, and OSError."""
+    """A function that receives exactly that many bytes from a socket. It raises EOFError at the
+    end, and OSError.
+    """
     buffer = bytearray()
 
     def receive(size: int) -> bytes:
@@ -50,7 +52,7 @@ def receiver(sock: socket.socket) -> Receive:
 
 
 def pack(data: bytes) -> bytes:
-    """Data after their size."""
+    """The data, preceded by their size."""
     return _SIZE.pack(len(data)) + data
 
 
@@ -60,7 +62,7 @@ def pack_request(parts: Sequence[bytes]) -> bytes:
 
 
 def read_sized(receive: Receive) -> bytes:
-    """Data that come after their size."""
+    """Receive data that are preceded by their size."""
     return receive(_SIZE.unpack(receive(_SIZE.size))[0])
 
 

@@ -1,6 +1,6 @@
-"""JSON Schema by jsonschema: data are JSON as text, and are compared with the schema.
+"""JSON Schema by jsonschema: data are JSON text, which is validated by the schema.
 
-Nothing is loaded from elsewhere: a `$ref` leads within the schema, or to a reference of the
+No other source is loaded: a `$ref` refers to a part of the schema, or to a reference of the
 registry. A schema without `$schema` is read as draft 7, as registries do.
 """
 
@@ -20,14 +20,14 @@ _COLUMNS = {
     "object": "json",
     "array": "json",
 }
-SHOWN_MOST = 300  # letters of what jsonschema says, which may have the whole value in it
+SHOWN_MOST = 300  # letters of an error of jsonschema, which may contain the whole value
 
 
 class JsonSchemaSerde:
-    """Data of one JSON Schema.
+    """Decodes and encodes data of one JSON Schema.
 
-    Takes:  text, the schema; references, the texts of other ones by the names that `$ref` has;
-            origin, where it is from.
+    Takes:  text, the schema; references, the texts of other schemas, by their names in `$ref`;
+            origin, the source of the schema, for errors.
     Raises: SchemaError.
     """
 
@@ -75,7 +75,7 @@ class JsonSchemaSerde:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
     def columns(self) -> dict[str, str]:
-        """The types of properties, as columns of CSV have them; of other data one, ""."""
+        """The types of properties as types of CSV columns; other data are one column, ""."""
         properties = self._schema.get("properties") if isinstance(self._schema, dict) else None
         if not properties:
             return {"": _column(self._schema)}

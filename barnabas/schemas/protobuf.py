@@ -5,8 +5,8 @@ FileDescriptorSet, as of `protoc --descriptor_set_out`. JSON is Protobuf's own J
 names of the .proto file: 64-bit numbers are strings, bytes base64, times ISO 8601, and fields
 without presence are always there. Both forms of names are read.
 
-The compiler runs as a process of its own: it writes its errors to its standard error, and what it
-reads may come from a registry.
+The compiler runs in a separate process, since it writes its errors to standard error, and its input
+may come from a registry.
 
 Source: protobuf.dev, "ProtoJSON Format"; for the indexes of messages, wire_format.py.
 """
@@ -32,7 +32,7 @@ class ProtobufSchema:
     """The messages of one .proto file.
 
     Takes: descriptor_set, a FileDescriptorSet with all imports; main, the name of the file in it,
-           by default the last; origin, where it is from.
+           by default the last; origin, the source of the schema, for errors.
     """
 
     def __init__(self, descriptor_set: bytes, main: str = "", origin: str = "the schema") -> None:
@@ -51,7 +51,8 @@ class ProtobufSchema:
             raise SchemaError(f"{origin} is no compiled Protobuf schema: {error}") from error
 
     def named(self, name: str | None) -> ProtobufSerde:
-        """The message of a full name, or of a name in the file's package; without one the first.
+        """The message with that full name, or that name in the file's package; without a name the
+        first message.
 
         Raises: SchemaError.
         """
@@ -67,7 +68,7 @@ class ProtobufSchema:
         raise SchemaError(f"{self.origin} has no message {name!r}: there are {', '.join(messages)}")
 
     def at(self, indexes: Sequence[int]) -> ProtobufSerde:
-        """The message that indexes name. Raises: SerdeError."""
+        """The message that the indexes identify. Raises: SerdeError."""
         try:
             found = list(self._file.message_types_by_name.values())[indexes[0]]
             for index in indexes[1:]:
@@ -81,7 +82,7 @@ class ProtobufSchema:
         return ProtobufSerde(descriptor, self._pool)
 
     def _messages(self) -> dict[str, Any]:
-        """The messages of the file, also those within messages, by their full names."""
+        """The messages of the file, nested ones included, by their full names."""
 
         def below(descriptors: Sequence[Any]) -> Iterator[Any]:
             for descriptor in descriptors:
@@ -94,7 +95,9 @@ class ProtobufSchema:
 
 
 class ProtobufSerde:
-    """Data of one Protobuf message. indexes: which message of its file it is."""
+    """Decodes and encodes data of one Protobuf message. indexes: the position of the message in its
+    file.
+    """
 
     def __init__(self, descriptor: Any, pool: Any) -> None:
         from google.protobuf import json_format, message, message_factory
@@ -134,14 +137,14 @@ class ProtobufSerde:
         return encoded
 
     def columns(self) -> dict[str, str]:
-        """The types of the fields, as columns of CSV have them."""
+        """The types of the fields as types of CSV columns."""
         return {field.name: _column(field) for field in self._descriptor.fields}
 
 
 def compile_file(path: Path, include: Sequence[Path], origin: str) -> ProtobufSchema:
     """The schema of a .proto file.
 
-    Takes:  include, the folders in which its imports are; by default its own.
+    Takes:  include, the folders of its imports; by default the folder of the file.
     Raises: SchemaError.
     """
     folders = [folder.resolve() for folder in include] or [path.resolve().parent]
@@ -153,7 +156,7 @@ def compile_file(path: Path, include: Sequence[Path], origin: str) -> ProtobufSc
 
 
 def compile_text(text: str, references: Mapping[str, str], origin: str) -> ProtobufSchema:
-    """The schema of a registry, with the schemas that it imports, by the names of the imports.
+    """The compiled schema of a registry. Its imports are given by their names.
 
     Raises: SchemaError.
     """
@@ -215,7 +218,7 @@ def _of_descriptors(encoded: Sequence[bytes | None], origin: str) -> ProtobufSch
 
 
 def _in_order(files: Any) -> list[Any]:
-    """Files after those that they import; the common ones of Google are added."""
+    """The files, each after its imports; Google's common files are added."""
     from google.protobuf import descriptor_pool
 
     by_name = {file.name: file for file in files}

@@ -1,12 +1,13 @@
-"""The client of a schema registry: the REST interface of Confluent's, which others have, too.
+"""The client of a schema registry with Confluent's REST interface, which other registries also
+have.
 
     GET  /schemas/ids/ID                          a schema, by the id that a record has
     GET  /subjects/SUBJECT/versions/VERSION       a schema of a subject; `latest` is a version
     POST /subjects/SUBJECT                        the id and version of a schema, if it is there
     POST /subjects/SUBJECT/versions               registers a schema
 
-It takes http.client rather than urllib.request, which sends a password on to where an answer
-redirects. A registry that does not answer is tried at its next address.
+It uses http.client, since urllib.request sends the password to the target of a redirection, too. If
+an address does not answer, the next one is tried.
 
 Source: Confluent Platform, "Schema Registry API Reference".
 """
@@ -45,7 +46,7 @@ class RegistrySettings(NamedTuple):
 
 
 class Wording(NamedTuple):
-    """What errors name: the option of the address, and how CA, login and timeout are set."""
+    """Words for errors: the option of the address, and the settings of CA, login and timeout."""
 
     option: str
     ca: str
@@ -54,12 +55,14 @@ class Wording(NamedTuple):
 
 
 Wait = Callable[[str, str, Callable[[], Any]], Any]
-"""Runs a call that may block: the address, what it waits for, and the call."""
+"""A function that runs a call that may block. It takes the address, a description of the wait, and
+the call.
+"""
 
 
 class RegisteredSchema(NamedTuple):
-    """A schema of a registry. references: the texts of those that it names, by these names, each
-    after those that it names itself.
+    """A schema of a registry. references: the texts of the schemas that it names, by name, each
+    after its own references.
     """
 
     kind: str
@@ -68,23 +71,25 @@ class RegisteredSchema(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A schema that another one names, and where the registry has it."""
+    """A schema that another one names, and its subject and version in the registry."""
 
     name: str
     subject: str
     version: int
 
     def as_json(self) -> dict[str, Any]:
-        """The reference as a request has it."""
+        """The reference in the form of a request."""
         return self._asdict()
 
 
 class UnreachableError(SchemaError):
-    """No address of the registry gave an answer."""
+    """No address of the registry answered."""
 
 
 class RegistryError(SchemaError):
-    """An error that the registry answered. status: of HTTP; code: the registry's own."""
+    """An error in an answer of the registry. status: the HTTP status; code: the registry's own
+    code.
+    """
 
     def __init__(self, text: str, status: int, code: int) -> None:
         super().__init__(text)
@@ -95,9 +100,9 @@ class RegistryError(SchemaError):
 class SchemaRegistry:
     """A schema registry.
 
-    Takes:  wording, for errors; wait, by which requests wait.
-    Raises: SchemaError for an address that is none, and from each method, where the registry
-            cannot be reached; RegistryError where it refuses.
+    Takes:  wording, for errors; wait, the function that runs requests.
+    Raises: SchemaError for an invalid address, and from each method if the registry cannot be
+            reached; RegistryError where it refuses.
     """
 
     def __init__(
@@ -115,7 +120,7 @@ class SchemaRegistry:
         self.address = ", ".join(_shown(url) for url in self._urls)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of an id."""
+        """The schema with that id."""
         return self._complete(self._get(f"schema {schema_id}", f"/schemas/ids/{schema_id}"))
 
     def latest(self, subject: str) -> tuple[int, RegisteredSchema]:
@@ -127,9 +132,9 @@ class SchemaRegistry:
     def register(
         self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()
     ) -> tuple[int, int, bool]:
-        """The id and the version of a schema in a subject; it is registered where it is new.
+        """Register a schema in a subject, unless it is already there.
 
-        Gives: and whether it is new.
+        Gives: the schema's id and version, and whether it is new.
         """
         body: dict[str, Any] = {"schema": text, "schemaType": kind}
         if references:
@@ -146,7 +151,7 @@ class SchemaRegistry:
         return int(found["id"]), int(found["version"]), True
 
     def _complete(self, found: Mapping[str, Any]) -> RegisteredSchema:
-        """A schema of an answer, with all schemas that it names."""
+        """The schema in an answer, with all schemas that it names."""
         references: dict[str, str] = {}
         self._collect(found, references, 0)
         kind = str(found.get("schemaType") or AVRO).upper()
@@ -282,7 +287,7 @@ class SchemaRegistry:
         raise RegistryError(f"{where}: {what}: {self._refusal(status, code, said)}", status, code)
 
     def _refusal(self, status: int, code: int, said: str) -> str:
-        """What a refusal means, and what to do."""
+        """The meaning of a refusal, and a remedy."""
         detail = f" ({said})" if said else ""
         if status == 401:
             return f"it refuses the login{detail}: set {self._wording.login}"
@@ -310,7 +315,9 @@ class SchemaRegistry:
 
 
 def checked_urls(text: str, option: str) -> list[str]:
-    """The addresses of a registry, with commas between. Raises: SchemaError where one is none."""
+    """The addresses of a registry, from a list with commas. Raises: SchemaError for an invalid
+    address.
+    """
     return [_checked(one.strip(), option) for one in text.split(",")]
 
 

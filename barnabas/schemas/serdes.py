@@ -1,4 +1,6 @@
-"""The serde of a schema, by its kind; and of each record that names a schema of a registry."""
+"""The serde of a schema, chosen by its kind; and the serdes of records that name a schema of a
+registry.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from barnabas.schemas.registry import (
 
 
 class Serde(Protocol):
-    """Data of one schema."""
+    """Decodes and encodes data of one schema."""
 
     def decode(self, data: bytes) -> Any:
         """The JSON value of data. Raises: SerdeError."""
@@ -27,11 +29,11 @@ class Serde(Protocol):
         """The data of a JSON value. Raises: SerdeError."""
 
     def columns(self) -> dict[str, str]:
-        """The types of fields, as columns of CSV have them."""
+        """The types of fields as types of CSV columns."""
 
 
 class ProtobufOfRegistry(NamedTuple):
-    """A Protobuf schema of which each record names a message."""
+    """A Protobuf schema whose message is named by each record."""
 
     schema: Any
 
@@ -40,8 +42,8 @@ MOST_SCHEMAS = 1000
 
 
 class RegisteredSerdes:
-    """The serdes of a registry's schemas. A schema is requested once and kept, MOST_SCHEMAS of them
-    at most.
+    """The serdes of a registry's schemas. Each schema is requested once and cached, at most
+    MOST_SCHEMAS of them.
     """
 
     def __init__(self, registry: SchemaRegistry) -> None:
@@ -50,11 +52,13 @@ class RegisteredSerdes:
         self._messages: dict[tuple[int, tuple[int, ...]], Serde] = {}
 
     def kind(self, schema_id: int) -> str:
-        """The kind of a schema by which data were decoded; empty for another."""
+        """The kind of the schema that decoded the data; empty if it is unknown."""
         return self._schemas.get(schema_id, ("", None))[0]
 
     def prepare(self, data: bytes) -> None:
-        """Get and compile the schema that a key or value names. Raises: SerdeError; SchemaError."""
+        """Request and compile the schema that a key or value names. Raises: SerdeError;
+        SchemaError.
+        """
         self._schema(wire_format.split(data)[0])
 
     def decode(self, data: bytes) -> Any:
@@ -90,7 +94,7 @@ class RegisteredSerdes:
 
 
 def compiled(found: RegisteredSchema, origin: str) -> Any:
-    """The serde of a registry's schema; of Protobuf a ProtobufOfRegistry. Raises: SchemaError."""
+    """The serde of a registry's schema; a ProtobufOfRegistry for Protobuf. Raises: SchemaError."""
     if found.kind == PROTOBUF:
         from barnabas.schemas.protobuf import compile_text
 

@@ -4,7 +4,7 @@
     -------  ------------------------------------------------------------------------------
     0        0, the magic byte
     1 to 4   the schema's id in the registry, big-endian
-    5 …      of Protobuf: which message of the schema, as indexes: the number of indexes, then the
+    5 …      for Protobuf: the place of the message, as indexes: the number of indexes, then the
              index of the message in its file, then of the message within that one, …; each a
              zigzag varint. The first message of a file, [0], is the one byte 0.
     then     the data
@@ -26,7 +26,7 @@ VARINT_BYTES_MOST = 5
 
 
 def header(schema_id: int, indexes: Sequence[int] | None = None) -> bytes:
-    """What precedes the data. indexes: of Protobuf alone."""
+    """The bytes before the data. indexes: only for Protobuf."""
     return _HEAD.pack(MAGIC, schema_id) + (b"" if indexes is None else encode_indexes(indexes))
 
 

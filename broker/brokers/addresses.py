@@ -1,4 +1,4 @@
-"""Where clients reach the brokers."""
+"""The addresses at which clients reach the brokers."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
 
-# by request: whether it writes. A read writes if the leader epoch has risen
+# the requests, and whether each writes. A read writes if the leader epoch has risen
 STATE_REQUESTS = {
     "InitializeShareGroupState": True,
     "ReadShareGroupState": True,

@@ -1,7 +1,7 @@
-"""Keys and values that a schema decoded, as the views and the search have them.
+"""Decoded keys and values of records, for the views and the search.
 
 A key or value that begins with the byte 0 and four bytes of an id may be in the wire format of
-schema registries. What decodes it is a process (`rim/decoder.py`); here are its results. Pure.
+schema registries. Another process decodes it (`rim/decoder.py`); this module has the results. Pure.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def schema_id_of(data: bytes) -> int:
 
 
 def first_part(records: Sequence[Record]) -> Sequence[Record]:
-    """The first of these records, those that are decoded in one request; at least one."""
+    """The first of these records, at least one, which are decoded in one request."""
     size = 0
     for place, record in enumerate(records[:MOST_AT_ONCE]):
         size += len(record.key or b"") + len(record.value or b"")

@@ -1,4 +1,4 @@
-"""Groups as plain values: their members and progress, and what a share group has in flight."""
+"""Groups as plain values: their members and progress, and the in-flight records of share groups."""
 
 from __future__ import annotations
 

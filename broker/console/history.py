@@ -1,8 +1,8 @@
 """The last hour in samples: records and bytes of each topic, the lag of each group.
 
-A sample is taken every INTERVAL_MS of a look at the broker, and kept in rings of LENGTH numbers. A
-topic has two rings of four-byte numbers, a group has one: 1.2 KB and 0.7 KB with their objects, so
-10,000 topics with as many groups take 20 MB. Further ones are not sampled (MOST_TOPICS,
+A sample is taken from an observation of the broker every INTERVAL_MS, and kept in rings of LENGTH
+numbers. A topic has two rings of four-byte numbers, a group has one: 1.2 KB and 0.7 KB with their
+objects, so 10,000 topics with as many groups take 20 MB. Further ones are not sampled (MOST_TOPICS,
 MOST_GROUPS). Deleted topics and groups are dropped with the next sample.
 
     records of a topic   how far its partitions' high watermarks rose, markers included
@@ -211,7 +211,7 @@ def _positions(group: GroupState) -> dict[tuple[str, int], int]:
 
 
 def _grown(last: PartitionState, row: PartitionState) -> tuple[float, float]:
-    """How many records, and about how many bytes, were appended between two looks."""
+    """How many records, and about how many bytes, were appended between two observations."""
     records = row.high_watermark - last.high_watermark
     if records < 0:  # the topic was made again
         return NAN, NAN

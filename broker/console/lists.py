@@ -2,7 +2,7 @@
 part. Pure.
 
 A list has columns: names by which it is sorted, each with a function from a row to its value. The
-first one is `attention`, the list's own order: what needs a look comes first.
+first one is `attention`, the list's own order: rows that need attention come first.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ GROUP_COLUMNS: Columns[GroupRow] = {
 }
 
 
-# --- what a group has ---------------------------------------------------------------------------
+# --- contents of a group ------------------------------------------------------------------------
 
 OFFSET_COLUMNS: Columns[CommittedOffsetState] = {
     "attention": lambda row: -(row.lag or 0),
@@ -110,7 +110,7 @@ IN_FLIGHT_COLUMNS: Columns[Mapping[str, Any]] = {
 
 class TransactionRow(NamedTuple):
     """An open transaction. attention: its place, the oldest first. ends_in_ms: infinite where no
-    timeout ends it. held: how many offsets readers of committed records are behind for it.
+    timeout ends it. held: how many offsets it holds readers of committed records back.
     """
 
     attention: int
@@ -162,7 +162,7 @@ TRANSACTION_COLUMNS: Columns[TransactionRow] = {
 
 
 def held_by(broker: Broker, partition: PartitionState, transaction: OpenTransaction) -> int:
-    """How many offsets a transaction holds readers of committed records back in a partition."""
+    """The number of offsets by which a transaction holds back readers of committed records."""
     return partition.stable_lag if broker.first_open(partition) is transaction else 0
 
 

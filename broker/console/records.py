@@ -60,7 +60,7 @@ def take_records(log: Log, offset: int) -> Place:
 def read_records(place: Place, count: int, decode: Decode | None = None) -> dict[str, Any]:
     """The records from a place on, as plain values for JSON.
 
-    Takes:  decode, which adds what a schema decodes.
+    Takes:  decode, which adds the keys and values that a schema decodes.
     Gives:  a dict. records: at most `count` rows; next_offset: where the next call continues, None
             at the end, or at a batch too large to read here; problem: why a batch was not read,
             empty if all were.

@@ -101,7 +101,7 @@ class _Reader:
     ) -> None:
         self.partition, self.before = partition, bounds.before
         self._decode = decode
-        self._decoded: dict[int, Values] = {}  # by offset
+        self._decoded: dict[int, Values] = {}  # decoded records by offset
         self._from_offset, self._from_ms = bounds.from_offset, from_ms
         self.records: list[Record] = []
         self.header: BatchHeader | None = None

@@ -3,7 +3,7 @@ arguments.
 
 | bound | |
 |---|---|
-| IDLE_MS, LONGEST_MS | a session ends after so long without a request, or after its login |
+| IDLE_MS, LONGEST_MS | a session ends this long after its last request, or after its login |
 | MOST_SESSIONS | a further login ends the least recently used session |
 | MOST_FAILURES | failed logins of an address in FAILURES_MS; then all attempts are refused |
 | MOST_FAILURES_OF_ALL | failed logins of all addresses |
@@ -45,7 +45,7 @@ class Sessions:
         return len(self._sessions)
 
     def begin(self, token: str, user: str, mechanism: str, credential: Any, now_ms: int) -> None:
-        """A user has logged in."""
+        """Begin the session of a user that has logged in."""
         self._expire(now_ms)
         while len(self._sessions) >= MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]

@@ -330,7 +330,7 @@ class _Walk:
         """Add a marker: it ends its producer's transaction, if the strip shows a part of it."""
         fate = COMMITTED if is_commit else ABORTED
         aborted_from = self._kinds.ended(header)
-        # a commit marker cannot end an aborted transaction: that one's marker is before the strip
+        # a commit marker cannot end an aborted transaction: the abort marker is before the strip
         first_offset = -1 if is_commit else aborted_from
         latest = self._latest.get(header.producer_id)
         if latest is not None and self._transactions[latest].marker_offset < 0:

@@ -256,7 +256,7 @@ def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
 
 
 def time_left_ms(row: OpenRow, age_ms: int) -> int | None:
-    """How long it is until a transaction's timeout ends it; None where none will."""
+    """The time until a transaction's timeout ends it; None if no timeout will."""
     state = row.id_state
     if state is None or state.state != "Ongoing" or state.timeout_ms == NO_TIMEOUT_MS:
         return None

@@ -39,7 +39,9 @@ class ForgetfulFile(OsFile):
 
 
 class ForgetfulDisk(OsDisk):
-    """The machine's file system below one data directory, with a record of what is durable."""
+    """The machine's file system below one data directory, with a record of the durable sizes of its
+    files.
+    """
 
     def __init__(self, data_dir: str) -> None:
         self._losses_path = os.path.join(data_dir, LOSSES_NAME)

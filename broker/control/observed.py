@@ -44,7 +44,7 @@ def observe(frame: memoryview) -> ObservedRequest | None:
     """The request of a frame without its size; None for an unknown API or version."""
     try:
         header = read_request_header(frame)
-    except Exception:  # the broker itself reports what is wrong with it
+    except Exception:  # the broker itself reports the invalid request
         return None
     if header.api is None:
         return None
@@ -96,7 +96,7 @@ def _collect(
 ) -> None:
     """Collect the topics, partitions, groups and transactional ids in a message, at any depth."""
     if isinstance(message, ForgottenTopic):
-        return  # these are to be removed from a fetch session
+        return  # these topics are removed from a fetch session
     values = {name: getattr(message, name) for name in message.__slots__}
     for name in (*_GROUP_FIELDS, *_TRANSACTION_FIELDS):
         if isinstance(values.get(name), str) and values[name]:

@@ -130,7 +130,7 @@ def bring_back(
     _check_partitions(disk, data_dir, image, node_id)
     path = f"{data_dir}/{JOURNAL_NAME}"
     draft_path = f"{path}.draft"
-    disk.unlink(draft_path + SIZE_SUFFIX)  # left by a return that was interrupted
+    disk.unlink(draft_path + SIZE_SUFFIX)  # left by an interrupted call of this function
     disk.write_atomic(draft_path, _read_journal(disk, path), sync=False)
     draft = ClusterMetadata(disk, draft_path)
     try:
@@ -380,7 +380,7 @@ class _Merge:
         return usable
 
     def _take_settings(self) -> None:
-        """Dynamic settings of brokers, groups and clients' metrics."""
+        """Merge the dynamic settings of brokers, groups and clients' metrics."""
         draft, now, given = self.draft, self.now, self.given
         every = merged(
             draft.broker_default_configs,
@@ -406,7 +406,9 @@ class _Merge:
                     keep(name, configs.get(name, {}))
 
     def _take_users(self) -> None:
-        """Users, ACLs and quotas, without the user that Kafka was given for itself."""
+        """Merge users, ACLs and quotas, except the user that the hand-over made for Kafka
+        itself.
+        """
         draft, now, given, report = self.draft, self.now, self.given, self.report
         credentials = merged(
             draft.scram_credentials,

@@ -1,6 +1,6 @@
 """A start and a stop of the broker without clients, before a hand-over.
 
-The start recovers after a kill; if asked to, it aborts open transactions.
+The start recovers after a kill; on request it aborts open transactions.
 """
 
 from __future__ import annotations

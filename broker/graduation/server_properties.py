@@ -245,7 +245,7 @@ def _of_security(
     given: Mapping[str, str],
     password: str,
 ) -> dict[str, str]:
-    """Mechanisms, logins and super users."""
+    """The settings of SASL mechanisms, logins and super users."""
     lines: dict[str, str] = {}
     of_sasl = [one for one in listeners if one.has_sasl]
     if of_sasl:

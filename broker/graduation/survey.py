@@ -1,4 +1,4 @@
-"""A survey of a stopped data directory: all that Kafka needs to know of it.
+"""A survey of a stopped data directory: all of its content that a hand-over needs.
 
 Everything is read from the files and nothing is written. The directory is locked by the caller.
 """

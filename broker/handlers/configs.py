@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-RESOURCE_TYPES_SINCE = 1  # of ListConfigResources
+RESOURCE_TYPES_SINCE = 1  # version of ListConfigResources
 EVERY_BROKER = ""
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs does to a setting."""
+    """An operation of IncrementalAlterConfigs on a setting."""
 
     SET = 0
     DELETE = 1

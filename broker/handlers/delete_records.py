@@ -48,7 +48,7 @@ def on_delete_records(
         for partition in topic.partitions:
             code, low_watermark = Code.NONE, -1
             try:
-                # an earlier part of the request waited
+                # the topic may have been created while an earlier part of the request waited
                 if partitions.is_later(topic.name, context):
                     raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
                 log = _log_of(partitions, topic.name, partition.partition_index)
@@ -60,7 +60,7 @@ def on_delete_records(
                 DeleteRecordsPartitionResult(partition.partition_index, low_watermark, code)
             )
         topics.append(DeleteRecordsTopicResult(topic.name, rows))
-    # before any other request: deleted records must not be visible again after a crash
+    # stored before any other request: deleted records must not be visible again after a crash
     try:
         logs.raise_starts(raised)
     except NotWrittenError:

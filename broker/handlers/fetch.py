@@ -263,7 +263,7 @@ class _Fetch:
     def _is_worth_a_try(self, log: Log) -> bool:
         """Whether the whole request may have min_bytes now that this log has progressed."""
         if self._generation != self._handler.cluster.generation:
-            return True  # its leader may have changed, and the answer has to say so
+            return True  # its leader may have changed, which the answer has to report
         target = self._targets[log]
         if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
             return False
@@ -604,7 +604,7 @@ class FetchHandler:
         now_ms = yield
         deadline_ms = context.now_ms + request.max_wait_ms
         if now_ms < deadline_ms and not fetch.is_enough(fetched, total, urgent):
-            # read again before it waits: it was not notified of appends between the slices
+            # read again before it waits: the fetch was not notified of appends between the slices
             fetched, total, urgent = fetch.read()
         if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
             return Encoded((yield from fetch.encode_in_slices(fetched)))

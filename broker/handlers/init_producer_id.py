@@ -1,5 +1,5 @@
 """InitProducerId: the coordinator decides; a transaction kept for two-phase commit is flushed
-before.
+first.
 """
 
 from __future__ import annotations

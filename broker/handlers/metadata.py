@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.metadata")
 
 NO_ID = uuid.UUID(int=0)
-PARTITIONS_AS_A_ROW = 100  # on a topic that is described
+PARTITIONS_AS_A_ROW = 100  # partitions of a topic that cost as much as a row
 NONE_MEANS_NONE_SINCE, LEAVE_ASKED_SINCE, ASKED_BY_ID_SINCE = 1, 4, 12
 TOPIC_OPERATIONS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
@@ -182,7 +182,7 @@ class MetadataHandler:
         if wanted:
             yield from self._topics.create_topics(wanted, now_ms)
         described = self._described(request, context, codes, access)
-        # The first step only waits for the work's turn, which has come.
+        # The generator's first step only waits for its turn, which has come.
         next(described)
         return Encoded((yield from described)())
 

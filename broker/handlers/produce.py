@@ -514,7 +514,7 @@ class ProduceHandler:
                 self._topics.logs.take_files(log, files, now_ms)
             produce.context = produce.context._replace(now_ms=now_ms)
             produce.appended, produce.budget = [], CheckBudget()
-            if not produce.context.keeps_frame:  # such a frame is freed as a whole
+            if not produce.context.keeps_frame:  # a kept frame is freed as a whole
                 produce.held_bytes -= _bytes_of(turn)
             if produce.producer is not None:
                 try:

@@ -57,7 +57,7 @@ def on_push_telemetry(
     request: PushTelemetryRequest,
     context: RequestContext,
 ) -> PushTelemetryResponse:
-    """Count what the client pushes. Errors: see `Telemetry.on_push`."""
+    """Count the metrics that the client pushes. Errors: see `Telemetry.on_push`."""
     try:
         telemetry.get().on_push(
             request.client_instance_id or NO_ID,

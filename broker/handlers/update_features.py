@@ -26,9 +26,9 @@ def on_update_features(
     """Change the levels of features. The new levels apply at once, and after a restart unless the
     setting `barnabas.features` sets others.
 
-    Below version 2 of the request each feature is changed independently; from 2 on all are, or
-    none. Errors: INVALID_UPDATE_VERSION for an unknown feature, an unsupported level, and a lower
-    level without a request for a downgrade.
+    Below version 2 of the request each feature is changed independently; from 2 on all are changed,
+    or none. Errors: INVALID_UPDATE_VERSION for an unknown feature, an unsupported level, and a
+    lower level without a request for a downgrade.
     """
     updated: dict[str, int] = {}
     results, refused = [], None

@@ -53,7 +53,7 @@ _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 _OF_TRANSACTIONS = frozenset({BEGIN, END, ABORT})
 HEADER_TYPE, FOOTER_TYPE = 3, 4
-CONTROL_KEY = struct.Struct(">hh")  # of a control record: version, type
+CONTROL_KEY = struct.Struct(">hh")  # key of a control record: version, type
 
 logger = logging.getLogger("barnabas.metadata")
 

@@ -115,7 +115,7 @@ def _take_over_broker_configs(
     """Take over dynamic settings that are defaults of topics, for each level (one broker, all
     brokers) that has none yet.
 
-    Gives: what is wrong with the settings that are not taken over.
+    Gives: the errors of the settings that are not taken over.
     """
     metadata = topics.metadata
     refused: list[str] = []

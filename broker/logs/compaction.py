@@ -133,7 +133,7 @@ class Compaction:
 
     def _swap(self, now_ms: int) -> None:
         """Swap in a few of the new segments; with the last one the cleaning is finished."""
-        # the cleaner's thread has imported it: a start does without it
+        # the cleaner's thread has imported it already; a start does not need it
         from barnabas.storage.cleaning.segment_swap import discard_result, has_swap_names, swap_in
 
         log, job, result = self._under_way, self._job, self._result
@@ -281,7 +281,7 @@ class Compaction:
             return None
 
     def _begin(self, now_ms: int) -> None:
-        """Send the job of a log that is flushed, if there is still one."""
+        """Send the job of a log that is flushed, if there is still a job."""
         from barnabas.storage.cleaning.clean_plan import plan
 
         log = self._under_way
@@ -289,7 +289,7 @@ class Compaction:
         key = TopicPartition(log.topic, log.partition)
         dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
         if dirt is not None and log.durability.recovery_point < dirt.end_offset:
-            dirt = None  # it has got a new segment meanwhile: it is tried again
+            dirt = None  # the log has a new segment since: it is tried again
         try:
             if dirt is not None:
                 with self._logs.cache.putting_off():

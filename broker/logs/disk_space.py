@@ -1,4 +1,6 @@
-"""How much clients may still write: writes are refused before a full disk stops the broker."""
+"""The number of bytes that clients may still write: writes are refused before a full disk stops the
+broker.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ MEASURED_EVERY_BYTES = 16 << 20
 
 
 class DiskSpace:
-    """What clients may write, counted against the space that was free when it was last measured.
+    """The bytes that clients may write, counted against the free space at the last measurement.
 
     The last `reserve_bytes` of the disk are kept for markers, offsets and checkpoints, so that
     transactions can still be ended and readers can continue. The free space is measured again after

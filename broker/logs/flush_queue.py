@@ -253,7 +253,7 @@ class FlushQueue:
     def _begin(self, now_ms: int) -> None:
         """Begin a flush, unless one runs or is being begun.
 
-        The second case: a callback that gets a frame may ask for another flush.
+        In the second case a callback that gets a frame has asked for another flush.
         """
         if self._is_beginning:
             return

@@ -158,8 +158,8 @@ class ClusterMetadata:
         self.rewriting: Rewriting | None = None
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
         self._torn_at = -1  # the position of an unfinished change at the end, until it is cut off
-        self._epoch = 0  # frames of the journal
-        self._first_size = 0  # frames of the last rewritten journal
+        self._epoch = 0  # how often the journal was rewritten
+        self._first_size = 0  # size in bytes after the last rewriting
         self._file = self._open()
         self.change_count = self._frames
 
@@ -590,7 +590,7 @@ class ClusterMetadata:
         self.rewriting, self._frames = None, rewriting.frame_count
         self._epoch = rewriting.epoch
         yield from self._file.replace_by(path)
-        self._note_size()  # not earlier: a power loss may restore the former file
+        self._note_size()  # only now: a power loss could have restored the former file
 
 
 def _store(table: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:

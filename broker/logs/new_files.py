@@ -8,7 +8,7 @@ partition for each request, for its first batch; a thread makes the others:
     topics are created or grow by 9 to 1,000 partitions       all of these; internal topics, too
     a partition without files is written to             of its topic those after it, up to 1,000,
                                                         where there are nine
-    a Produce names more than one such partition        those beyond
+    a Produce names more than one such partition        those after the first
     a transaction ends that has such partitions, or     all of these
     an operator writes markers to such
 

@@ -141,8 +141,8 @@ class Start:
             self._shares.get().set_back(now_ms)
         self._warn_of_undecided()
         if self._logs.lost_power:
-            # not earlier: if this start crashes before, the next one must detect the power loss
-            # again
+            # written only now: if this start crashes earlier, the next one must detect the power
+            # loss again
             self._logs.note_boot()
         deletions = dict(self._topics.metadata.deletions)
         if deletions:

@@ -2,9 +2,9 @@
 
 The metadata journal is written first (see `slices.py`). A new topic is journaled before its first
 log is made, and `partition` returns its logs when all of them exist. A deleted topic is removed
-from the journal and this registry before its first log. A start finishes what was interrupted. The
-other effects of a deletion (waiting fetches, flushes, offsets of groups) are in
-`topic_deletion.py`.
+from the journal and this registry before its first log. A start finishes a creation or deletion
+that was interrupted. The other effects of a deletion (waiting fetches, flushes, offsets of groups)
+are in `topic_deletion.py`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class TopicRegistry:
         self._disk_space, self.on_created = disk_space, on_created
         self.version = 0  # it rises when a topic is made, grows or is deleted
         self._partitions: dict[str, list[Log | None]] = {}
-        # by topic created in this run: the version of its creation
+        # topics that were created in this run, and the version of their creation
         self._made_at: dict[str, int] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self.configuring: Iterator[None] | None = None
@@ -507,8 +507,8 @@ def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
     """Refuse a reader that names another epoch of the leader, so that it requests metadata and
     compares logs.
 
-    The only place where a leader epoch fences. NO_LEADER_EPOCH: the reader names none, or its
-    version has no field for it.
+    Only this function fences a reader by its leader epoch. NO_LEADER_EPOCH: the reader names none,
+    or its version has no field for it.
 
     Raises: KafkaError FENCED_LEADER_EPOCH where the reader is behind, UNKNOWN_LEADER_EPOCH where it
             is ahead.

@@ -1,5 +1,5 @@
 """With --metrics-port only: the time of requests, flushes and the loop, and the broker's state.
 
-Measurements are taken around the core, which does not know of them, and shown in Prometheus' text
+Measurements are taken around the core, which has no code for them, and shown in Prometheus' text
 format.
 """

@@ -23,8 +23,8 @@ class Buckets(NamedTuple):
 class Histogram:
     """A histogram of durations. One thread writes; any may read.
 
-    It remembers its counts at a mark: the durations since the mark are a sample, and can be counted
-    repeatedly for unmeasured ones.
+    It stores its counts at a mark. The durations since the mark are a sample, which can be counted
+    again in place of unmeasured durations.
     """
 
     __slots__ = ("_counts", "_marked_counts", "_marked_sum_ns", "_sum_ns")

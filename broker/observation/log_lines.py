@@ -65,7 +65,7 @@ class BoundedLines:
 
     def __init__(self, most: int, most_peers: int = MOST_PEERS) -> None:
         self._most, self._most_peers = most, most_peers
-        # in the order in which their minutes began
+        # the rows are in the order in which their minutes began
         self._rows: dict[tuple[str, str], list[int]] = {}
 
     def may_write(self, kind: str, peer: str, now_ms: int) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
 
 ROWS_AT_ONCE = 100
-"""How many rows are made without a break: half a millisecond."""
+"""The number of rows that are made without a break, in half a millisecond."""
 
 T = TypeVar("T")
 Look = Generator[None, None, T]

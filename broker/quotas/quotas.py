@@ -77,5 +77,5 @@ class Quotas:
 
 
 def no_time() -> int:
-    """The clock where there is none."""
+    """The clock of a broker that measures no time: always 0."""
     return 0

@@ -139,7 +139,8 @@ class Holding(Enum):
 class LeaseSettings(NamedTuple):
     """The times of a lease.
 
-    ttl_ms: how long a leader may go without a renewal. margin_ms: how much earlier its right ends.
+    ttl_ms: the longest time without a renewal. margin_ms: how much earlier the leader stops
+    answering.
     """
 
     ttl_ms: int

@@ -27,7 +27,7 @@ from barnabas.broker.replication.lease_exchange import (
 
 
 class LeaseEngine(Protocol):
-    """The engine with the record. last_error: why the last answer was Unknown."""
+    """The engine that stores the lease's record. last_error: why the last answer was Unknown."""
 
     @property
     def last_error(self) -> str: ...

@@ -206,7 +206,7 @@ class KubernetesExchange(LeaseExchange):
         metadata = lease["metadata"]
         value = (metadata.get("annotations") or {}).get(ANNOTATION, "")
         found = Found(str(metadata["resourceVersion"]), value.encode())
-        self._metadata = metadata  # only after the whole answer was read
+        self._metadata = metadata  # set only after the whole answer was read
         return found
 
     def _write(self, write: Write) -> Asking:

@@ -144,7 +144,7 @@ _OF_CONSUMER_GROUPS = (
     *_OF_MEMBERS,
     "broker.handlers.groups",
     "broker.settings.group_configs",
-    "coordinator.groups.classic.classic_members",  # with those of consumer groups
+    "coordinator.groups.classic.classic_members",  # for members in consumer groups
     "coordinator.groups.consumer.topic_patterns",
 )
 _OF_SHARE_GROUPS = (
@@ -316,7 +316,7 @@ ROWS: dict[int, Row] = {
     91: share_group("share_offsets", "on_alter", "writing_share_groups"),
     92: share_group("share_offsets", "on_delete", "writing_share_groups"),
 }  # fmt: skip
-"""By API key."""
+"""The rows by API key."""
 
 
 # --- loading a row -------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Imports that the worker does while a request waits: on the loop they would hold up all others."""
+"""Imports that the worker does while a request waits: on the loop they would block all other
+requests.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ FOR_TOPICS_AT_A_START = (  # a start imports them by itself where it finds topic
 
 
 def import_all(names: Sequence[str]) -> None:
-    """Import modules of ours, by their names without `barnabas.`."""
+    """Import modules of Barnabas, by their names without `barnabas.`."""
     for name in names:
         importlib.import_module(f"barnabas.{name}")
 

@@ -42,7 +42,7 @@ logger = logging.getLogger("barnabas.broker")
 
 FRAME = struct.Struct(">ii")
 """The size of a response frame, and the correlation id."""
-_FRAME_TAGGED = FRAME.size + 1  # with the header's empty tagged fields: one byte, 0
+_FRAME_TAGGED = FRAME.size + 1  # includes the header's empty tagged fields: one byte, 0
 
 
 class Requests:

@@ -213,8 +213,9 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "DeleteShareGroupOffsets": (Shape(_of_rows("topics", "responses", "topic_name"), at_once=FEW),),
     "StreamsGroupDescribe": (Shape(_of_rows("group_ids", "groups"), at_once=FEW),),
 }  # fmt: skip
-"""By the request's name. Other requests have lists that are short, or form one unit: their handlers
-process them as a whole, and their rows in the table of APIs bound the number of elements.
+"""The shapes by the request's name. Other requests have lists that are short, or form one unit:
+their handlers process them as a whole, and their rows in the table of APIs bound the number of
+elements.
 """
 
 
@@ -522,7 +523,7 @@ class WideRequests:
     def __init__(self, requests: Requests, outbox: Outbox) -> None:
         self._requests, self._outbox = requests, outbox
         self.queue: deque[_Wide | _InSlices] = deque()
-        self._under_way: dict[int, _Wide | _InSlices] = {}  # by connection
+        self._under_way: dict[int, _Wide | _InSlices] = {}  # requests by connection
         # large requests by connection: for those that exist as objects the size; for those that
         # wait as bytes the size and the call that decodes them
         self._giants: dict[int, int] = {}

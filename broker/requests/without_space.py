@@ -67,7 +67,7 @@ CODES: dict[int, Code] = {
     91: _COORDINATOR,  # AlterShareGroupOffsets
     92: _COORDINATOR,  # DeleteShareGroupOffsets
 }
-"""By API key."""
+"""The codes by API key."""
 
 
 def refusal(request: Message, context: RequestContext) -> Message:

@@ -141,9 +141,7 @@ class Listener:
 
 
 def _listeners(core: AcceptorCore, socks: Sequence[socket.socket]) -> list[Listener]:
-    """The listeners of the sockets, which are in the order of listeners, and for each listener of
-    brokers.
-    """
+    """The listeners of the sockets. The sockets are sorted by listener, then by broker."""
     config = core.config
     places = product(config.listeners, core.cluster.nodes)
     return [
@@ -168,7 +166,7 @@ class Acceptor:
         self._accepts = True
         self.listeners = _listeners(self._core, socks)
         self._set_limits_of_listeners()
-        self._limited: dict[int, ListenerLimits] = {}  # by connection
+        self._limited: dict[int, ListenerLimits] = {}  # limits by connection
         self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
         # (deadline, connection) by connection id, in the order of the deadlines
         self._unadmitted: dict[int, tuple[float, Connection]] = {}

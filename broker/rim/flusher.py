@@ -67,7 +67,7 @@ class Flusher:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """Finish what was submitted, then end the thread. `sync` may still be called, until
+        """Finish the submitted jobs, then end the thread. `sync` may still be called, until
         `close`.
         """
         self._jobs.put(None)

@@ -11,7 +11,8 @@ Idle connections (`connections.max.idle.ms`): activity only sets a flag of its c
 checks all flags from time to time. Idle time is counted in sweeps, so a connection is closed up to
 a twentieth later than configured, and a process that was stopped for an hour does not close all
 connections when it continues. A connection that waits for its answer is not idle. (In Apache Kafka
-it is: a member whose JoinGroup waits too long for other members has to restart, and so have they.)
+it is: a member whose JoinGroup waits too long for other members has to restart, and so do the
+others.)
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ HANG_UPS_PER_EVENT = 100
 LATE_MS = 100
 # rounds of the loop: for received bytes, for new connections, and for the bytes of new connections
 CATCH_UP_ROUNDS = 4
-IMPORT_LOOK_S = 0.005  # how often a late tick looks whether imports for requests have ended
+IMPORT_LOOK_S = 0.005  # interval at which a late tick checks the end of imports for requests
 
 
 class Clock(NamedTuple):

@@ -1,9 +1,9 @@
 """Calls from threads into the event loop.
 
-asyncio's way (`call_soon_threadsafe`) is slow: it sends a byte through a pair of sockets, makes a
-handle with its own context, and receives a second time, which raises since there are no bytes. A
-commit waits for such a call. This module uses a counter in the kernel (eventfd), which is written
-and read once; on systems without it, asyncio's way.
+asyncio's function (`call_soon_threadsafe`) is slow: it sends a byte through a pair of sockets,
+makes a handle with its own context, and receives a second time, which raises since there are no
+bytes. A commit waits for such a call. This module uses a counter in the kernel (eventfd), which is
+written and read once; on systems without it asyncio's function is used.
 """
 
 from __future__ import annotations

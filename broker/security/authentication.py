@@ -222,7 +222,7 @@ class Authenticator:
     def _on_versions(
         self, state: Authentication, frame: memoryview, header: RequestHeader
     ) -> Verdict:
-        """Serve ApiVersions; after an answer without an error, no second time."""
+        """Serve ApiVersions. After an answer without an error it is not served again."""
         if header.api is not None:
             request = ApiVersionsRequest.read(frame, header.body_start, header.api_version)[0]
             if names_software(request, header.api_version):

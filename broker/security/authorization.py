@@ -281,7 +281,7 @@ RULES: dict[str, Rule] = {
     "AddRaftVoter": _ALTER_CLUSTER,
     "RemoveRaftVoter": _ALTER_CLUSTER,
 }
-"""By the request's name."""
+"""The rules by the request's name."""
 
 
 def authorized(parts: GuardParts, api: Api, row: Route) -> Route:

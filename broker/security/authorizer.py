@@ -224,7 +224,7 @@ class Authorizer:
         self._accesses: dict[tuple[str, str], Access] = {}
         self._remembered = 0
         self._index: dict[tuple[int, int, str], dict[str, list[Acl]]] = {}
-        # by type and length: the number of prefixes
+        # the number of prefixes, by type and length
         self._prefix_lengths: dict[int, dict[int, int]] = {}
         for acl in metadata.acls.values():
             self._take(acl)

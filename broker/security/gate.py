@@ -41,8 +41,9 @@ logger = logging.getLogger("barnabas.security")
 HUNG_UP, MOST_LINES_OF_AN_ADDRESS = "hung up", 20  # lines per minute
 
 
-# From the answer to a failed login to the end of its connection: a client that receives both at
-# once may see the end alone (kafka-python does). Most clients close the connection first.
+# The time between the answer to a failed login and the end of its connection: a client that
+# receives both at once may see only the end (kafka-python does). Most clients close the connection
+# first.
 READING_TIME_MS = 100
 
 

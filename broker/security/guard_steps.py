@@ -55,9 +55,9 @@ class GuardParts(NamedTuple):
 class Case(Generic[RequestT]):
     """One request before its handler, with the permissions of its client.
 
-    Holds: amendments, which remove from the handler's answer what the client may not see. Answers
-    that refuse the whole request are not amended: the handler did not make them, and their rows may
-    be encoded already.
+    Holds: amendments, which remove resources from the handler's answer that the client may not see.
+    Answers that refuse the whole request are not amended: the handler did not make them, and their
+    rows may be encoded already.
     """
 
     __slots__ = ("_amendments", "_handle", "access", "context", "parts", "request", "version")
@@ -352,7 +352,7 @@ def in_handler(*asks: Ask) -> Step:
 
 
 def in_answer(amendment: Callable[[Case[Any], Any], None], *asks: Ask) -> Step:
-    """A step that removes from the answer what the client may not see."""
+    """A step that removes resources from the answer that the client may not see."""
 
     def take(case: Case[Any]) -> None:
         case.amend(partial(amendment, case))

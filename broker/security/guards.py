@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
-# As globals, since looking up a member in its class takes several times as long, for each request.
+# These are globals, since each request uses them, and looking up a member in its class takes
+# several times as long.
 CLUSTER_ACTION, DELETE, DESCRIBE = Operation.CLUSTER_ACTION, Operation.DELETE, Operation.DESCRIBE
 IDEMPOTENT_WRITE, TWO_PHASE_COMMIT = Operation.IDEMPOTENT_WRITE, Operation.TWO_PHASE_COMMIT
 WRITE = Operation.WRITE

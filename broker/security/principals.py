@@ -8,7 +8,8 @@ ASCII alone (`java_text`). DEFAULT is the subject itself, also used without rule
 rule has a backslash before it.
 
 Source: KIP-371, KIP-457; the subject's form is RFC 2253's, as Java's X500Principal.getName() writes
-it: the last part first, and a part whose name RFC 2253 does not have as its number and its bytes.
+it: the last part first. A part whose name is not in RFC 2253 is written as its number and its
+bytes.
 """
 
 from __future__ import annotations
@@ -141,8 +142,8 @@ def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
     def apply(subject: str) -> str | None:
         if pattern.fullmatch(subject) is None:
             return None
-        # Kafka makes the name by String.replaceAll, which may find less than the whole, or more
-        # than once: `.*` finds an empty text behind it, too
+        # Kafka makes the name by String.replaceAll, which may match a part of the subject, or
+        # several: `.*` also matches the empty text at its end
         name = replaced(pattern, make, subject)
         return name.lower() if case == "L" else name.upper() if case == "U" else name
 

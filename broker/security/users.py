@@ -47,7 +47,7 @@ def parse_users(text: str) -> dict[str, str]:
 
 
 Credentials = dict[tuple[str, int], ScramCredential]
-"""By (user, mechanism's number)."""
+"""SCRAM credentials by (user, mechanism's number)."""
 
 
 def make_credentials(

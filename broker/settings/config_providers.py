@@ -5,7 +5,7 @@
     ${directory:/run/secrets:name}        the content of the file of that name there
     ${env:NAME}                           an environment variable
 
-A value may have several, and text around them. A provider may have any name if
+A value may contain several references, and text around them. A provider may have any name if
 `config.providers.NAME.class` says which of Apache Kafka's providers it is; without it the names are
 as above. `config.providers.NAME.param.allowed.paths` bounds the files, and
 `config.providers.env.param.allowlist.pattern` the variables. A reference that cannot be resolved

@@ -2,10 +2,10 @@
 levels.
 
 A client gets them from ApiVersions, and uses the finalised levels: with `transaction.version` at 2,
-the second version of the transaction protocol (KIP-890). Levels come from three places, the first
-that has one: the setting `barnabas.features`; UpdateFeatures, whose levels are in the metadata
-journal; the table. The journal stores the levels with an epoch that rises with each change, since a
-client uses the answer with the highest epoch.
+the second version of the transaction protocol (KIP-890). A level comes from the first of three
+places that has one: the setting `barnabas.features`; UpdateFeatures, whose levels are in the
+metadata journal; the table. The journal stores the levels with an epoch that rises with each
+change, since a client uses the answer with the highest epoch.
 
 | feature | level | effect |
 |---|---|---|

@@ -1,7 +1,7 @@
 """The values of `share.auto.offset.reset`: the offset at which a share group begins in a partition.
 
 earliest                 at the first record
-latest                   behind the last record
+latest                   after the last record
 by_duration:<duration>   at the first record that is not older than an ISO 8601 duration
                          (PnDTnHnMn.nS), as Java's Duration reads it; not below zero
 """

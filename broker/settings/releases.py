@@ -67,7 +67,7 @@ def _versions(text: str) -> dict[int, tuple[int, int]]:
 
 
 def _apis(text: str) -> dict[int, Api]:
-    """The rows of the API table, cut to what a release supports."""
+    """The rows of the API table, limited to the versions that a release supports."""
     versions = _versions(text)
     return {
         api.key: api._replace(

@@ -42,7 +42,9 @@ _STORES = ("PEM", "PKCS12", "JKS")
 
 
 class NodeRows:
-    """The broker itself: its number, where it listens, where its data are, what it emulates."""
+    """The broker itself: its number, its listeners, its data directory, the release that it
+    emulates.
+    """
 
     node_id = integer(1, "This broker's number.", lowest=0)
     broker_id = optional_integer("The older name of node.id.", lowest=0)

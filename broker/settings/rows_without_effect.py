@@ -215,8 +215,8 @@ def why_ignored(name: str) -> str | None:
 
 
 def why_refused(name: str, text: str) -> str | None:
-    """Why one of Apache Kafka's settings ends the start: its user relies on its effect. An empty
-    value is accepted.
+    """Why one of Apache Kafka's settings ends the start, since its user relies on an effect that is
+    missing here; None if it does not. An empty value is accepted.
     """
     if not trimmed(text):
         return None

@@ -185,9 +185,7 @@ class _Acquisition:
         self._add([Acquired(first_offset, end, 1)])
 
     def _acquire_gap(self, gap: InFlightBatch) -> None:
-        """Acquire records of a gap, which a start has left, as new records; the rest of the gap
-        stays.
-        """
+        """Acquire records of a gap in the stored state as new ones; the rest of the gap stays."""
         partition = self.partition
         first_offset, last_offset = gap.first_offset, gap.last_offset
         parts = gap.between(max(first_offset, self.first_offset), self.last_offset)

@@ -42,7 +42,7 @@ class Run(NamedTuple):
         return self.state >= ACKNOWLEDGED
 
     def part(self, first_offset: int, last_offset: int) -> Run:
-        """The run without what is outside of these offsets."""
+        """The part of the run between these offsets."""
         if self.first_offset >= first_offset and self.last_offset <= last_offset:
             return self
         return self._replace(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class StateWrites:
-    """What the share coordinator has written and loaded.
+    """Counts and times of the share coordinator's writes, and the time of its loading.
 
     writes: requests and events whose records were written together. total_ms: the time from these
     writes until their answers could be sent, added up. load_ns: how long the replay of the internal

@@ -82,8 +82,8 @@ class ShareFetch:
     # --- acknowledgements, and the end -----------------------------------------------------------
 
     def acknowledge(self, acknowledging: Acknowledging, now_ms: int) -> Slices:
-        """Acknowledge. Records are acquired after the acknowledgements are durable: otherwise they
-        would be locked, and their log could be deleted, while the answer waits.
+        """Store the request's acknowledgements. Records are acquired after these are durable:
+        otherwise they would be locked, and their log could be deleted, while the answer waits.
         """
         self._is_durable = False
         self._codes = acknowledging.codes
@@ -211,8 +211,8 @@ class ShareFetch:
     def _candidates(
         self, session: ShareSession, unvisited: Iterator[ShareTarget], now_ms: int
     ) -> list[_Candidate]:
-        """The next of the unvisited partitions that has records, or as many as there may be records
-        where min_bytes have to be found. Those without are ready again when they have some.
+        """The next unvisited partition that has records; up to max_records of them if min_bytes may
+        need several partitions. A partition without records is ready again when it has some.
         """
         most = 1 if self._min_bytes <= 1 else self._request.max_records
         limits = self._shares.partitions.limits(self._group_id)
@@ -226,7 +226,7 @@ class ShareFetch:
                 value.on_log_start(log.log_start_offset)
             offset = value.next_offset
             end_offset = log.last_stable_offset if self._is_committed else log.high_watermark
-            loaded.idle[target] = None  # also if it has records: there may be too few
+            loaded.idle[target] = None  # even if it has records, since there may be too few
             if offset < end_offset and loaded.is_stored and value.may_acquire(limits.record_locks):
                 found.append(_Candidate(target, loaded, offset))
                 if len(found) >= most:
@@ -277,7 +277,7 @@ class ShareFetch:
         now_ms: int,
     ) -> bool:
         """Acquire records of the candidates, then of unvisited partitions, until the member has as
-        many as it wants. Each may have its share of the bytes.
+        many as it wants. Each partition may use its share of the bytes.
 
         Gives: whether it has any.
         """
@@ -309,7 +309,7 @@ class ShareFetch:
             session.to_end(target)
             self._shares.partitions.schedule(loaded)
             if left_records <= 0 or left_bytes <= 0:
-                break  # before another partition is visited
+                break  # do not visit another partition
         return bool(self._rows)
 
     def _and_more(

@@ -35,7 +35,7 @@ LEAST_PRUNED = 1_000  # records between two prunings, each of which writes the s
 
 
 class ShareRuntime:
-    """Runs the Results of the share coordinator against its logs."""
+    """Carries out the Results of the share coordinator on its logs."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class EndsOnTopics:
     """The part of `TransactionEnds` for requests that do not end transactions.
 
     flushes_commits: whether commits survive a power loss. _completions: the logs with Complete
-    records that have to be durable, and the offset up to which.
+    records that have to be durable, each with the offset up to which it has to be.
     """
 
     def __init__(

@@ -4,19 +4,19 @@
 durability it has the next step and the actions on the way, in order. The order is defined only
 here.
 
-The reasons. The decision commits the transaction: after a crash the decision is read from the
-journal or from __transaction_state, and its markers are written, or written again. So all data are
-on the disk before the decision, or in one frame of the journal with it. The answer is sent before
-the markers are appended, since there may be a thousand logs; the markers are appended before any
-other request is processed, so that a client that knows of the commit can read its data. Requests of
-the transactional id are held back until the Complete record, so that the next transaction, which a
-client may begin once its EndTxn is answered, never gets CONCURRENT_TRANSACTIONS. The markers of
-many partitions are appended in parts, between which other requests are processed: then the rows of
-`LAW_IN_PARTS` apply, and the answer is sent after the last part. An abort waits for no flush: if a
-crash loses its decision, the transaction is aborted again. A session of two-phase commit (KIP-939)
-is the exception, since its open transactions survive a power loss: its aborts wait like a commit
-without a journal. If partitions have no files for their markers, commits and aborts wait for these
-files before anything is decided.
+The reasons for this order: The decision commits the transaction: after a crash the decision is read
+from the journal or from __transaction_state, and its markers are written, or written again. So all
+data are on the disk before the decision, or in one frame of the journal with it. The answer is sent
+before the markers are appended, since there may be a thousand logs; the markers are appended before
+any other request is processed, so that a client that knows of the commit can read its data.
+Requests of the transactional id are held back until the Complete record, so that the next
+transaction, which a client may begin once its EndTxn is answered, never gets
+CONCURRENT_TRANSACTIONS. The markers of many partitions are appended in parts, between which other
+requests are processed: then the rows of `LAW_IN_PARTS` apply, and the answer is sent after the last
+part. An abort waits for no flush: if a crash loses its decision, the transaction is aborted again.
+A session of two-phase commit (KIP-939) is the exception, since its open transactions survive a
+power loss: its aborts wait like a commit without a journal. If partitions have no files for their
+markers, commits and aborts wait for these files before anything is decided.
 
 Version 2 of the protocol (KIP-890, part two) uses the same rows. Requests of its producer in the
 next epoch are held back until the Complete record, like every other request of the transactional
@@ -841,7 +841,7 @@ class TransactionEnds(EndsOnTopics):
 
     def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
         """Call `then`, which appends markers, when the partitions have their files: at once, unless
-        one has none because nothing was written to it.
+        a partition has none since it has no records.
         """
         without = [
             log
@@ -856,7 +856,7 @@ class TransactionEnds(EndsOnTopics):
     # --- actions ---------------------------------------------------------------------------------
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
-        """Wait for the data, after the missing files for markers.
+        """Make the missing files for markers, then wait for the data.
 
         This repeats the code of `_with_files`, since each further call costs measurable time here.
         """

@@ -118,8 +118,8 @@ class TransactionRecovery:
             self._redo_markers(journaled, now_ms)
         prepared = self._transactions.prepared()
         if prepared and ends.flushes_commits:
-            # after a kill some decisions may not be durable yet; they must be, before readers see
-            # the markers that are written for them
+            # after a kill some decisions may not be durable yet; they must be durable before
+            # readers see their markers
             for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
                 log.flush()
         self._markers.commits_on = self._commits_on

@@ -76,7 +76,7 @@ class Group:
 
     @property
     def has_member_epochs(self) -> bool:
-        """Whether its members have epochs, which those of a classic group have not."""
+        """Whether its members have epochs. Members of a classic group have none."""
         return self.is_consumer or self.is_typed
 
     def require_consumer(self) -> ConsumerGroup:

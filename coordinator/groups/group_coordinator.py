@@ -155,7 +155,7 @@ class GroupCoordinator:
         self._table = GroupTable(partition_count, self._timers, self._kinds.new_classic_group)
         self._groups = self._table.by_id
         self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
-        self._topic_partitions: dict[bytes, TopicPartition] = {}  # by their encoding in keys
+        self._topic_partitions: dict[bytes, TopicPartition] = {}  # cache, by the encoding in keys
 
     # The first request to a part imports and makes it: a start loads neither these parts nor their
     # messages.
@@ -298,7 +298,7 @@ class GroupCoordinator:
         group.consumer.replay(key, value)
         if value is None and key.version == records.GROUP_VERSION:
             group.consumer = None
-            if not group.classic.pending_ids:  # otherwise it is about to become a classic one
+            if not group.classic.pending_ids:  # with these, it becomes a classic group
                 self._table.maybe_forget(group)
 
     def _replay_typed_group(
@@ -434,7 +434,7 @@ class GroupCoordinator:
             if group is None or kind == RETENTION:
                 continue
             if self._timers.deadline_ms(key) is not None:
-                continue  # an earlier deadline of this tick has moved it
+                continue  # an earlier deadline of this tick has moved this one
             if group.is_consumer or group.is_typed:
                 due_of_groups.setdefault(group_id, []).append(key)
                 continue
@@ -450,7 +450,8 @@ class GroupCoordinator:
         for group_id, keys in due_of_groups.items():
             group = self._groups[group_id]
             machine = self._kinds.machine_of(group)
-            # in one call: none of the checks sees the changes by the records of another
+            # all timers in one call: a separate call would not see the unreplayed records of
+            # another
             machine.on_timers(group, keys, results.of(group.partition), now_ms)
         return results.as_one()
 

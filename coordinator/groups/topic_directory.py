@@ -1,4 +1,4 @@
-"""The topics of the broker, as the coordinator of groups sees them, with a version that shows
+"""The interface of the coordinator of groups to the broker's topics, with a version that shows
 changes.
 """
 

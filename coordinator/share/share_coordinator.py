@@ -365,7 +365,8 @@ class ShareCoordinator:
         return results.as_one()
 
     def on_records_lost(self, log_end: LogEnd, now_ms: int) -> Result:
-        """Set states back to the ends of their partitions, whose last records a power loss removed.
+        """Set states back to the ends of their partitions after a power loss removed the last
+        records.
 
         Otherwise the next records at these offsets would count as acknowledged.
 
@@ -400,8 +401,8 @@ class ShareCoordinator:
         return self._next_cold_ms if self._changed else None
 
     def on_tick(self, now_ms: int) -> Result:
-        """Make snapshots of share partitions that have not changed for long while others have. A
-        tick makes at most COLD_AT_ONCE; the next tick continues.
+        """Make snapshots of share partitions that have not changed for a long time while others
+        have. A tick makes at most COLD_AT_ONCE; the next tick continues.
         """
         results = ResultsByPartition()
         if self._next_cold_ms is None or self._next_cold_ms > now_ms:

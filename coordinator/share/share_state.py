@@ -25,7 +25,7 @@ from barnabas.protocol.errors import Code
 UNINITIALIZED_OFFSET = -1
 ANY_EPOCH = -1
 STORED_STATES = (AVAILABLE, ACKNOWLEDGED, ARCHIVED)
-MOST_DELIVERIES = (1 << 15) - 2  # the next delivery has an int16, too
+MOST_DELIVERIES = (1 << 15) - 2  # the count of the next delivery is an int16, too
 
 
 class ShareState:

@@ -56,7 +56,7 @@ def _from(run: StateBatch, first_offset: int) -> StateBatch:
 
 def _add(batches: list[StateBatch], run: StateBatch) -> None:
     if not batches or batches[-1].last_offset < run.first_offset:
-        _append(batches, run)  # as nearly always: records are acknowledged in their order
+        _append(batches, run)  # the usual case: records are acknowledged in their order
         return
     begin = bisect_right(batches, (run.first_offset, _END))
     if begin and batches[begin - 1].last_offset >= run.first_offset - 1:

@@ -262,7 +262,7 @@ class ProducerSessions:
             )
             session = WaitingInit(NO_TICKET, requester, transaction.timeout_ms, takes_new_id=True)
             if is_open:
-                # at every level: an abort of version 2 would assign the producer an epoch
+                # fenced at every level: an abort of version 2 would assign the producer an epoch
                 fence = transaction.fenced(requester, now_ms + self._wall.ahead_ms)
                 effects.append(self._table.decision(fence, session))
             elif transaction.state in PREPARED:

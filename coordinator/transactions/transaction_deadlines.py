@@ -51,9 +51,7 @@ class TransactionDeadlines:
             self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
 
     def on_tick_not_written(self, now_ms: int) -> None:
-        """There was no disk space for the decisions of the last `on_tick`: they are made again
-        later.
-        """
+        """Repeat the decisions of the last `on_tick` later, since they found no disk space."""
         for transactional_id in self._last_due:
             transaction = self._transactions.get(transactional_id)
             if (

@@ -69,7 +69,9 @@ LATEST_MS = 10_002
 
 @lru_cache(maxsize=128)
 def _unsigned_varint(value: int) -> bytes:
-    """Cached, since nearly all are small: most calls run no Python code."""
+    """The varint of a number. It is cached: nearly all numbers are small, so most calls run no
+    Python code.
+    """
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
@@ -97,7 +99,9 @@ _TAG_ROWS = tuple(
     )
     for name, tag, form in _TAGGED
 )
-"""Of each: its index, its default value, the bytes before its value, and its form."""
+"""For each of these fields: its index, its default value, the bytes before its value, and its
+form.
+"""
 _TAGGED_FROM = min(index for index, *_ in _TAG_ROWS)
 _UNTAGGED = tuple(TransactionMetadata._field_defaults.values())[
     _TAGGED_FROM - len(TransactionMetadata._fields) :

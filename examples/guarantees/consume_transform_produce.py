@@ -1,12 +1,12 @@
-"""Orders in, invoices out, with one of three guarantees. What differs is when the offsets are
-committed.
+"""Reads orders and writes invoices, with one of three guarantees, which differ in the time of the
+commit of offsets.
 
-    at-most-once    commit, then work          a crash between the two loses the batch
-    at-least-once   work, then commit          a crash between the two does the batch again
+    at-most-once    commit, then work          a crash in between loses the batch
+    at-least-once   work, then commit          a crash in between repeats the batch
     exactly-once    both in one transaction    a crash undoes both
 
 Run it alone for a broker of its own, or against yours with --bootstrap-servers. crash_demo.py kills
-it at every step and counts.
+it at every step and counts the invoices.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class Worker:
             settings["transactional.id"] = (
                 f"{options.group}-{options.transactional_id or options.member}"
             )
-            # So long may a worker that does not come back hold up those who read its output.
+            # The time for which a lost worker may block the readers of its output.
             settings["transaction.timeout.ms"] = 15_000
         self.producer = Producer(settings)
         if options.guarantee == "exactly-once":
-            # Before the first read: this fences a predecessor and aborts what it left open, so that
-            # the offsets read next are decided.
+            # Called before the first read: it fences a predecessor and aborts its open transaction,
+            # so that the offsets that are read next are final.
             self.producer.init_transactions(TIMEOUT_S)
         self.consumer: Consumer = new_consumer(
             servers,
@@ -98,8 +98,8 @@ class Worker:
         self.batches = Batches(self.consumer, options.batch_size, forever=options.forever)
 
     def run(self) -> None:
-        """Work until all orders are done. Raises KafkaException; one that `is_replaced` knows where
-        another has taken the place.
+        """Work until all orders are done. Raises KafkaException; one for which `is_replaced` is
+        true if another worker has taken its place.
         """
         process = {
             "at-most-once": self.at_most_once,
@@ -114,7 +114,7 @@ class Worker:
             self.consumer.close()
 
     def at_most_once(self, batch: Sequence[Message]) -> None:
-        """These orders are not read again, whatever happens from here on."""
+        """Commit first: these orders are never read again, whatever happens next."""
         if not self.commit(batch):
             return
         self.steps.reach("committed")
@@ -122,8 +122,8 @@ class Worker:
         self.count += len(batch)
 
     def at_least_once(self, batch: Sequence[Message]) -> None:
-        """The commit says that the invoices are there, so it has to wait until the broker has
-        acknowledged each of them.
+        """Produce first: the commit waits until the broker has acknowledged each invoice, since it
+        means that the invoices are stored.
         """
         self.produce(batch)
         if not self.commit(batch):
@@ -132,10 +132,10 @@ class Worker:
         self.count += len(batch)
 
     def exactly_once(self, batch: Sequence[Message]) -> None:
-        """Invoices and offsets become visible together, or neither."""
-        # Taken with the batch, not later: it says in which generation of the group the batch was
-        # ours. When the group has gone on without this worker since, the broker refuses the
-        # offsets, and with them the transaction (KIP-447).
+        """Write invoices and offsets in one transaction: both become visible, or neither."""
+        # Read together with the batch, not later: it contains the generation of the group in which
+        # the batch was assigned to this worker. If the group has rebalanced without it since, the
+        # broker refuses the offsets, and so the transaction (KIP-447).
         membership = self.consumer.consumer_group_metadata()
         try:
             self.producer.begin_transaction()
@@ -158,8 +158,8 @@ class Worker:
         self.count += len(batch)
 
     def commit(self, batch: Sequence[Message]) -> bool:
-        """False where the group has assigned the partitions again meanwhile: the member that has
-        them now reads the batch again.
+        """Commit the offsets. Gives: False if the group has reassigned the partitions meanwhile:
+        their new owner reads the batch again.
         """
         try:
             self.consumer.commit(offsets=next_offsets(batch), asynchronous=False)
@@ -170,7 +170,7 @@ class Worker:
         return True
 
     def produce(self, batch: Sequence[Message]) -> None:
-        """In two halves, so that a crash can leave half a batch."""
+        """Produce in two halves, so that a crash can leave half a batch."""
         invoices = invoices_for(batch)
         half = len(invoices) // 2
         send(self.producer, self.options.output, invoices[:half])
@@ -180,8 +180,8 @@ class Worker:
 
 
 def until_decided(call: Callable[[], None], attempts: int = 5) -> None:
-    """Calls of a transaction may be repeated as long as the client says so, and have to be: an
-    answer that was lost is no answer.
+    """Repeat a call of a transaction as long as the client calls its error retriable: after a lost
+    answer the outcome is unknown.
     """
     for attempt in range(1, attempts + 1):
         try:

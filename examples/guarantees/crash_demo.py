@@ -1,9 +1,9 @@
-"""Each guarantee under crashes: the worker is killed at every one of its steps, started again, and
-what came out is counted.
+"""Each guarantee under crashes: the worker is killed at each of its steps and started again, and
+its output is counted.
 
-A worker stops at each step until it gets a line (--step-by-step), so that SIGKILL hits the
-window that it is meant for, every time. The windows are the same for all guarantees: half of a
-batch written, all of it written, offsets committed, and so on.
+A worker stops at each step until it gets a line (--step-by-step), so that SIGKILL always hits the
+intended window. The windows are the same for all guarantees: half of a batch written, all of it
+written, offsets committed, and so on.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from postgres_process import postgres_at
 
 INPUT = "orders"
 PARTITIONS = 3
-KILLED_AT_OCCURRENCE = 2  # so that every run gets on, and dies within its second batch
+KILLED_AT_OCCURRENCE = 2  # so that every run makes progress, and is killed in its second batch
 
 
 class Pattern(NamedTuple):
-    """One script, with what it is called here and how its output is counted."""
+    """One script, with its name in the table and the function that counts its output."""
 
     name: str
     script: str
@@ -45,7 +45,7 @@ class Pattern(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a pattern made of the input."""
+    """The result of one pattern under crashes."""
 
     name: str
     kills: int
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
 
 def producing(servers: str, guarantee: str) -> Pattern:
-    """Consume, transform, produce with that guarantee, into a topic of its own."""
+    """The pattern: consume, transform, produce with that guarantee, into a separate topic."""
     output = f"invoices-{guarantee}"
     make_topic(servers, output, PARTITIONS)
     arguments = (
@@ -80,7 +80,7 @@ def producing(servers: str, guarantee: str) -> Pattern:
 
 
 def storing(servers: str, dsn: str) -> list[Pattern]:
-    """The two ways into a database."""
+    """The two patterns that write into a database."""
     arguments = ("--bootstrap-servers", servers, "--postgres", dsn)
     return [
         Pattern(
@@ -101,8 +101,8 @@ def storing(servers: str, dsn: str) -> list[Pattern]:
 
 
 def crash(pattern: Pattern, orders: int, rounds: int) -> Outcome:
-    """Kill it at each step, as often as there are rounds; then let it end. Raises RuntimeError
-    where a worker does not do its part.
+    """Kill the worker at each step, once per round; then let it end. Raises RuntimeError if a
+    worker does not reach a step.
     """
     kills = 0
     for step in pattern.steps * rounds:
@@ -126,8 +126,8 @@ def crash(pattern: Pattern, orders: int, rounds: int) -> Outcome:
 
 
 def run(servers: str, dsn: str | None, orders: int, rounds: int) -> Iterator[Outcome]:
-    """Publish the orders, then crash one pattern after the other; those with a database where there
-    is one.
+    """Publish the orders, then crash one pattern after the other, including those with a database
+    if there is one.
     """
     make_topic(servers, INPUT, PARTITIONS)
     publish(servers, INPUT, map(an_order, range(orders)), transactional_id="shop")
@@ -151,9 +151,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives the exit code: 0 where each guarantee kept what it promises, and the weaker ones showed
-    what they do not.
-    """
+    """Gives the exit code: 0 if each guarantee held, and the weaker ones showed their weakness."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -191,8 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def as_promised(outcome: Outcome) -> bool:
-    """The weaker guarantees have to show their weakness: otherwise the crashes missed, and the rest
-    proves nothing.
+    """The weaker guarantees have to show their weakness: otherwise the crashes missed their
+    windows, and the other results prove nothing.
     """
     losses = {
         "at-most-once": outcome.lost > 0 and not outcome.duplicated,

@@ -1,16 +1,16 @@
-"""Readings that an at-least-once producer sent, some of them twice, through Spark into PostgreSQL:
-each once. Three ways to know a duplicate:
+"""Writes readings through Spark into PostgreSQL, each once, although an at-least-once producer sent
+some of them twice. Three ways to detect a duplicate:
 
     watermark   by key: Spark remembers the keys of the last minutes
-                state: keys within the delay; what is later is dropped
+                state: keys within the delay; later rows are dropped
     sequence    by sequence number: higher than the last of its device
                 state: one number a device; needs order within a device
-    anti-join   by the table itself: what is there already is not added
+    anti-join   by the table itself: existing rows are not added
                 state: none; needs an index on the key
 
-Each is right only together with how it is stored. Spark writes to its checkpoint that a micro-batch
-is done after the batch was stored, so a crash between the two brings the same micro-batch again.
-Here each form is crashed exactly there, and started again.
+Each form is correct only with a matching way to store rows. Spark marks a micro-batch as done in
+its checkpoint after the batch was stored, so after a crash in between it repeats the micro-batch.
+Here each form crashes exactly there, and is started again.
 
 Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and
 --postgres. Needs Java 17 or later.
@@ -44,7 +44,7 @@ PER_BATCH = 250
 ATTEMPTS = 3
 KEY = ["device", "sequence"]
 
-# No table has a key that would refuse a second row: what is stored twice shows.
+# No table has a key that would refuse a second row, so a row that is stored twice is visible.
 TABLES = """
     CREATE TABLE readings (
         device text NOT NULL, sequence bigint NOT NULL, celsius double precision NOT NULL
@@ -57,20 +57,22 @@ INSERT = "INSERT INTO readings VALUES (%s, %s, %s)"
 
 
 class FencedError(Exception):
-    """Another driver has stored readings of the device meanwhile; the micro-batch has to be done
-    again.
+    """Another driver has stored readings of the device meanwhile; the micro-batch has to be
+    repeated.
     """
 
 
 class CrashedError(Exception):
-    """Made by the demo."""
+    """A crash that the demo causes."""
 
 
 # --- the producer
 
 
 class Reading(NamedTuple):
-    """What a device measured; its sequence numbers count from 0 without a gap."""
+    """A value that a device measured. The sequence numbers of a device count from 0 without a
+    gap.
+    """
 
     device: str
     sequence: int
@@ -79,7 +81,7 @@ class Reading(NamedTuple):
 
 
 def readings(devices: int, each: int) -> list[Reading]:
-    """Of several devices, one each second, in order."""
+    """The readings of several devices, one per second, in order."""
     return [
         Reading(
             f"device-{device}",
@@ -93,8 +95,8 @@ def readings(devices: int, each: int) -> list[Reading]:
 
 
 def sent_at_least_once(whole: Sequence[Reading], seed: int, batch: int = 40) -> Iterator[Reading]:
-    """As a producer sends that notes its position after each batch and crashes now and then: it
-    begins again where it noted.
+    """The readings in the order in which a crashing producer sends them: it stores its position
+    after each batch, and restarts from there.
     """
     chance = random.Random(seed)
     for start in range(0, len(whole), batch):
@@ -104,7 +106,9 @@ def sent_at_least_once(whole: Sequence[Reading], seed: int, batch: int = 40) -> 
 
 
 def record(reading: Reading) -> tuple[bytes, bytes]:
-    """Keyed by the device, so that the readings of one device stay in order in one partition."""
+    """The record of a reading. Its key is the device, so that the readings of one device stay in
+    order in one partition.
+    """
     value = reading._asdict() | {"measured": reading.measured.isoformat()}
     return reading.device.encode(), json.dumps(value).encode()
 
@@ -114,38 +118,38 @@ def record(reading: Reading) -> tuple[bytes, bytes]:
 
 @dataclass
 class Store:
-    """The database, and the micro-batch after whose storing the crash comes (None for no crash)."""
+    """The database, and the micro-batch after which the demo crashes (None: no crash)."""
 
     dsn: str
     crash_after: int | None = None
 
     def stored(self, batch_id: int) -> None:
-        """Called between the commit of the database and the return to Spark, which then notes the
-        batch as done.
+        """Called after the commit of the database and before the return to Spark, which then marks
+        the batch as done.
         """
         if batch_id == self.crash_after:
             raise CrashedError(f"micro-batch {batch_id} is stored, and Spark does not know")
 
 
 def by_watermark(stream: DataFrame) -> DataFrame:
-    """Spark keeps each key until the watermark has passed it by the delay, and drops rows that come
-    later than that.
+    """Drop duplicates by a watermark: Spark keeps each key until the watermark has passed it by the
+    delay, and drops rows that arrive later.
 
-    The time is the device's. The record's own timestamp would not do: a record that is sent again
-    has a new one.
+    The time is the device's. The timestamp of the record cannot be used: a record that is sent
+    again has a new one.
     """
     return stream.withWatermark("measured", DELAY).dropDuplicatesWithinWatermark(KEY)
 
 
 def unchanged(stream: DataFrame) -> DataFrame:
-    """Duplicates are found when a micro-batch is stored."""
+    """Keep all rows: duplicates are detected when a micro-batch is stored."""
     return stream
 
 
 def store_batch_once(store: Store, batch: DataFrame, batch_id: int) -> None:
-    """Rows and the number of their micro-batch in one transaction: Spark's state gives the same
-    rows for the same number, so a repeated number is a repeated batch. The query's id belongs to
-    it, since a query with a new checkpoint counts from 0 again.
+    """Store the rows and the number of their micro-batch in one transaction. Spark's state gives
+    the same rows for the same number, so a known number means a repeated batch. The query's id is a
+    part of the key, since a query with a new checkpoint counts from 0 again.
     """
     query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     assert query_id, "Spark has not said which query this is"
@@ -161,11 +165,11 @@ def store_batch_once(store: Store, batch: DataFrame, batch_id: int) -> None:
 
 
 def store_by_sequence(store: Store, batch: DataFrame, batch_id: int) -> None:
-    """Takes what is above the last sequence number of its device, and moves that on in the same
-    transaction.
+    """Store the readings above the last sequence number of their device, and advance that number in
+    the same transaction.
 
-    A micro-batch that comes again has nothing above it, so no batch number is needed. Raises
-    FencedError where another driver moved it.
+    A repeated micro-batch has no higher numbers, so no batch number is needed. Raises FencedError
+    if another driver has advanced the number.
     """
     with psycopg.connect(store.dsn) as connection, connection.cursor() as cursor:
         last: dict[str, int] = dict(
@@ -193,8 +197,8 @@ def store_by_sequence(store: Store, batch: DataFrame, batch_id: int) -> None:
 
 
 def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
-    """Brings the micro-batch to a table of the connection, and adds from there what the readings do
-    not have yet.
+    """Copy the micro-batch to a temporary table of the connection, and add the rows that the
+    readings lack.
     """
     rows = batch.dropDuplicates(KEY).collect()
     with psycopg.connect(store.dsn) as connection, connection.cursor() as cursor:
@@ -202,8 +206,8 @@ def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
         with cursor.copy("COPY staged FROM STDIN") as copy:
             for row in rows:
                 copy.write_row((row.device, row.sequence, row.celsius))
-        # Another driver of the same query (one that was thought dead) may neither add between the
-        # look and the insert, nor be read from.
+        # Another driver of the same query (one that was thought dead) must neither check nor add
+        # rows between this check and the insert.
         cursor.execute("LOCK TABLE readings IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute(
             "INSERT INTO readings SELECT * FROM staged"
@@ -214,7 +218,7 @@ def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
 
 
 class Form(NamedTuple):
-    """What is done in Spark's plan, and what when a micro-batch is stored."""
+    """One form: its step in Spark's plan, and its step when a micro-batch is stored."""
 
     plan: Callable[[DataFrame], DataFrame]
     store: Callable[[Store, DataFrame, int], None]
@@ -239,12 +243,11 @@ def deduplicate(
     checkpoint: Path,
     per_batch: int = PER_BATCH,
 ) -> None:
-    """Everything that the topic has now.
+    """Process all records that the topic has now.
 
-    A query that fails (a worker did not come up in time, another driver was faster) is started
-    again, which each form can bear.
-    Raises: CrashedError where the demo's crash came; StreamingQueryException where it fails time
-            after time.
+    A query that fails (a worker did not start in time, another driver was faster) is started again,
+    which is safe in each form.
+    Raises: CrashedError at the demo's crash; StreamingQueryException if it fails repeatedly.
     """
     from pyspark.errors import StreamingQueryException
     from pyspark.sql.functions import from_json
@@ -286,8 +289,8 @@ def deduplicate_with_crash(
     checkpoint: Path,
     per_batch: int = PER_BATCH,
 ) -> int:
-    """Crashes after the second micro-batch was stored, and starts again. Gives how many rows the
-    table had at the crash.
+    """Crash after the second micro-batch is stored, and start again. Gives: the number of rows at
+    the crash.
     """
     try:
         deduplicate(spark, servers, topic, form, Store(dsn, crash_after=1), checkpoint, per_batch)
@@ -309,7 +312,7 @@ def make_tables(dsn: str) -> None:
 
 
 def rows_in(dsn: str) -> Counter[tuple[str, int]]:
-    """How often each reading is in the table."""
+    """The number of rows of each reading in the table."""
     with psycopg.connect(dsn) as connection:
         return Counter(connection.execute("SELECT device, sequence FROM readings").fetchall())
 

@@ -1,5 +1,5 @@
-"""What the examples share: a broker where none is given, topics and orders, reading in batches, and
-steps at which a process can be killed.
+"""The common parts of the examples: a broker if none is given, topics and orders, reading in
+batches, and steps at which a process can be killed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from barnabas import LocalBroker
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 30.0
-FENCED = 3  # exit code of a process whose place another one has taken
+FENCED = 3  # exit code of a process that another one has replaced
 TAKEN = (
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError._FATAL,
-)  # from a commit; from a read, where the client says that it cannot go on
+)  # errors of a commit, or of a read if the client reports that it cannot continue
 
 CLIENT: dict[str, Any] = {
-    "log_level": 2,  # that a broker goes away is part of the show
+    "log_level": 2,  # the loss of the broker is intended
     "reconnect.backoff.max.ms": 200,
-    # With one broker there is no other to find; a client that looks for one while it restarts may
-    # lose its connections for good.
+    # With one broker there is no other to find; a client that searches for one during its restart
+    # may lose its connections permanently.
     "metadata.recovery.strategy": "none",
 }
 
@@ -44,7 +44,7 @@ CLIENT: dict[str, Any] = {
 
 @contextlib.contextmanager
 def broker_at(servers: str | None) -> Iterator[str]:
-    """The broker that was named, or one that lives as long as the block."""
+    """The given broker, or one that runs until the end of the block."""
     if servers:
         yield servers
         return
@@ -53,7 +53,7 @@ def broker_at(servers: str | None) -> Iterator[str]:
 
 
 def make_topic(servers: str, name: str, partitions: int = 3) -> None:
-    """Create the topic unless it is there."""
+    """Create the topic unless it exists."""
     admin = AdminClient({"bootstrap.servers": servers, **CLIENT})
     try:
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(TIMEOUT_S)
@@ -70,7 +70,7 @@ def publish(
     transactional_id: str | None = None,
     commit: bool = True,
 ) -> None:
-    """Send keys and values, each once; in one transaction where an id for it is given. Raises
+    """Send keys and values, each once; in one transaction if a transactional id is given. Raises
     KafkaException.
     """
     settings = (
@@ -86,7 +86,7 @@ def publish(
 
 
 def send(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
-    """Produce and wait until the broker has all of it.
+    """Produce records, and wait until the broker has acknowledged all of them.
 
     Raises: KafkaException with the first error.
     """
@@ -103,7 +103,7 @@ def send(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]])
         left = producer.flush(TIMEOUT_S)
     except (
         SystemError
-    ) as error:  # the client met a fatal error, and called back before it raised it
+    ) as error:  # after a fatal error the client calls back before it raises the error
         if isinstance(error.__cause__, KafkaException):
             raise error.__cause__ from None
         raise
@@ -116,7 +116,7 @@ def send(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]])
 
 
 def an_order(number: int, version: int = 1) -> tuple[bytes, bytes]:
-    """Key and value of an order."""
+    """The key and the value of an order."""
     order = {
         "order": number,
         "version": version,
@@ -127,12 +127,12 @@ def an_order(number: int, version: int = 1) -> tuple[bytes, bytes]:
 
 
 def total_cents(order: dict[str, Any]) -> int:
-    """The work that is done on each order."""
+    """The transformation of each order: its total."""
     return int(order["pieces"]) * int(order["price_cents"])
 
 
 def read_committed(servers: str, topic: str) -> list[bytes]:
-    """The values of all committed records up to the end; none where the topic is unknown."""
+    """The values of all committed records up to the end; none if the topic is unknown."""
     consumer = new_consumer(servers, "reader-of-" + topic)
     try:
         partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
@@ -154,7 +154,7 @@ def read_committed(servers: str, topic: str) -> list[bytes]:
 
 
 def orders_in(values: Iterable[bytes]) -> Counter[int]:
-    """How often each order number is there."""
+    """The number of records of each order."""
     return Counter(json.loads(value)["order"] for value in values)
 
 
@@ -162,11 +162,11 @@ def orders_in(values: Iterable[bytes]) -> Counter[int]:
 
 
 def new_consumer(servers: str, group: str, member: str | None = None, **settings: Any) -> Consumer:
-    """A consumer that sees committed records and commits nothing by itself.
+    """A consumer that reads only committed records and commits no offsets by itself.
 
-    Takes:  member, a name that stays the same over restarts (static membership): who comes back
-            takes its old place at once, where an unknown newcomer waits until the session of the
-            dead one has run out.
+    Takes:  member, a name that stays the same over restarts (static membership): a restarted member
+            gets its former partitions at once, while a new member waits until the session of the
+            dead one has expired.
     """
     base = {
         "bootstrap.servers": servers,
@@ -182,9 +182,9 @@ def new_consumer(servers: str, group: str, member: str | None = None, **settings
 
 
 class Batches:
-    """Reads a batch at a time, and knows when every partition is at its end.
+    """Reads a batch at a time, until every partition is at its end.
 
-    Takes:  forever, do not stop there.
+    Takes:  forever, whether to continue at the ends.
     """
 
     def __init__(self, consumer: Consumer, size: int, *, forever: bool = False) -> None:
@@ -194,8 +194,8 @@ class Batches:
         self._ended: set[tuple[str, int]] = set()
 
     def next(self) -> list[Message] | None:
-        """The next records, at most `size`; None when all has been read. Raises KafkaException
-        where the consumer cannot go on.
+        """The next records, at most `size`; None when all are read. Raises KafkaException if the
+        consumer cannot continue.
         """
         while True:
             batch = [
@@ -210,7 +210,7 @@ class Batches:
                 return None
 
     def rewound(self) -> None:
-        """Positions have changed: where the ends are has to be seen again."""
+        """Forget the ends that were reached, since positions have changed."""
         self._ended.clear()
 
     def _is_record(self, message: Message) -> bool:
@@ -222,14 +222,14 @@ class Batches:
         if error.code() == KafkaError._PARTITION_EOF:
             self._ended.add(place)
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
-            self._ended.clear()  # the group took the partitions away; the next read joins again
+            self._ended.clear()  # the group has revoked the partitions; the next read joins again
         elif error.fatal() or not error.retriable():
             raise KafkaException(error)
         return False
 
 
 def is_replaced(failure: KafkaException, member: str) -> bool:
-    """Whether another process has taken the member's place, which is said then."""
+    """Whether another process has taken the member's place; if so, print that."""
     error = failure.args[0]
     if not error.fatal() and error.code() not in TAKEN:
         return False
@@ -241,7 +241,7 @@ def is_replaced(failure: KafkaException, member: str) -> bool:
 
 
 def next_offsets(batch: Sequence[Message]) -> list[TopicPartition]:
-    """Where reading goes on after the batch, by partition."""
+    """The offsets after the batch, by partition."""
     ends: dict[tuple[str, int], int] = {}
     for message in batch:
         ends[message.topic(), message.partition()] = message.offset() + 1
@@ -252,7 +252,7 @@ def next_offsets(batch: Sequence[Message]) -> list[TopicPartition]:
 
 
 def rewind(consumer: Consumer, batches: Batches) -> None:
-    """Go back to what the group has committed."""
+    """Return to the offsets that the group has committed."""
     for place in consumer.committed(consumer.assignment(), TIMEOUT_S):
         offset = place.offset if place.offset >= 0 else confluent_kafka.OFFSET_BEGINNING
         consumer.seek(TopicPartition(place.topic, place.partition, offset))
@@ -263,15 +263,15 @@ def rewind(consumer: Consumer, batches: Batches) -> None:
 
 
 class Steps:
-    """Says at which step a process is. Step by step, it continues on request, so that a kill hits
-    exactly where it is meant to.
+    """Reports the steps of a process. With --step-by-step the process continues only on request, so
+    that a kill hits exactly the intended place.
     """
 
     def __init__(self, *, one_by_one: bool) -> None:
         self._one_by_one = one_by_one
 
     def reach(self, name: str) -> None:
-        """Gives after the parent has answered, where it is asked."""
+        """Report the step, and wait for the parent's answer, if the process runs step by step."""
         if not self._one_by_one:
             return
         print(f"step {name}", flush=True)
@@ -280,10 +280,9 @@ class Steps:
 
 
 class SteppedProcess:
-    """One of the scripts here as a child that is led from step to step.
+    """One of these scripts as a child process that is controlled step by step.
 
-    Raises: RuntimeError with what the child said when it ends or is silent where a step is waited
-            for.
+    Raises: RuntimeError with the child's output if it ends, or reports no step in time.
     """
 
     def __init__(self, script: str, arguments: Sequence[str]) -> None:
@@ -312,7 +311,9 @@ class SteppedProcess:
         self._lines.put(None)
 
     def next_step(self) -> str | None:
-        """Let it go on; the step that it then reaches and waits at, or None when it has ended."""
+        """Let the child continue. Gives: the next step at which it waits, or None if it has
+        ended.
+        """
         self.go()
         while True:
             try:
@@ -329,19 +330,17 @@ class SteppedProcess:
                 return line.removeprefix("step ").strip()
 
     def go(self) -> None:
-        """Let it go on from its step, if it waits at one."""
+        """Let the child continue from its step, if it waits at one."""
         assert self.process.stdin is not None
         if not self._waits:
             return
         self._waits = False
-        with contextlib.suppress(
-            BrokenPipeError
-        ):  # it has ended meanwhile, which the next question shows
+        with contextlib.suppress(BrokenPipeError):  # the child has ended, which the next call shows
             self.process.stdin.write("\n")
             self.process.stdin.flush()
 
     def run_until(self, step: str, times: int = 1) -> None:
-        """Lead it to that step, to the given occurrence of it, and leave it waiting there."""
+        """Run the child to the given occurrence of that step, and leave it waiting there."""
         while True:
             reached = self.next_step()
             if reached is None:
@@ -353,13 +352,13 @@ class SteppedProcess:
                 return
 
     def finish(self) -> int:
-        """Lead it to its end; the exit code."""
+        """Run the child to its end. Gives: the exit code."""
         while self.next_step() is not None:
             pass
         return self._end()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL to the child."""
         self.process.kill()
         self._end()
 

@@ -1,9 +1,10 @@
-"""The newest version of each order in PostgreSQL, whatever arrives twice, late or out of order.
+"""Stores the newest version of each order in PostgreSQL, even if records arrive twice, late or out
+of order.
 
-Delivery is at-least-once: rows first, then the offset. A row is replaced by a newer version of its
-key only, so that applying a record again, or an old one after a new one, changes nothing. A
-deletion has a version too, and stays as a row that is marked: without it an old version that comes
-late would bring the order back to life.
+Delivery is at-least-once: rows are stored first, then the offset. Only a newer version of its key
+replaces a row, so that a repeated record, or an old one after a new one, changes nothing. A
+deletion has a version, too, and remains as a marked row: without it a late old version would
+restore the order.
 
 Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and
 --postgres.
@@ -51,7 +52,7 @@ UPSERT = """
 
 
 class Applied(NamedTuple):
-    """What became of the records."""
+    """Counts of the applied records, by outcome."""
 
     changed: int
     ignored: int
@@ -70,15 +71,15 @@ def row_of(value: bytes) -> dict[str, object]:
 
 
 def a_deletion(number: int, version: int) -> tuple[bytes, bytes]:
-    """It has a version too: a deletion without one could not be distinguished from a late one."""
+    """A deletion, with a version: without one a late deletion could not be recognised."""
     return str(number).encode(), json.dumps(
         {"order": number, "version": version, "deleted": True}
     ).encode()
 
 
 def apply(connection: psycopg.Connection, batch: Sequence[Message]) -> Applied:
-    """Each record on its own: two versions of one key in one statement would be an error. One
-    commit for all.
+    """Apply the records one by one, since two versions of one key in one statement would be an
+    error, with one commit for all.
     """
     changed = 0
     with connection.transaction(), connection.cursor() as cursor:
@@ -88,7 +89,7 @@ def apply(connection: psycopg.Connection, batch: Sequence[Message]) -> Applied:
 
 
 def disordered(records: Iterable[tuple[bytes, bytes]], seed: int) -> list[tuple[bytes, bytes]]:
-    """Every record up to three times, in any order."""
+    """Every record up to three times, in random order."""
     chance = random.Random(seed)
     copies = [record for record in records for _ in range(chance.randint(1, 3))]
     chance.shuffle(copies)
@@ -96,7 +97,7 @@ def disordered(records: Iterable[tuple[bytes, bytes]], seed: int) -> list[tuple[
 
 
 def run(servers: str, connection: psycopg.Connection, options: argparse.Namespace) -> Applied:
-    """Apply everything up to the end of the topic, and commit behind it."""
+    """Apply all records up to the end of the topic, and commit the offset after them."""
     steps = Steps(one_by_one=options.step_by_step)
     consumer = new_consumer(servers, options.group, options.member)
     batches = Batches(consumer, options.batch_size, forever=options.forever)
@@ -115,7 +116,7 @@ def run(servers: str, connection: psycopg.Connection, options: argparse.Namespac
 
 
 def rows_in(dsn: str) -> dict[int, tuple[int, int | None]]:
-    """Version and total of each order that is not deleted."""
+    """The version and the total of each order that is not deleted."""
     with psycopg.connect(dsn) as connection:
         found = connection.execute(
             "SELECT order_number, version, total_cents FROM current_orders WHERE NOT deleted"

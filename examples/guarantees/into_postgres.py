@@ -1,9 +1,9 @@
-"""Orders into PostgreSQL, each exactly once: rows and offsets are one database transaction, and the
-broker keeps no offsets at all.
+"""Writes orders into PostgreSQL, each exactly once: rows and offsets are stored in one transaction
+of the database, and the broker stores no offsets.
 
-The table of invoices has no key that would refuse a second row. What prevents it is
-consumer_offsets: a batch may be stored only by the writer that moves the offset on from where the
-batch began, and that is checked in the transaction that adds the rows.
+The table of invoices has no key that would refuse a second row. The table consumer_offsets prevents
+one: a writer may store a batch only if it advances the offset from the beginning of the batch,
+which the transaction that adds the rows checks.
 
 Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and
 --postgres.
@@ -44,12 +44,12 @@ TABLES = """
 
 
 class FencedError(Exception):
-    """Another writer has moved an offset: the batch is already stored, or will be by that one."""
+    """Another writer has advanced an offset: it has stored the batch, or will store it."""
 
 
 class Store:
-    """The database's side: offsets and rows that change together. A lost connection is made again
-    by `reconnect`.
+    """The part in the database: offsets and rows, which change together. `reconnect` replaces a
+    lost connection.
     """
 
     def __init__(self, dsn: str, reached: Callable[[str], None]) -> None:
@@ -59,7 +59,7 @@ class Store:
         make_tables(self._connection, TABLES)
 
     def position(self, topic: str, partition: int) -> int:
-        """Where the rows of the partition end. A partition that was never seen begins at 0."""
+        """The offset after the stored rows of the partition; 0 for an unknown partition."""
         with self._connection.transaction():
             self._connection.execute(
                 "INSERT INTO consumer_offsets VALUES (%s, %s, 0) ON CONFLICT DO NOTHING",
@@ -73,11 +73,11 @@ class Store:
         return int(found[0])
 
     def store(self, batch: Sequence[Message], began: dict[tuple[str, int], int]) -> None:
-        """Rows and offsets of a batch in one transaction.
+        """Store the rows and offsets of a batch in one transaction.
 
-        Takes:  began, for each of its partitions where this writer believes the stored rows to end.
-        Raises: FencedError where they end elsewhere; psycopg.OperationalError with the outcome
-                unknown. Then ask `position`.
+        Takes:  began, the expected offset after the stored rows, for each partition of the batch.
+        Raises: FencedError if the stored offset is another; psycopg.OperationalError if the outcome
+                is unknown: then `position` shows it.
         """
         orders = [json.loads(message.value() or b"") for message in batch]
         with self._connection.transaction(), self._connection.cursor() as cursor:
@@ -101,8 +101,8 @@ class Store:
         self._reached("stored")
 
     def reconnect(self) -> None:
-        """Whatever was open is gone: the server rolls it back. Raises psycopg.OperationalError
-        where none answers in time.
+        """Open a new connection; the server rolls back the transaction of the former one. Raises
+        psycopg.OperationalError if no server answers in time.
         """
         self._connection.close()
         deadline = time.monotonic() + TIMEOUT_S
@@ -120,7 +120,7 @@ class Store:
 
 
 class Writer:
-    """Reads a batch, stores it; after any failure, asks the database where to go on."""
+    """Reads a batch and stores it. After any failure it reads the position from the database."""
 
     def __init__(self, consumer: Consumer, batches: Batches, store: Store) -> None:
         self._consumer = consumer
@@ -132,8 +132,8 @@ class Writer:
         self.failures = 0
 
     def run(self, topic: str) -> None:
-        """Store all orders. Raises confluent_kafka.KafkaException, psycopg.Error where it cannot go
-        on.
+        """Store all orders. Raises confluent_kafka.KafkaException, psycopg.Error if it cannot
+        continue.
         """
         self._consumer.subscribe([topic], on_assign=self._on_assign)
         while (read := self._batches.next()) is not None:
@@ -155,14 +155,14 @@ class Writer:
                 self.stored += len(batch)
 
     def _is_wanted(self, message: Message) -> bool:
-        """A batch may begin before an assignment and end after it: then its first records can be
-        another writer's by now.
+        """Whether the record belongs to an assigned partition: a batch may begin before an
+        assignment and end after it, and then another writer may own its first records.
         """
         position = self._positions.get((message.topic() or "", message.partition() or 0))
         return position is not None and (message.offset() or 0) >= position
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """The group only shares out partitions; where to begin is in the database."""
+        """Set the positions from the database: the group only assigns partitions."""
         consumer.assign(self._stored_positions(partitions))
         self._batches.rewound()
 
@@ -187,7 +187,7 @@ class Writer:
 
 
 def invoices_in(dsn: str) -> Counter[int]:
-    """How often each order number is in the table."""
+    """The number of rows of each order in the table."""
     with psycopg.connect(dsn) as connection:
         return Counter(
             dict(
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             print(f"{orders} orders published, 10 more in a transaction that was aborted")
         store = Store(dsn, Steps(one_by_one=options.step_by_step).reach)
-        # The assignment below is set from the database, all partitions at once.
+        # An eager strategy: each assignment sets the positions of all partitions from the database.
         strategy = {"partition.assignment.strategy": "range"}
         consumer = new_consumer(servers, options.group, options.member, **strategy)
         writer = Writer(

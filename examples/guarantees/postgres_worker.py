@@ -1,5 +1,5 @@
-"""What the scripts that write into PostgreSQL have in common: their options, and a broker and a
-database where none is named.
+"""The common parts of the scripts that write into PostgreSQL: their options, and a broker and a
+database if none is given.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from postgres_process import postgres_at
 
 
 class Place(NamedTuple):
-    """Where a script works: orders come from topic `options.input` of the broker and go to the
-    database. `orders`: so many to publish first.
+    """The broker and the database of a script: orders are read from the topic `options.input` and
+    written to the database. `orders`: the number of orders to publish first.
     """
 
     options: argparse.Namespace
@@ -26,8 +26,8 @@ class Place(NamedTuple):
 
 
 def make_tables(connection: psycopg.Connection, statements: str) -> None:
-    """Those that are not there. Writers that start together would else make them at once, and all
-    but one end with an error.
+    """Make the missing tables. The lock is for writers that start at the same time: without it all
+    but one would fail.
     """
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(1)")
@@ -43,12 +43,13 @@ def place_for(
     alone: int,
     of: str = "orders",
 ) -> Iterator[Place]:
-    """What the command line names; what is missing is started for as long as the block lasts.
+    """The broker and the database on the command line. A missing one is started, and runs until the
+    end of the block.
 
-    The topic is made unless it is there.
+    The topic is created unless it exists.
 
-    Takes:  about, the text of --help; alone, how many orders are published where the broker is the
-            script's own; of, what --orders counts.
+    Takes:  about, the text of --help; alone, the number of orders to publish if the script starts
+            the broker; of, the meaning of the number in --orders.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -1,8 +1,9 @@
-"""Orders into PostgreSQL and into a topic, each in both or in neither: two-phase commit (KIP-939).
+"""Writes orders into PostgreSQL and into a topic, each into both or neither: two-phase commit
+(KIP-939).
 
 A batch of orders is a transaction of the database and one of the broker. Both are prepared, then
-the database commits its own, which is the decision; then the broker's is completed. A process that
-comes after a crash finds what is prepared, and ends it the same way on both sides.
+the database commits its own, which is the decision; then the broker's is completed. After a crash
+the next process finds the prepared transactions, and ends both in the same way.
 
 It needs a broker with transaction.two.phase.commit.enable=true and a PostgreSQL with
 max_prepared_transactions above 0. Run it alone for both of its own, or against yours with
@@ -36,7 +37,7 @@ from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.transactional_producer import FencedError
 
 STEPS = ("sent", "broker prepared", "rows inserted", "database prepared", "decided", "completed")
-FORMAT = 0x0B  # of our transactions' ids among all that are prepared in the server
+FORMAT = 0x0B  # format of our transactions' ids, to find them among all prepared ones
 
 TABLES = """
     CREATE TABLE IF NOT EXISTS orders (
@@ -51,11 +52,13 @@ TABLES = """
 
 
 class ReplacedError(Exception):
-    """Another process has the transactional id by now."""
+    """Another process has taken the transactional id."""
 
 
 class Shop:
-    """One place that takes orders: a producer and a connection, and what both have prepared."""
+    """A shop that takes orders: its producer and its connection, and their prepared
+    transactions.
+    """
 
     def __init__(
         self, servers: str, dsn: str, topic: str, name: str, reached: Callable[[str], None]
@@ -68,7 +71,9 @@ class Shop:
         make_tables(self._connection, TABLES)
 
     def _connect(self) -> psycopg.Connection:
-        """Who hangs amid a transaction is not to hold the next one up for ever."""
+        """Connect, with timeouts: a process that hangs in a transaction must not block the next one
+        for ever.
+        """
         connection = psycopg.connect(self._dsn)
         connection.execute("SET idle_in_transaction_session_timeout = '5s'")
         connection.commit()
@@ -79,7 +84,7 @@ class Shop:
         self._connection.close()
 
     def run(self, orders: int, batch_size: int) -> None:
-        """Take orders until there are so many. Raises: ReplacedError."""
+        """Take orders until their number is reached. Raises: ReplacedError."""
         taken = self.recover()
         while taken < orders:
             try:
@@ -90,7 +95,9 @@ class Shop:
                 taken = self.recover()
 
     def take(self, numbers: range) -> int:
-        """One batch: both prepare, the database decides, the broker follows."""
+        """Take one batch: both prepare, the database decides, then the broker's transaction is
+        completed.
+        """
         producer, connection = self._producer, self._connection
         producer.begin()
         for number in numbers:
@@ -115,7 +122,7 @@ class Shop:
         try:
             connection.tpc_commit()  # the decision
         except psycopg.errors.UndefinedObject as error:
-            raise ReplacedError from error  # who came after us has made it
+            raise ReplacedError from error  # the next process has decided
         self._reached("decided")
         producer.complete(state)
         self._reached("completed")
@@ -124,9 +131,10 @@ class Shop:
     # --- after a crash
 
     def recover(self) -> int:
-        """End what is open on both sides; gives how many orders there are. Waits until both answer.
+        """End the open transactions on both sides. Gives: the number of orders. Waits until both
+        servers answer.
 
-        Raises: ReplacedError; ClientError, psycopg.Error where one does not answer in time.
+        Raises: ReplacedError; ClientError, psycopg.Error if one does not answer in time.
         """
         deadline = time.monotonic() + TIMEOUT_S
         while True:
@@ -159,8 +167,9 @@ class Shop:
         return int(found[1])
 
     def _end_prepared(self, opened: str) -> None:
-        """What the database has prepared: committed if the broker has its part prepared, too; else
-        no process will ever commit that, and it is rolled back.
+        """End the prepared transactions of the database: commit one if the broker has prepared its
+        part, too; otherwise no process will ever commit that part, and the transaction is rolled
+        back.
         """
         for xid in self._connection.tpc_recover():
             if (xid.format_id, xid.gtrid) != (FORMAT, self._name):
@@ -172,7 +181,7 @@ class Shop:
                     self._connection.tpc_rollback(xid)
 
     def _begin_session(self) -> bool:
-        """Refuse the earlier process; False where that has just prepared something more."""
+        """Refuse the earlier process. Gives: False if it has just prepared another transaction."""
         try:
             with self._connection.transaction():
                 self._connection.execute("SET LOCAL lock_timeout = '500ms'")
@@ -189,7 +198,7 @@ class Shop:
 
 
 def orders_in_table(dsn: str, name: str) -> Counter[int]:
-    """How often each order number of a shop is in the table."""
+    """The number of rows of each order of a shop in the table."""
     with psycopg.connect(dsn) as connection:
         found = connection.execute(
             "SELECT order_number, count(*) FROM orders WHERE shop = %s GROUP BY 1", (name,)
@@ -198,14 +207,14 @@ def orders_in_table(dsn: str, name: str) -> Counter[int]:
 
 
 def prepared_in(dsn: str, name: str) -> int:
-    """How many transactions of that name hang in the database."""
+    """The number of prepared transactions with that name in the database."""
     with psycopg.connect(dsn) as connection:
         return sum(xid.gtrid == name for xid in connection.tpc_recover())
 
 
 @contextlib.contextmanager
 def broker_at(servers: str | None) -> Iterator[str]:
-    """The broker that was named, or one that lives as long as the block."""
+    """The given broker, or one that runs until the end of the block."""
     if servers:
         yield servers
         return

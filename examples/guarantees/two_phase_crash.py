@@ -1,7 +1,8 @@
 """Two-phase commit under SIGKILL: of the process that writes, of the broker and of PostgreSQL, at
 each step of a transaction, in any order.
 
-After each round every order has to be in the table and in the topic once, and nothing may hang.
+After each round every order has to be in the table and in the topic once, and no transaction may be
+left open.
 
     python examples/guarantees/two_phase_crash.py --rounds 20
 """
@@ -25,7 +26,9 @@ BATCH = 3
 
 
 class Servers(NamedTuple):
-    """What is killed. dsn: of a database of `postgres`, or of a schema in it."""
+    """The servers to kill. dsn: the connection string of a database of `postgres`, or of a schema
+    in it.
+    """
 
     broker: LocalBroker
     postgres: PostgresProcess
@@ -41,7 +44,7 @@ class Servers(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a round came to. hanging: transactions that were not ended, on both sides."""
+    """The result of a round. hanging: transactions that were not ended, on both sides."""
 
     name: str
     kills: int
@@ -64,7 +67,7 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(servers: Servers, name: str, kills: int, orders: int) -> Outcome:
-    """What is there in the end of a shop."""
+    """The final state of a shop."""
     opened = servers.broker.open_transactions()
     hanging = sum(transaction.transactional_id == name for transaction in opened)
     return Outcome(
@@ -78,8 +81,8 @@ def outcome_of(servers: Servers, name: str, kills: int, orders: int) -> Outcome:
 
 
 def kill_the_writer(servers: Servers, name: str, steps: Sequence[str] = STEPS) -> Outcome:
-    """One process after the other, each killed at a step of its second transaction; the last one
-    does what is left. `name`: the topic and the transactional id.
+    """Run one process after the other, each killed at a step of its second transaction; the last
+    one completes the work. `name`: the topic and the transactional id.
     """
     orders = BATCH * (2 * len(steps) + 2)  # enough for a second transaction of each process
     arguments = ["--bootstrap-servers", servers.broker.bootstrap_servers, "--postgres", servers.dsn]
@@ -97,7 +100,7 @@ def kill_the_writer(servers: Servers, name: str, steps: Sequence[str] = STEPS) -
 def kill_a_server(
     servers: Servers, name: str, kill: Callable[[], None], steps: Sequence[str] = STEPS
 ) -> Outcome:
-    """A writer that lives, while a server is killed at one step after the other."""
+    """Run one writer, while a server is killed at one step after the other."""
     waiting = list(steps)
 
     def reached(step: str) -> None:
@@ -115,7 +118,7 @@ def kill_a_server(
 
 
 def a_round(servers: Servers, number: str, chance: random.Random) -> Iterator[Outcome]:
-    """Each of the three killed at each step, in an order that chance has chosen."""
+    """Kill each of the three at each step, in random order."""
     kills = {"broker": servers.kill_broker, "postgres": servers.kill_postgres}
     for what in ("writer", *kills):
         name = f"{what}-{number}"
@@ -128,7 +131,7 @@ def a_round(servers: Servers, number: str, chance: random.Random) -> Iterator[Ou
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives 1 where an order is missing or doubled, or something hangs."""
+    """Gives: 1 if an order is missing or duplicated, or a transaction is left open."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

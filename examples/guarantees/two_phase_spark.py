@@ -1,4 +1,5 @@
-"""A micro-batch of Spark into PostgreSQL and into topics at once: both have it once, or neither.
+"""Writes a micro-batch of Spark into PostgreSQL and into topics: each batch once into both, or into
+neither.
 
     sink = MicroBatchSink(
         "127.0.0.1:9092", "dbname=shop", "loud-orders", insert=..., rows_of=..., records_of=...
@@ -6,10 +7,10 @@
     query = orders.writeStream.foreachBatch(sink).option("checkpointLocation", ...).start()
 
 Two-phase commit (KIP-939), in which the database's own commit is the decision: its transaction has
-the rows, the number of the micro-batch, and the state of the broker's transaction. Spark brings a
-micro-batch again after a crash, under the same number: the number in the table shows whether it is
-stored. The rows pass the driver, as those of the sink do, so a micro-batch should not be larger
-than that likes (maxOffsetsPerTrigger).
+the rows, the number of the micro-batch, and the state of the broker's transaction. After a crash
+Spark repeats a micro-batch under the same number: the number in the table shows whether it is
+stored. The rows pass through the driver, as with the sink, so its memory limits the size of a
+micro-batch (maxOffsetsPerTrigger).
 
 Needs a broker with transaction.two.phase.commit.enable=true.
 """
@@ -38,7 +39,7 @@ STEPS = ("sent", "prepared", "rows inserted", "decided", "completed")
 
 
 class ReplacedError(Exception):
-    """Another driver runs the query by now."""
+    """Another driver runs the query now."""
 
 
 class Record(NamedTuple):
@@ -50,12 +51,12 @@ class Record(NamedTuple):
 
 
 class MicroBatchSink:
-    """The function of `foreachBatch`. One object for a query, and for its whole life.
+    """The function of `foreachBatch`. One object serves one query for its whole life.
 
-    Takes:  query, a name that no other query has and that stays over restarts: the transactional
-            id. insert, the statement for one row of `rows_of`. rows_of, what a row of the
-            micro-batch gives the database; records_of, what it gives topics. reached, is called
-            after each step.
+    Takes:  query, a unique name of the query that stays the same over restarts: the transactional
+            id. insert, the statement for one row of `rows_of`. rows_of, the rows for the database
+            from a row of the micro-batch; records_of, the records for topics. reached, a function
+            that is called after each step.
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class MicroBatchSink:
         self._session = self._stored = -1
 
     def __call__(self, batch: Any, batch_id: int) -> None:
-        """Store a micro-batch, a DataFrame; nothing where it is stored already.
+        """Store a micro-batch, a DataFrame, unless it is already stored.
 
-        Raises: ReplacedError, ClientError, psycopg.Error. Spark ends the query with that; the next
-                micro-batch, of this object or of another one, finds out what came of this one.
+        Raises: ReplacedError, ClientError, psycopg.Error. Spark ends the query with this error. The
+                next micro-batch, of this object or of another one, determines the outcome of this
+                one.
         """
         connection = self._connection or self._recover()
         if batch_id <= self._stored:
@@ -122,7 +124,7 @@ class MicroBatchSink:
         self._reached("completed")
 
     def _recover(self) -> psycopg.Connection:
-        """Refuse the driver before this one, on both sides, and end what it has left open."""
+        """Refuse the previous driver on both sides, and end its open transactions."""
         self._producer.recover()  # first: it fences the earlier driver's producer
         connection = psycopg.connect(self._dsn)
         try:

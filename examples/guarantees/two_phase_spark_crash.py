@@ -1,11 +1,12 @@
-"""Micro-batches of Spark into PostgreSQL and into a topic at once, under SIGKILL: of the driver, of
-the broker and of PostgreSQL, at each step of a micro-batch.
+"""Writes micro-batches of Spark into PostgreSQL and into a topic, while the driver, the broker and
+PostgreSQL are killed with SIGKILL at each step of a micro-batch.
 
-In the end every order has to be in the table and in the topic once, and nothing may be left open.
+At the end every order has to be in the table and in the topic once, and no transaction may be left
+open.
 
     python examples/guarantees/two_phase_spark_crash.py
 
-Each driver is a whole Spark, which takes its seconds to start. Needs Java 17 or later.
+Each driver is a whole Spark, which takes some seconds to start. Needs Java 17 or later.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ SETTINGS = {
 
 
 class Query(NamedTuple):
-    """Where the orders come from and go to: from one topic into another and into the table."""
+    """The source and the targets of the orders: from one topic into another and into the table."""
 
     servers: str
     dsn: str
@@ -60,7 +61,7 @@ class Query(NamedTuple):
     checkpoint: str
 
     def run(self, spark: SparkSession, sink: MicroBatchSink) -> None:
-        """Everything that the source has now. Raises: StreamingQueryException."""
+        """Process all records that the source has now. Raises: StreamingQueryException."""
         orders = (
             spark.readStream.format("barnabas")
             .option("kafka.bootstrap.servers", self.servers)
@@ -73,7 +74,7 @@ class Query(NamedTuple):
         writer.trigger(availableNow=True).start().awaitTermination()
 
     def sink(self, reached: Callable[[str], None]) -> MicroBatchSink:
-        """The topic gets what came; the table gets its number."""
+        """The sink: the topic gets the values, the table the order numbers."""
         return MicroBatchSink(
             self.servers,
             self.dsn,
@@ -90,7 +91,9 @@ def number_of(row: Row) -> Iterator[tuple[int]]:
 
 
 def drive(query: Query, steps: Steps) -> None:
-    """Until all is stored. A query that a server's death has ended is started again."""
+    """Run until all orders are stored. A query that ended because a server was killed is started
+    again.
+    """
     from pyspark.errors import StreamingQueryException
 
     from pyspark_barnabas import local_session
@@ -144,8 +147,8 @@ def outcome_of(servers: Servers, query: Query, orders: int) -> Outcome:
 
 
 def crash(servers: Servers, query: Query, steps: Sequence[str] = STEPS) -> Outcome:
-    """A driver killed at each of the steps of its second micro-batch, then one that lives while the
-    broker and PostgreSQL are killed at each.
+    """Run drivers that are killed at each step of their second micro-batch, then one that survives
+    while the broker and PostgreSQL are killed at each step.
     """
     orders = PER_BATCH * (3 * len(steps) + 4)
     make_topic(query.servers, query.source, 1)
@@ -172,7 +175,7 @@ def crash(servers: Servers, query: Query, steps: Sequence[str] = STEPS) -> Outco
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives 1 where an order is missing or doubled, or something hangs."""
+    """Gives: 1 if an order is missing or duplicated, or a transaction is left open."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -182,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.driver:
         drive(Query(*options.driver), Steps(one_by_one=options.step_by_step))
         return 0
-    guarantee_tools.TIMEOUT_S = 150.0  # a Spark starts in each driver
+    guarantee_tools.TIMEOUT_S = 150.0  # each driver starts a Spark
     with (
         LocalBroker(settings={"transaction.two.phase.commit.enable": "true"}) as broker,
         PostgresProcess({"fsync": "off"}) as postgres,

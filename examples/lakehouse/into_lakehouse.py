@@ -1,14 +1,14 @@
-"""A topic's committed records into a Delta table, or into Parquet files, each record once.
+"""Writes a topic's committed records into a Delta table, or into Parquet files, each record once.
 
     python examples/lakehouse/into_lakehouse.py --topic orders --form delta --table lake/orders
     python examples/lakehouse/into_lakehouse.py --topic orders --form parquet --table lake/orders
 
-It takes what is there, in micro-batches, and ends; stop it, kill it, start it again. With --follow
-it goes on. The checkpoint is beside the table, unless --checkpoint says where.
+It processes all present records in micro-batches, and ends; it may be stopped, killed and started
+again. With --follow it continues. The checkpoint is beside the table unless --checkpoint is given.
 
 delta      foreachBatch, by the library deltalake: the table's log has, with the rows of a batch, a
-           transaction identifier: the query's id and the batch's number. A batch that Spark runs
-           again finds its number there, and writes nothing
+           transaction identifier: the query's id and the batch's number. A batch that Spark repeats
+           finds its number there, and is not written again
 parquet    Spark's own sink of files, whose log `_spark_metadata` names the files that count: read
            the directory by Spark, since other readers do not know that log
 """

@@ -1,14 +1,14 @@
 """Counts page views per category in windows of 5 s, from topic to topic, each exactly once.
 
-    revisions         a count whenever it changed in a micro-batch, into a compacted topic (Spark's
+    revisions         a count when it changes in a micro-batch, into a compacted topic (Spark's
                       update mode)
     final             a count once, when its window is closed (append mode)
-    per-record        a count for every record, stream time per task, as Kafka Streams has it
+    per-record        a count for every record, with a stream time per task, as in Kafka Streams
                       (transformWithState)
-    per-record-final  the same, and only what is final: Kafka Streams' suppress
+    per-record-final  the same, but only final counts: Kafka Streams' suppress
 
-Several forms are several queries, each with a checkpoint and a topic of its own. Stop it as you
-like, also with kill -9, and start it again.
+Each form is a separate query with its own checkpoint and topic. The script may be stopped in any
+way, also with kill -9, and started again.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ STARTS, SLOW_START = 5, "worker failed to connect back"
 FORMS = ("revisions", "final", "per-record", "per-record-final")
 SETTINGS = {
     # State lives in RocksDB, beside the heap. With changelog checkpointing a micro-batch stores
-    # what it changed, as Kafka Streams writes to its changelog topic; snapshots of all of it are
-    # made in the background.
+    # only its changes, as Kafka Streams writes them to its changelog topic; snapshots of the whole
+    # state are made in the background.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # How many pieces the state has. A query keeps what it began with: it is in the checkpoint.
+    # The number of partitions of the state. A query keeps its first value, which is in the
+    # checkpoint.
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
 }
@@ -51,8 +52,8 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Job:
-    """What the queries have in common. output and checkpoint are the beginning of a name: each form
-    adds its own.
+    """The common settings of the queries. output and checkpoint are prefixes of names: each form
+    adds its suffix.
     """
 
     servers: str
@@ -72,13 +73,13 @@ class Job:
 
 
 def new_session(name: str = "page views") -> SparkSession:
-    """Of two cores. Raises MissingRequirementError."""
+    """A Spark session with two cores. Raises MissingRequirementError."""
     return local_session(name, cores=2, settings=SETTINGS)
 
 
 def start(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
-    """Start one form's query; it goes on where its checkpoint says. Raises SystemExit where
-    something has to be installed.
+    """Start the query of one form; it continues from its checkpoint. Raises SystemExit if a package
+    is missing.
     """
     views = views_in(read(spark, job))
     if form == "revisions":
@@ -96,11 +97,11 @@ def start(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
 
 
 def start_all(spark: SparkSession, forms: Sequence[str], job: Job) -> list[StreamingQuery]:
-    """Several queries, each when the one before is up.
+    """Start several queries, each after the previous one is running.
 
-    Spark gives the Python process of a source ten seconds to come up, which is not enough on a busy
-    machine: then it is tried again. Nothing is lost by that, since a query goes on where its
-    checkpoint says.
+    Spark gives the Python process of a source ten seconds to start, which is not enough on a busy
+    machine: then the start is repeated. No record is lost, since a query continues from its
+    checkpoint.
     """
     return [start_until_up(spark, form, job) for form in forms]
 
@@ -131,15 +132,15 @@ def read(spark: SparkSession, job: Job) -> DataFrame:
     )
     reader = reader.option(
         "startingOffsets", "earliest"
-    )  # of the first run; afterwards the checkpoint knows
+    )  # for the first run; later the checkpoint has the offsets
     if job.max_events is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(job.max_events))
     return reader.load()
 
 
 def start_appending(records: DataFrame, form: str, job: Job) -> StreamingQuery:
-    """Each micro-batch is a transaction that carries its number: one that is run again after a
-    crash is not written again.
+    """Start a query in which each micro-batch is a transaction with the batch's number: a
+    micro-batch that is repeated after a crash is not written again.
     """
     writer = (
         records.writeStream.format("barnabas")
@@ -157,8 +158,8 @@ def start_appending(records: DataFrame, form: str, job: Job) -> StreamingQuery:
 
 
 def start_revisions(records: DataFrame, job: Job) -> StreamingQuery:
-    """Update mode. Spark keeps it from sinks in Python, but not from foreachBatch, where the query
-    and the batch are named by hand.
+    """Start a query in update mode. Spark does not allow this mode for sinks in Python, but for
+    foreachBatch, where the code itself names the query and the batch.
     """
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -237,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         queries = start_all(spark, options.form, job)
         while any(query.isActive for query in queries):
-            spark.streams.awaitAnyTermination()  # raises what one has failed with, whichever it is
+            spark.streams.awaitAnyTermination()  # raises the error of any query that has failed
             spark.streams.resetTerminated()
         for query in queries:
             query.awaitTermination()

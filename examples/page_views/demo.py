@@ -1,8 +1,8 @@
-"""The paper's events, one micro-batch each, through all three forms: what each emits after each
-event, and what the compacted topic keeps.
+"""Sends the events of the paper, one micro-batch each, through all three forms. Shows the output of
+each form after each event, and the records that the compacted topic keeps.
 
-A broker of its own, Spark in this process, everything in a temporary directory. Takes a minute,
-most of it until Spark's first batches.
+It starts a broker and runs Spark in this process, with all files in a temporary directory. It takes
+a minute, most of it until Spark's first batches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAPER = (12, 16, 14, 23, 12)
-TOO_LATE = (31, 12, 12)  # at 31 the window [10, 15) is closed: its grace was over at 25
+TOO_LATE = (31, 12, 12)  # at 31 the window [10, 15) is closed: its grace period ended at 25
 FORMS = ("revisions", "final", "per-record")
 # The broker compacts at once, and a segment holds one revision, so that there is something to
 # compact.
@@ -41,18 +41,18 @@ COMPACTION_TIMEOUT_S = 30.0
 
 
 class Step(NamedTuple):
-    """One event, and what each form emitted after it."""
+    """One event, and the output of each form after it."""
 
     time_s: int
     emitted: dict[str, list[str]]
 
 
 def run(spark: SparkSession, job: Job, times: Iterable[int]) -> Iterator[Step]:
-    """Feed one event after the other; gives each when all forms have done with it."""
+    """Send one event after the other. Yields each event after all forms have processed it."""
     make_topic(job.servers, job.input)
     make_topic(job.servers, job.topic("revisions"), config=COMPACTED_AT_ONCE)
     # Spark would also run batches without data, some time after the watermark has moved. Without
-    # them one event is one batch, and what is seen here does not depend on how fast the machine is.
+    # them one event is one batch, and the output does not depend on the speed of the machine.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     queries = start_all(spark, FORMS, job)
     try:
@@ -79,12 +79,12 @@ def run(spark: SparkSession, job: Job, times: Iterable[int]) -> Iterator[Step]:
 
 
 def topics_of(job: Job, form: str) -> list[str]:
-    """Where a form writes to."""
+    """The topics that a form writes."""
     return [job.topic(form)] + ([job.late_topic(form)] if form.startswith("per-record") else [])
 
 
 def new_in(job: Job, topic: str, read_up_to: dict[str, int]) -> list[str]:
-    """What the topic has since it was asked last, in the order of windows."""
+    """The new records of the topic since the last call, in the order of windows."""
     found = committed_in(job.servers, topic, read_up_to[topic])
     if found:
         read_up_to[topic] = found[-1].offset + 1
@@ -103,7 +103,7 @@ def text_of(record: Found) -> str:
 
 def compacted(job: Job) -> list[Found]:
     """The topic of the revisions after the broker has compacted it. The last segment is never
-    compacted, and older revisions of what is in it are not either; so one of them may be left.
+    compacted, and the older revisions of its keys may remain, too.
     """
     deadline = time.monotonic() + COMPACTION_TIMEOUT_S
     while True:

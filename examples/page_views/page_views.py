@@ -1,11 +1,11 @@
 """The pipeline itself, as functions from frame to frame: events are parsed, filtered, re-keyed and
-counted. Nothing here knows of topics.
+counted. This module does not use topics.
 
     records of the input topic -> parsed -> stayed -> by_category -> counted -> as_records ->
     records of an output topic
 
-The same functions serve streams and batch reads: what a stream must come to in the end is what they
-give for the whole topic at once.
+The same functions serve streams and batch reads: the final result of a stream must equal their
+result for the whole topic.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SHORTEST_STAY_MS = 1_000
 
 
 def parsed(records: DataFrame) -> DataFrame:
-    """The events in the values of records; where each came from goes with it. A value that is no
-    event has null in its columns.
+    """The events in the values of records, with the position of each record. A value that is not an
+    event has nulls in its columns.
     """
     event = F.from_json(F.col("value").cast("string"), EVENT)
     return records.select(event.alias("event"), "partition", "offset").select(
@@ -34,8 +34,8 @@ def parsed(records: DataFrame) -> DataFrame:
 
 
 def stayed(events: DataFrame) -> DataFrame:
-    """Views of somebody who stayed for a second. Who leaves at once has not read the page; and what
-    is no event is left out here too.
+    """Views that lasted at least a second: in a shorter one the page was not read. Values that are
+    not events are left out, too.
     """
     return events.where(
         (F.col("dwell_ms") >= SHORTEST_STAY_MS)
@@ -45,22 +45,22 @@ def stayed(events: DataFrame) -> DataFrame:
 
 
 def by_category(views: DataFrame) -> DataFrame:
-    """The records' key is the user, that of the counts is the category. Only what counting needs
-    goes through the shuffle.
+    """The views with the category as key, as the counts have it; the records' key is the user. Only
+    the columns for counting go through the shuffle.
     """
     return views.select("category", "time_ms", "partition", "offset")
 
 
 def views_in(records: DataFrame) -> DataFrame:
-    """All that comes before counting."""
+    """All steps before the counting."""
     return by_category(stayed(parsed(records)))
 
 
 def counted(views: DataFrame) -> DataFrame:
     """Views of each category in each window: columns category, window_start_ms, count.
 
-    In a stream the watermark is what decides when a window is closed: when its end is not after the
-    latest time seen less the grace.
+    In a stream the watermark closes a window: when the end of the window is not after the latest
+    event time minus the grace period.
     """
     with_time = views.withColumn("time", F.timestamp_millis("time_ms")).withWatermark(
         "time", f"{GRACE_MS} milliseconds"
@@ -72,8 +72,8 @@ def counted(views: DataFrame) -> DataFrame:
 
 
 def as_records(counts: DataFrame) -> DataFrame:
-    """Key and value. The key names category and window, so that a compacted topic keeps the last
-    count of each; further columns go along.
+    """The counts as key and value. The key names category and window, so that a compacted topic
+    keeps the last count of each. Further columns are kept.
     """
     window_end = (F.col("window_start_ms") + WINDOW_MS).alias("window_end_ms")
     own = ("category", "window_start_ms", "count")

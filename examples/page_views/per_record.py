@@ -2,11 +2,11 @@
 whatever Spark's batches are.
 
 In Kafka Streams the re-keyed records go through a repartition topic, and each of its partitions has
-a task of its own, with the counts of its categories and a stream time: the latest event time that
-the task has seen. Here the number of the task is the key of the state, so that the categories of
-one task share a stream time as they do there. (With the category as key each would have its own;
-with a watermark, all of them have one.) A window takes records until stream time has reached its
-end and the grace.
+a separate task, with the counts of its categories and a stream time: the latest event time that the
+task has seen. Here the number of the task is the key of the state, so that the categories of one
+task share a stream time, as in Kafka Streams. (With the category as key each category would have
+its own; with a watermark all have the same.) A window accepts records until the stream time has
+reached the window's end plus the grace period.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StatefulProcessorHandle
 
 # Spark sends the processor to its workers by the name of its module, which only workers with this
-# folder on their path would find.
+# folder on their path could find.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 MINIMUM_PROTOBUF = (6, 33, 5)
@@ -37,8 +37,8 @@ COUNTS = "category string, window_start_ms long, count long, time_ms long, strea
 
 
 class Revision(NamedTuple):
-    """What one record did to its window. count: None where the record came too late. time_ms: the
-    record's; None in a final result.
+    """The effect of one record on its window. count: None if the record was too late. time_ms: the
+    record's time; None in a final result.
     """
 
     category: str
@@ -53,8 +53,8 @@ def is_too_late(revision: Revision) -> bool:
 
 
 class TaskCounts:
-    """One task: its stream time and its open windows. Knows neither batches nor Spark, and gives
-    the same however its input is divided.
+    """One task: its stream time and its open windows. It depends on neither batches nor Spark, and
+    its results do not depend on the division of its input.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TaskCounts:
         self._grace_ms = grace_ms
 
     def add(self, category: str, time_ms: int) -> Revision:
-        """Count one view. The record itself moves stream time, before it is looked at whether its
+        """Count one view. The record first advances the stream time; then it is checked whether its
         window is still open.
         """
         self.stream_time_ms = now = (
@@ -85,9 +85,7 @@ class TaskCounts:
         return Revision(category, start, count, time_ms, now)
 
     def close(self) -> list[Revision]:
-        """Take away the windows that are closed; gives their counts, which no record can change any
-        more.
-        """
+        """Remove the closed windows. Gives: their final counts."""
         closed = sorted(
             (start, category) for category, start in self.counts if self._is_closed(start)
         )
@@ -108,8 +106,8 @@ class TaskCounts:
 class PerRecord(StatefulProcessor):  # type: ignore[misc]
     """A task's counts, loaded from Spark's state at the beginning of a batch and stored at its end.
 
-    Takes:  only_final, emit each window once, when it is closed, and of records only those that are
-            too late: Kafka Streams' suppress.
+    Takes:  only_final, whether to emit each window only once, when it is closed, besides the
+            records that are too late: Kafka Streams' suppress.
     """
 
     def __init__(self, *, only_final: bool) -> None:
@@ -145,14 +143,14 @@ class PerRecord(StatefulProcessor):  # type: ignore[misc]
                 self._counts.updateValue(window, (count,))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
 
 def in_order(rows: Iterable[Row]) -> Iterator[Row]:
-    """A batch's rows as a task of Kafka Streams takes them: each partition in its order, and of
-    several the one whose next is the earliest.
+    """The rows of a batch in the order of a task of Kafka Streams: each partition in its order, and
+    among partitions the earliest next row first.
 
-    Shuffles keep no order. This one depends on nothing but the rows, so a batch that is run again
+    Shuffles do not preserve an order. This order depends only on the rows, so a repeated batch
     gives the same revisions.
     """
     partitions: dict[int, list[Row]] = {}
@@ -166,19 +164,18 @@ def in_order(rows: Iterable[Row]) -> Iterator[Row]:
 def counted_per_record(views: DataFrame, *, tasks: int, only_final: bool = False) -> DataFrame:
     """Revisions, or final counts, of the views: the columns of `Revision`.
 
-    Takes:  tasks, among how many the categories are divided; it must not change while the query has
-            state.
-    Raises: SystemExit where protobuf is missing.
+    Takes:  tasks, the number of tasks among which the categories are divided; it must not change
+            while the query has state.
+    Raises: SystemExit if protobuf is missing.
     """
     require_protobuf()
     by_task = views.withColumn("task", F.pmod(F.hash("category"), F.lit(tasks))).groupBy("task")
-    # A revision, once emitted, is never emitted again: rows are appended, though what they say is
-    # updated.
+    # A revision is never emitted again: rows are appended, although the counts in them are updates.
     return by_task.transformWithState(PerRecord(only_final=only_final), COUNTS, "Append", "None")
 
 
 def require_protobuf() -> None:
-    """Raises SystemExit with what to install."""
+    """Raise SystemExit, which names the package to install, if protobuf is missing."""
     wanted = ".".join(map(str, MINIMUM_PROTOBUF))
     try:
         version = importlib.metadata.version("protobuf")

@@ -1,6 +1,6 @@
-"""Sends page views, as JSON keyed by user: somebody looks at a page of a category for some time.
+"""Sends page views, as JSON keyed by user: a user views a page of a category for some time.
 
-Events come nearly in the order of their times; with --out-of-order some are late, by up to so many
+Events are nearly in the order of their times; with --out-of-order some are late, by up to that many
 seconds.
 """
 
@@ -42,8 +42,8 @@ def an_event(
 def random_events(
     count: int, *, seed: int, start_s: float, per_second: float = 10.0, out_of_order_s: float = 0.0
 ) -> Iterator[Event]:
-    """Page views of a few users, the same for the same seed. One in ten leaves within the first
-    second; one in five is late, if any may be.
+    """Page views of a few users, the same for the same seed. One view in ten is shorter than a
+    second; one in five is late, if late events are allowed.
     """
     draw = random.Random(seed)
     for number in range(count):
@@ -61,8 +61,8 @@ def random_events(
 
 
 def send(servers: str, topic: str, events: Iterable[Event]) -> int:
-    """Send the events in their order, each once; gives how many. Raises KafkaException with the
-    first that was not delivered.
+    """Send the events in their order, each once. Gives: their number. Raises KafkaException with
+    the first error of a delivery.
     """
     failures: list[KafkaError] = []
 

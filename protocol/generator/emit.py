@@ -190,7 +190,8 @@ def _init(struct: Struct) -> list[str]:
     for one in struct.fields:
         default = _default(one)
         if default.endswith(("[]", "()")):
-            # None means "not given". For a nullable list None is null, and NOTHING means that.
+            # None means "not given". For a nullable list None is null, and NOTHING means "not
+            # given".
             if one.may_be_null:
                 parameters.append(f"{one.name}: {_type(one)} = NOTHING")
                 body.append(
@@ -232,7 +233,7 @@ def _condition(versions: Versions, valid: Versions) -> str | None:
 
 
 def _runs(struct: Struct) -> list[tuple[str | None, list[Field]]]:
-    """The fields in order, together where they stand in the same versions; without tagged ones."""
+    """The fields in order, without tagged ones; fields with the same versions are in one group."""
     plain = [one for one in struct.fields if one.tag is None]
     return [
         (key, list(group))

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from barnabas.protocol.generator.schema import Field, Struct
 
-# The kinds of fields that say what a row is about, by their names. `key` is FindCoordinator's.
+# The kinds of fields that identify the subject of a row, by their names. `key` is
+# FindCoordinator's.
 NAMES = {
     "name": "name", "topic": "name", "topic_name": "name", "user": "name",
     "partition": "partition", "partition_index": "partition", "partition_id": "partition",
@@ -49,7 +50,7 @@ _VARIABLES = ("row", "part", "item")
 
 
 class _Rows(NamedTuple):
-    """A list of the request. within: the list whose rows have it, where it is not the request's."""
+    """A list of the request. within: the outer list whose rows contain it, if it is nested."""
 
     field: Field
     within: Field | None = None
@@ -61,8 +62,8 @@ def error_response(api_name: str, structs: list[Struct]) -> list[str]:
 
 
 def answered_rows(api_name: str, structs: list[Struct]) -> list[str]:
-    """The lines of the request's table of lists: by a list of it, the list of the answer that has a
-    row for each.
+    """The lines of the table of a request's lists: for each list, the list of the answer with a row
+    for each of its rows.
     """
     pairs = _Writer(api_name, structs).pairs()
     text = ", ".join(f'"{rows}": "{answers}"' for rows, answers in pairs.items())
@@ -89,7 +90,9 @@ class _Writer:
         return [f"    {line}" for line in lines]
 
     def pairs(self) -> dict[str, str]:
-        """The names of the lists of the request that have rows in the answer, with theirs."""
+        """The names of the request's lists that have rows in the answer, each with the name of its
+        rows' list.
+        """
         valid = self._request.valid
         return {
             rows.field.name: answers.name
@@ -207,7 +210,7 @@ def _fields(struct: Struct, version: int) -> list[Field]:
 
 def _by_position(struct: Struct, arguments: list[str]) -> list[str]:
     """The arguments, without names where they are the first ones of the constructor: rows are made
-    by the thousand, and a call with names takes up to half as long again.
+    by the thousand, and a call with names takes up to 50 % longer.
     """
     values = dict(argument.split("=", 1) for argument in arguments)
     first = [one.name for one in struct.fields[: len(values)]]

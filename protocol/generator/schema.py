@@ -133,7 +133,7 @@ class _Collector:
 
     def _add(self, name: str, about: str, fields: list[dict[str, Any]]) -> Struct:
         struct = Struct(name, about, self._valid, self._flexible)
-        # The others have no supported version.
+        # Fields without a supported version are left out.
         struct.fields = [each for each in map(self._field, fields) if each.versions]
         self._found[name] = (fields, struct)
         return struct

@@ -63,8 +63,8 @@ _FIRST_WIDE_DELTA = 8192  # the first offset delta whose varint has three bytes
 _ALIKE = tuple([bytes((byte,)) for byte in range(256)])
 # The bytes of offset deltas as varints of several bytes. The first, by the delta modulo 8192:
 _LOW = bytes(range(0x80, 0x100, 2)) * 128
-_HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])  # the second and last
-_MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])  # the second of three
+_HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])  # the second and last bytes
+_MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])  # the second bytes of three
 _ONE = bytes(range(0, 128, 2))  # the deltas below 64 in one byte: zigzag doubles them
 # The distance to the next record by the first two bytes of a record: the length's own bytes, and
 # the part of the length that its first byte has. For a length of one byte the second byte is that
@@ -293,7 +293,7 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
         try:
             # Each number is read in place. Its bytes are groups of 7 bits, the lowest first, with
             # bit 7 set where another follows: `(byte << 7) - 0x80` adds the second group, and
-            # takes that bit of the first byte off.
+            # clears that bit of the first byte.
             size = body[position]
             at = position + 2  # the position after a one-byte length and the attributes
             if size > 0x7F:
@@ -359,8 +359,8 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
 
 
 def _next_width(delta: int) -> int:
-    """The next offset delta at which the columns change their number, or a constant column its
-    byte.
+    """The next offset delta at which the number of columns, or the byte of a constant column,
+    changes.
 
     Zigzag deltas below 64 have one byte. The last byte of three changes every 8192 deltas.
     """
@@ -452,7 +452,7 @@ def _first_of_shape(
     if not is_plain:
         following, time = _open_record(body, start, delta)
         return following, max(time, highest), None
-    time = (time >> 1) ^ -(time & 1)  # from zigzag
+    time = (time >> 1) ^ -(time & 1)  # decoded from zigzag
     shape = _Shape(
         after_length - start,
         after_length + 1 - start,
@@ -494,7 +494,7 @@ def _run(
         columns = _offset_columns(delta + taken, block)
         if len(columns) != key_at - offset_at:
             break
-        # In pieces: a copy of all bytes would displace the bytes that are written next from the
+        # Copied in pieces: one large copy would evict the bytes that are written next from the
         # cache.
         if copied:
             piece = bytes(body[position - stride : position + block * stride])

@@ -210,7 +210,7 @@ def check_client_batch(
         sequence,
         count,
     ) = fields
-    # First of all, since no other field means anything in a damaged batch.
+    # The CRC is checked first, since no other field of a damaged batch has a meaning.
     if crc32c(view[CRC_START:]) != crc:
         raise AppendRefused(Code.CORRUPT_MESSAGE, "the batch's CRC is wrong", knows_log_start=False)
     codec = attributes & CODEC_MASK
@@ -226,7 +226,7 @@ def check_client_batch(
         raise _refusal(codec, attributes, last_delta, producer_id, sequence, count)
     # A single batch in its request has only its own bound.
     if at_once is not None and (at_once is not FOR_ONE_BATCH or count > _MOST_RECORDS_AT_ONCE):
-        at_once.take_records(count)  # before anything is decompressed, which may take long
+        at_once.take_records(count)  # checked before decompression, which may take long
     body: memoryview | bytearray | bytes = view
     start = HEADER_SIZE
     if codec:
@@ -327,7 +327,7 @@ def _decompressed(
 
 
 def _next_batch_size(view: memoryview) -> int:
-    """The size of the batch at the view's start; 0 where there is no whole one.
+    """The size of the batch at the view's start; 0 if the batch is incomplete.
 
     Raises: AppendRefused where the bytes cannot be a batch.
     """

@@ -12,10 +12,10 @@ Steps, in this order; a file system keeps the order of renames in a directory:
 
 A start removes `.cleaned` files and completes each `<base>.log.swap`: the segments that it replaces
 are removed, and it gets its final name. After step 3 the manifest lists these, since an emptied
-segment has no offsets. Before step 3 they are those that begin within its offsets, as in Apache
-Kafka, whose names these are. So groups are replaced from the oldest on, and never a later one
-first: an older value of a key is always removed before the tombstone that deleted it. The cleaner's
-checkpoint is written only after step 4.
+segment has no offsets. Before step 3 they are the segments that begin within its offsets, as in
+Apache Kafka, whose names these are. So groups are replaced from the oldest on, and never a later
+one first: an older value of a key is always removed before the tombstone that deleted it. The
+cleaner's checkpoint is written only after step 4.
 
 A `.swap` that is empty or cut off, which a kill does not leave, replaces no segment: it and all
 later ones are dropped while the old segments exist, and otherwise the log is taken off line.

@@ -97,7 +97,7 @@ OFFLINE_END = (1 << 63) - 1
 class PartitionEnd(NamedTuple):
     """The end of a partition when a decision was made.
 
-    All records of the transaction have lower offsets; all later records have not.
+    All records of the transaction are below it, all later records at or above it.
 
     offset: OFFLINE_END if the partition was off line, so that its end was unknown.
     """

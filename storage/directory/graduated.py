@@ -1,4 +1,4 @@
-"""Whether a data directory was handed over to Apache Kafka, by three names in it.
+"""Whether a data directory was handed over to Apache Kafka, judged by three names in it.
 
     barnabas-graduated      the mark: the CRC-32C of the bootstrap.checkpoint that belongs to it
     bootstrap.checkpoint    the records with which Kafka begins its metadata, at its first start

@@ -82,8 +82,8 @@ class RunNote:
     """The note `barnabas-boot-id`: the machine's run and the mount of the last broker.
 
     It is written when all consequences of a power loss are done and durable, and invalidated when
-    the disk fails. is_due: it found no space, so that a kill counts as a power loss until it is
-    written.
+    the disk fails. is_due: the note could not be written for lack of space. Until it is written, a
+    kill counts as a power loss.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -127,7 +127,7 @@ class RunNote:
     def write_failure(self) -> None:
         """Note that the disk failed: the next start treats that as a power loss.
 
-        If the disk has no space for a new file, the existing note is emptied, which needs none.
+        If the disk has no space for a new file, the existing note is emptied, which needs no space.
         """
         try:
             self._disk.write_atomic(

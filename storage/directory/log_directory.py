@@ -44,7 +44,7 @@ class DamagedFlushJournalError(LogDirectoryError):
 
 
 class ChangedLog(Protocol):
-    """A log that differs from its last checkpoint, as the periodic work sees it."""
+    """The interface of the periodic work to a log that differs from its last checkpoint."""
 
     unread_bytes: int
     producer_state: ProducerStateManager

@@ -76,7 +76,8 @@ UNHEARD_LEADER_EPOCHS = 100
 
 
 class LogManager(LogStarts):
-    """All logs of one directory. It works only in calls: `on_tick` is due at its deadline.
+    """All logs of one directory. It works only within calls; `on_tick` has to be called at its
+    deadline.
 
     log_dir, cache, wall: shared by all logs; the rim feeds the wall clock. last_run: after `load`,
     how the last run ended, confirmed by all logs. decisions: after `load`, the decisions of the
@@ -122,7 +123,8 @@ class LogManager(LogStarts):
     def may_lack_acknowledged(self) -> bool:
         """Whether acknowledged writes of the last leader may be missing.
 
-        They may be after a power loss, and in a copy for which the leader's answers did not wait.
+        They may be missing after a power loss, and in a copy if the leader responded without
+        waiting for it.
         """
         return self.lost_power or self.config.may_lack_acknowledged
 
@@ -160,9 +162,9 @@ class LogManager(LogStarts):
         partitions = directories.find(topics)
         for path in directories.deleted:
             self._upkeep.deleted_directories.add(now_ms, path)
-        self._upkeep.make_space(now_ms)  # since a start writes
+        self._upkeep.make_space(now_ms)  # a start needs space for its writes
         if partitions:
-            from barnabas.storage.opening.log_loader import Opening  # an empty directory needs none
+            from barnabas.storage.opening.log_loader import Opening  # unused without logs
 
             reading = _Progress(progress, len(partitions))
             for partition in partitions:
@@ -175,7 +177,7 @@ class LogManager(LogStarts):
         try:
             self.write_checkpoints()
         except OSError as error:
-            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the last one holds
+            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the old one stays
         is_clean = self.last_run is LastRun.CLEAN
         # Data of a log may be only in the page cache even after a power loss: an earlier start may
         # have written them again, and was killed before its flush. So the journals stay until all
@@ -348,7 +350,7 @@ class LogManager(LogStarts):
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
-        from barnabas.storage.opening.new_log import new_log  # an empty directory needs none
+        from barnabas.storage.opening.new_log import new_log  # imported with the first log
 
         log = new_log(
             self.log_dir, TopicIdPartition(topic, partition, topic_id), config, now_ms, leader_epoch
@@ -396,7 +398,7 @@ class LogManager(LogStarts):
                 if not is_out_of_resources(error):
                     raise
         if files.is_made and not files.is_taken:
-            files.is_made = False  # since others may wait for them
+            files.is_made = False  # other waiting work must not use them
             self._upkeep.deleted_directories.add(now_ms, files.directory)
 
     def remove(self, topic: str, partition: int, now_ms: int) -> None:
@@ -474,7 +476,8 @@ class LogManager(LogStarts):
             self.log_dir.builds.on_tick(now_ms)
         self._upkeep.retain(now_ms)
         if self.log_dir.changed_starts:
-            # Before any file is deleted: a log start that clients have seen must not move back.
+            # The starts are stored before any file is deleted: a log start that clients have seen
+            # must not move back.
             self._write_changed_starts()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
@@ -489,7 +492,7 @@ class LogManager(LogStarts):
         """Write changed recovery points, high watermarks and log starts."""
         points = self._recovery_points()
         self._checkpoints.write(RECOVERY_POINT_NAME, self._offline_points | points, force=force)
-        self._points = points  # not earlier, since a full disk may refuse the write
+        self._points = points  # only now, since a full disk may refuse the write
         high_watermarks = {
             key: log.high_watermark for key, log in self.logs.items() if log.files.are_made
         }

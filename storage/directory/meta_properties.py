@@ -31,7 +31,7 @@ class MetaProperties(NamedTuple):
 
 
 def take_directory(disk: Disk, data_dir: str, ids: MetaProperties) -> MetaProperties:
-    """Read the ids of the directory, and store those of `ids` that it does not have yet.
+    """Read the ids of the directory, and store each of `ids` that it lacks.
 
     Raises: LogDirectoryError for another node's directory, or an unreadable file. OSError.
     """

@@ -46,7 +46,7 @@ def new_suffix(partition: int, unique: str) -> str:
 
 
 def is_of_new_files(path: str) -> bool:
-    """Whether a path is such a directory, or a file in one."""
+    """Whether a path is a directory of new files, or a file in one."""
     return _NEW.search(path) is not None
 
 

@@ -7,7 +7,7 @@ that a power loss removed.
 `barnabas-leader-epoch` has the highest epoch that clients may have seen in any partition:
 
     <number> <CRC-32C of the number, 8 hex digits>
-    1000 dots, from whose end one is cut off for each epoch above the number
+    1000 dots, of which the last one is cut off for each epoch above the number
 
 A file is shortened where the disk has no space to write another one: else an epoch that clients
 have seen would be given again after a restart.

@@ -1,4 +1,4 @@
-"""The time index of one segment: for some offsets, the highest timestamp up to there.
+"""The time index of one segment: for some offsets, the highest timestamp up to that offset.
 
 An entry of `.timeindex`, big-endian:
 

@@ -280,7 +280,7 @@ class Log:
                 producer_id, epoch, sequence, last_sequence, transactional, self._restore_window
             )
             if duplicate is not None:
-                from barnabas.storage.producers.repetition import is_repetition  # no start needs it
+                from barnabas.storage.producers.repetition import is_repetition  # unused at starts
 
                 if not is_repetition(duplicate, view, crc, self.segments):
                     raise used_again(producer_id, sequence)
@@ -305,9 +305,9 @@ class Log:
         batch_of: BatchOf | None = None,
         marker: NewMarker | None = None,
     ) -> tuple[int, int]:
-        """Write a checked batch at the end of the log, and move the end: the one place for this.
+        """Write a checked batch at the end of the log, and move the end, for all appends.
 
-        Takes:  batch_of, of a batch with a producer: its fields. marker, if the batch is one.
+        Takes:  batch_of, the fields of the producer, if there is one; marker, if it is a marker.
         Gives:  its first and last offset; the first, and the leader epoch, are set in the batch.
         Raises: NotWrittenError without space, after which only a segment may be new. OSError.
         """

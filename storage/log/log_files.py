@@ -127,7 +127,7 @@ class LogFiles:
         epochs.write()
 
     def adopt(self, partition: TopicIdPartition) -> None:
-        """Store the topic's id of a partition, durably; of a log without files `make` does it.
+        """Store the topic's id of a partition durably. For a log without files `make` stores it.
 
         Raises: OSError; nothing changed then.
         """

@@ -196,8 +196,8 @@ class Segment:
         """Whether a batch belongs to a new segment, because this one is full or old.
 
         Its age is the difference between the timestamps of its first batch and of this one; without
-        timestamps, by the broker's clock. One entry of the time index is reserved for the closing
-        of the segment.
+        timestamps the broker's clock measures it. One entry of the time index is reserved for the
+        closing of the segment.
         """
         segment_bytes = self.batches.size
         if not segment_bytes:
@@ -231,7 +231,7 @@ class Segment:
     def close_for_appends(self) -> None:
         """Complete and write the indexes: no further batch is appended.
 
-        They may be dropped from memory then.
+        The indexes may be dropped from memory afterwards.
         """
         self.indexes.complete()
         self.seal()

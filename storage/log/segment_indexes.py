@@ -234,7 +234,7 @@ class SegmentIndexes:
     # --- the files -------------------------------------------------------------------------------
 
     def _wait_for_space(self, error: OSError) -> None:
-        """Log that a file could not be written. Raises: the error, if it has another cause."""
+        """Log that a file waits for disk space. Raises: the error, if it has another cause."""
         if not is_out_of_resources(error):
             raise error
         logger.warning("an index of %s waits for space: %s", self.batches.path(LOG_SUFFIX), error)
@@ -312,7 +312,7 @@ class SegmentIndexes:
     def trusted_offset_index(self) -> OffsetIndex:
         """The offset index, rebuilt where the file is not trusted.
 
-        For uses that cannot check an entry by its batch.
+        It is for uses that cannot check an entry by its batch.
         """
         index = self.offset_index()
         if not self.index_trusted:
@@ -415,7 +415,7 @@ class SegmentIndexes:
                 self.batches.path(TXN_SUFFIX),
                 len(index),
             )
-            # what damaged the file may have damaged the other two
+            # the cause of the damage may have damaged the other two files, too
             self.manifest = None
             self.has_times = self.rebuilt or self.loaded_times is not None
             self.files.sums.pop(TXN_SUFFIX, None)

@@ -68,7 +68,7 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
         if epoch > epochs.latest:
             epochs.begin(epoch, start_offset)
     try:
-        epochs.write()  # also without epochs: otherwise an empty log's damaged file would stay
+        epochs.write()  # even without epochs: otherwise a damaged file would stay
     except OSError as error:
         log_lack_of_space(f"the leader epochs of {files.directory}", error)
     return epochs

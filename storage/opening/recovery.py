@@ -91,9 +91,9 @@ def load_log(
         log_dir.changed_starts.add((topic, partition))
     is_at_end = manifest is not None and manifest.log_end_offset == end_offset
     if loader.has_kept_gap:
-        # Its recovery point is raised above the gaps: otherwise a start after a power loss would
-        # treat them as lost data, since compaction of ours leaves gaps only below the recovery
-        # point.
+        # The log's recovery point is raised above the gaps: otherwise a start after a power loss
+        # would treat them as lost data, since Barnabas's compaction leaves gaps only below the
+        # recovery point.
         log.flush()
     log.set_opened(
         loader.read_bytes,

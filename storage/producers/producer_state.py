@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from barnabas.storage.producers.producer_rows import ProducerRows
 
 REMEMBERED_BATCHES = 5
-MOST_REFUSED = 10_000  # the number of producers of one log
-FEWEST_PRODUCERS = 1000  # the number of producers of one log below which each snapshot packs all
+MOST_REFUSED = 10_000  # maximum size of `refused` in one log
+FEWEST_PRODUCERS = 1000  # with fewer producers in a log each snapshot packs all rows
 SNAPSHOT_VERSION = 1
 HEAD = struct.Struct(">hI")
 COUNT = struct.Struct(">i")
@@ -250,7 +250,7 @@ class ProducerStateManager:
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> tuple[int, int] | None:
         """(producer epoch, coordinator epoch) of the marker for a coordinator's decision; None if
-        nothing is open, and the producer has a later epoch here.
+        no transaction is open, and the producer has a later epoch here.
 
         An open transaction can always be ended. There is no other coordinator, so a higher epoch in
         the partition was caused by a client (WriteTxnMarkers accepts any coordinator epoch, a batch
@@ -404,12 +404,12 @@ class ProducerStateManager:
     def add_refused(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Remember an idempotent producer's batch that was refused.
 
-        There was no disk space, or the broker was not the leader. Later batches of the producer,
-        which are already in flight, must not overtake the refused one: a log accepts the first
-        batch of an unknown producer with any sequence. A later batch would leave a gap in the
-        sequences, and the refused one, sent again, would be permanently out of order. A duplicate
-        of a written batch may arrive late, over a broken connection; it is not remembered, since no
-        client sends it again.
+        It was refused because the disk was full, or the broker was not the leader. Later batches of
+        the producer, which are already in flight, must not overtake the refused one: a log accepts
+        the first batch of an unknown producer with any sequence. A later batch would leave a gap in
+        the sequences, and the refused one, sent again, would be permanently out of order. A
+        duplicate of a written batch may arrive late, over a broken connection; it is not
+        remembered, since no client sends it again.
         """
         entry = self.producers.get(producer_id)
         if entry is not None and entry.producer_epoch == producer_epoch and entry.batches:

@@ -12,7 +12,7 @@ from barnabas.storage.producers.producer_state import ProducerStateManager
 def add_refused(state: ProducerStateManager, batch: memoryview | bytearray) -> None:
     """Remember a refused batch of a client, if it is a whole batch of an idempotent producer.
 
-    The disk was full, or the broker does not lead.
+    It was refused because the disk was full, or the broker is not the leader.
 
     After: `check_overtaking` refuses later batches of the producer until it is sent again.
     """

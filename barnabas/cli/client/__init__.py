@@ -2,7 +2,7 @@
 
     connection     one connection to a broker: TLS, login, versions, requests and their answers
     logins         TLS and SASL, loaded where a client's settings ask for them
-    cluster_client the brokers of a cluster: who answers a request, and what is tried again
+    cluster_client the brokers of a cluster: the broker for a request, and the retries
     topics         requests about topics, partitions and offsets
     configs        requests about settings
     groups         requests about groups of all kinds

@@ -168,7 +168,7 @@ class ClusterClient:
             nonlocal began
             if time.monotonic() - began <= PROBE_AFTER_S:
                 return ""
-            began = time.monotonic() + self.waiting.timeout_s  # once is enough
+            began = time.monotonic() + self.waiting.timeout_s  # no second probe
             return self._mistake()
 
         waiting = Waiting(self.waiting.address, self.waiting.timeout_s, hopeless)
@@ -345,8 +345,8 @@ class ClusterClient:
             self._try_refresh()
 
     def _try_refresh(self) -> None:
-        """Learn the brokers again, if one answers."""
+        """Request the list of brokers again, if a broker answers."""
         try:
             self.refresh([])
         except (ConnectionLostError, UnreachableError):
-            pass  # the request says what is wrong
+            pass  # the request reports the error

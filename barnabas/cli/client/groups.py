@@ -24,7 +24,7 @@ EMPTY_STATES = ("Empty", "Dead")
 
 
 class ListedGroup(NamedTuple):
-    """A group of a list. state, type: None where the broker is too old to say it."""
+    """A group of a list. state, type: None if the broker is too old to return it."""
 
     group: str
     protocol: str

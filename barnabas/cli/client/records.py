@@ -32,13 +32,13 @@ from barnabas.protocol.topic_partition import TopicPartition
 FETCH = Kind(FetchRequest, FetchResponse, 4, 11)
 FETCH_BYTES = 1 << 20
 WAIT_MS = 500
-ALL = -1  # as acks
+ALL = -1  # value of acks
 
 
 def read_records(
     client: ClusterClient, partition: TopicPartition, start: int, end: int, *, read_committed: bool
 ) -> Iterator[Record]:
-    """The records of a partition between two offsets; committed ones only, if that is asked for."""
+    """The records of a partition between two offsets; committed ones only, if requested."""
     position = start
     while position < end:
         fetched = _fetch(client, partition, position, read_committed)
@@ -108,7 +108,7 @@ class Transactions:
         self._sequence = 0
 
     def write(self, value: bytes, *, commit: bool, timestamp: int) -> None:
-        """Write a record in a transaction, and end that."""
+        """Write a record in a transaction, and end the transaction."""
         self._add_partition()
         self._produce(value, timestamp)
         self._end(commit=commit)

@@ -21,8 +21,8 @@ from barnabas.protocol.topic_partition import TopicPartition
 Row = TypeVar("Row")
 
 LIST_OFFSETS = Kind(ListOffsetsRequest, ListOffsetsResponse, 2, 6)
-LATEST, EARLIEST = -1, -2  # as timestamps
-CLIENT = -1  # as replica_id
+LATEST, EARLIEST = -1, -2  # special timestamps
+CLIENT = -1  # the replica_id of clients
 NO_LEADER = -1
 
 
@@ -82,7 +82,7 @@ def offsets_by_time(
 ) -> dict[TopicPartition, int]:
     """The first offset whose record is at or after a time in ms; -1 without one.
 
-    The times LATEST and EARLIEST stand for the end and the start of a log; the end for
+    The times LATEST and EARLIEST mean the end and the start of a log; the end for
     read_committed is the last stable offset.
     """
 

@@ -22,7 +22,9 @@ class ListedTransaction(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A transactional id as its coordinator describes it. started_ms: -1 where nothing is open."""
+    """A transactional id as its coordinator describes it. started_ms: -1 if no transaction is
+    open.
+    """
 
     transactional_id: str
     coordinator_id: int
@@ -128,7 +130,7 @@ def client_hosts(client: ClusterClient, names: Iterable[str]) -> dict[str, str]:
 def active_producers(
     client: ClusterClient, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, list[ActiveProducer]]:
-    """The producers that the leaders of partitions know."""
+    """The producers of partitions, from their leaders."""
     from barnabas.protocol.messages.describe_producers import (
         DescribeProducersRequest,
         DescribeProducersResponse,

@@ -1,1 +1,1 @@
-"""What `barnabas consume` reads and prints: partitions up to their ends, patterns, templates."""
+"""The input and output of `barnabas consume`: partitions up to their ends, patterns, templates."""

@@ -19,7 +19,7 @@ class Undecodable(CommandError):
 
 
 class ShownRecord(NamedTuple):
-    """A record to print, with the fields of kafka-python's."""
+    """A record to print, with the fields of kafka-python's records."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class RecordPreparation:
     def _decoded(self, record: Any) -> ShownRecord | None:
         parts: dict[str, Any] = {"key": record.key, "value": record.value}
         for name, decoder in self._decoders.items():
-            if parts[name] is None:  # as of a tombstone
+            if parts[name] is None:  # a tombstone, for example
                 continue
             try:
                 parts[name] = decoder.decode(parts[name])

@@ -16,11 +16,11 @@ PLACES = ("key", "value", "headers")
 
 
 class WrongPattern(ValueError):
-    """A pattern is no valid regular expression; the text says what to do."""
+    """A pattern is not a valid regular expression; the text says what to do."""
 
 
 class RecordSearch:
-    """Whether a record has one of several patterns.
+    """A test of whether a record contains one of several patterns.
 
     Takes:  patterns; places, those of PLACES in which they are searched; inverted, whether the
             records without them are wanted.

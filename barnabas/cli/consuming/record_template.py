@@ -1,4 +1,4 @@
-r"""Templates of `consume --format`: what is printed of a record, as of kcat and rpk.
+r"""Templates of `consume --format`: the printed form of a record, as in kcat and rpk.
 
 field   its text                              in braces
 ------  ------------------------------------  -----------------------------------------

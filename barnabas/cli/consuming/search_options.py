@@ -1,4 +1,4 @@
-"""The options of `consume` that say which records are wanted."""
+"""The options of `consume` that select records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def search_options(command: Command) -> Command:
-    """`--grep` and its ways; the command gets a RecordSearch, or None."""
+    """`--grep` and its modifiers; the command gets a RecordSearch, or None."""
 
     @functools.wraps(command)
     def with_search(

@@ -1,1 +1,1 @@
-"""What `barnabas produce` reads and sends: lines, JSON lines and CSV."""
+"""The input of `barnabas produce`, and its sending: lines, JSON lines and CSV."""

@@ -8,8 +8,8 @@
     bool     true or false, 1 or 0, in either case
     json     JSON, such as [1, 2]
 
-A cell without text is null, but for strings. A column has the type that an option says, or the one
-that its field has in the schema of values, or is a string.
+A cell without text is null, except in columns of strings. A column has the type that an option
+says, or the one that its field has in the schema of values, or is a string.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class CsvOptions(NamedTuple):
-    """How CSV is read. columns: None where they are in the first row."""
+    """How CSV is read. columns: None if the first row names them."""
 
     delimiter: str = ","
     columns: Sequence[str] | None = None

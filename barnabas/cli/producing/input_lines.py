@@ -16,13 +16,13 @@ STANDARD_INPUT = "-"
 
 
 class InputFile(NamedTuple):
-    """A file, or standard input. name: as errors have it; empty for standard input."""
+    """A file, or standard input. name: the name for errors; empty for standard input."""
 
     name: str
     lines: Iterator[bytes]
 
     def place(self, number: int) -> str:
-        """A line in errors."""
+        """The place of a line, for errors."""
         return f"{self.name} line {number}" if self.name else f"line {number}"
 
 
@@ -48,11 +48,11 @@ def _file(path: str) -> Iterator[bytes]:
 def _standard_input(look: Callable[[], None]) -> Iterator[bytes]:
     """The lines of standard input. `look` runs while no line is available.
 
-    The descriptor is read without Python's buffer, since select sees only what is not in a buffer.
+    The descriptor is read without Python's buffer, since select does not report buffered data.
     """
     try:
         descriptor = sys.stdin.fileno()
-    except OSError:  # no file, as in a program that gives its own stream
+    except OSError:  # not a file: a program has replaced the stream
         for line in sys.stdin.buffer:
             yield line.removesuffix(b"\n")
         return

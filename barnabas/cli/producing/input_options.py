@@ -1,4 +1,4 @@
-"""The options of `produce` that say what its input is."""
+"""The options of `produce` for its input."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class FieldOptions(NamedTuple):
     omitted: Sequence[str] = ()
 
     def is_used(self) -> bool:
-        """Whether one is named."""
+        """Whether an option names a field."""
         return self != FieldOptions()
 
 
@@ -81,8 +81,8 @@ def of_csv(
     options: csv_rows.CsvOptions,
     columns: Mapping[str, Mapping[str, str]],
 ) -> Iterator[InputValue]:
-    """Records of rows. Takes: columns, the types of fields in the schemas of key and value; that of
-    a value that is no object has the name "".
+    """Records of rows. Takes: columns, the types of fields in the schemas of key and value; a value
+    that is not an object has one column, "".
     """
     of_key, of_value = columns.get("key", {}), columns.get("value", {})
     for row in csv_rows.rows(file, options):
@@ -131,7 +131,7 @@ def _record(place: str, value: Any, key: Any, fields: FieldOptions) -> InputValu
 def _headers(
     place: str, value: Mapping[str, Any], fields: FieldOptions
 ) -> tuple[tuple[str, Any], ...]:
-    """The headers of fields; one that is null is left out."""
+    """The headers made of fields; a null field is left out."""
     pairs = [
         (name, _field(place, value, field, "--header-field")) for name, field in fields.headers
     ]
@@ -139,7 +139,7 @@ def _headers(
 
 
 def _field(place: str, value: Mapping[str, Any], path: str, option: str) -> Any:
-    """A field of a value: the one of that name, or that of a path such as customer.id.
+    """A field of a value, found by its name, or by a path such as customer.id.
 
     Raises: CommandError without such a field.
     """
@@ -155,7 +155,7 @@ def _field(place: str, value: Mapping[str, Any], path: str, option: str) -> Any:
 
 
 def _without(value: dict[str, Any], omitted: Sequence[str]) -> dict[str, Any]:
-    """A value without fields."""
+    """A value after the removal of some fields."""
     kept = dict(value)
     for path in omitted:
         if path in kept:

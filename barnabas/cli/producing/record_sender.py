@@ -14,7 +14,7 @@ from barnabas.cli.waiting import LOOK_EVERY_S, TimeoutOver, Waiting
 from barnabas.texts import count_text
 
 ABORT_SOON_S = 0.5
-PENDING_MOST = 20_000  # the most unanswered records before reading goes on
+PENDING_MOST = 20_000  # maximum number of unanswered records; reading waits then
 
 
 class RecordSender:
@@ -88,7 +88,7 @@ class RecordSender:
     def _abort(self, *, soon: bool) -> None:
         """Abort, if the coordinator allows it: a fenced producer's transaction has ended.
 
-        Takes: soon, after Ctrl-C, or where the broker does not answer.
+        Takes: soon, true after Ctrl-C, or if the broker does not answer.
         """
         from kafka.errors import KafkaError
 
@@ -132,7 +132,7 @@ class RecordSender:
     def look(self) -> None:
         """Count the records that the broker has acknowledged.
 
-        Raises: TimeoutOver, where no answer came for the timeout; the client's error for a record.
+        Raises: TimeoutOver, if no answer came within the timeout; the client's error for a record.
         """
         while self._pending and self._pending[0].is_done:
             sent = self._pending.popleft().get()

@@ -1,1 +1,1 @@
-"""Schemas of `consume` and `produce`: what the options say, and which schema a record has."""
+"""Schemas of `consume` and `produce`: their options, and the choice of the schema of a record."""

@@ -1,4 +1,4 @@
-"""The client of a schema registry as a command has it: its settings, and waiting with Ctrl-C."""
+"""The client of a schema registry for a command: its settings, and waiting that Ctrl-C can end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.cli.errors import CommandError
 from barnabas.cli.waiting import TimeoutOver, Waiting
 from barnabas.schemas.registry import RegistrySettings, SchemaRegistry, Wording
 
-# Names of Kafka's clients' settings for a registry, and what they are here.
+# The settings of Kafka's clients for a registry, and the names that they have here.
 _NAMES = {
     "schema.registry.url": "url",
     "basic.auth.user.info": "user_info",
@@ -41,10 +41,10 @@ _WORDING = Wording(
 
 
 def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistrySettings:
-    """The settings for a registry among a client's; others than these are not looked at.
+    """The settings for a registry among a client's settings; all others are ignored.
 
-    Takes:  url, of the option, before that of the properties.
-    Raises: CommandError for an unknown setting, or a key store that is no PEM file.
+    Takes:  url, of the option, which overrides that of the properties.
+    Raises: CommandError for an unknown setting, or a key store that is not a PEM file.
     """
     found: dict[str, str] = {}
     for name, value in properties.items():
@@ -61,7 +61,7 @@ def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistryS
 
 
 def registry_client(settings: RegistrySettings, timeout_s: float) -> SchemaRegistry:
-    """The registry. A request waits as `Waiting` has it: a line says what for."""
+    """The registry. Requests wait by `Waiting`, which writes a line about a long wait."""
 
     def wait(address: str, what: str, call: Callable[[], Any]) -> Any:
         try:

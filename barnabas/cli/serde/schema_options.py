@@ -31,7 +31,7 @@ class SchemaOptions(NamedTuple):
     proto_path: Sequence[Path]
 
     def needs_registry(self) -> bool:
-        """Whether a schema is of a registry."""
+        """Whether a schema comes from a registry."""
         return any(source and source.is_registered for source in (self.key, self.value))
 
     def is_used(self) -> bool:
@@ -49,7 +49,7 @@ class SchemaOptions(NamedTuple):
         return Part(name, source, message, subject, self.proto_path)
 
     def registry(self, connection: Connection) -> Any:
-        """The registry; None if no schema is in one. Raises: click.UsageError."""
+        """The registry; None if no schema comes from a registry. Raises: click.UsageError."""
         if not self.needs_registry():
             return None
         from barnabas.cli.serde.registry_client import registry_client, registry_settings
@@ -66,7 +66,9 @@ class SchemaOptions(NamedTuple):
 
 
 def schema_options(*, producing: bool) -> Callable[[Command], Command]:
-    """The options; the command gets SchemaOptions. producing: with those of subjects."""
+    """The options; the command gets SchemaOptions. producing: whether to add the options of
+    subjects.
+    """
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -181,14 +183,14 @@ _PROTO_PATH = click.option(
 def _value_source(
     value: SchemaSource | None, key: SchemaSource | None, url: str | None
 ) -> SchemaSource | None:
-    """The schema of values, where --schema-registry alone asks for it."""
+    """The schema of values, if only --schema-registry is given."""
     if value is not None or key is not None or not url:
         return value
     return SchemaSource(True) if _is_typed("schema_registry") else None
 
 
 def _is_typed(name: str) -> bool:
-    """Whether an option is on the command line, and not of the environment."""
+    """Whether an option is on the command line, and not from the environment."""
     source = click.get_current_context().get_parameter_source(name)
     return source is click.core.ParameterSource.COMMANDLINE
 

@@ -1,12 +1,12 @@
 """The location of the schema of keys or values: the values of --key-schema and --value-schema.
 
-    registry        of a schema registry: the one that a record names; for produce the newest of
+    registry        from a registry: the schema that a record names; for produce the newest of
                     the subject
-    registry:ID     for produce: of that id
-    registry:FILE   for produce: the file's, which is registered in the subject where it is new
-    FILE            of a file, and records without the registry's wire format
+    registry:ID     for produce: the schema with that id
+    registry:FILE   for produce: the file's, which is registered in the subject if it is new
+    FILE            the schema in the file; records are without the registry's wire format
 
-A file's kind is that of its name's end.
+The suffix of a file's name decides its kind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decoders and encoders of keys and values, from the options of a command.
 
-A decoder takes the schema that a record names in the wire format of registries, or that of a file;
-an encoder has one schema. Both are made once for a command, and keep what they have read.
+A decoder uses the schema that a record names in the wire format of registries, or the schema in a
+file; an encoder has one schema. Both are made once for a command, and cache the schemas.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 class Decoder:
     """Decodes keys or values.
 
-    Takes: registry, None where the schema is of a file.
+    Takes: registry, None if the schema is in a file.
     """
 
     def __init__(self, part: Part, registry: SchemaRegistry | None) -> None:
@@ -49,7 +49,7 @@ class Decoder:
         self._serdes = None if registry is None else RegisteredSerdes(registry)
 
     def decode(self, data: bytes) -> Decoded:
-        """The value of data. Raises: SerdeError; SchemaError for a schema that cannot be had."""
+        """The value of data. Raises: SerdeError; SchemaError for an unavailable schema."""
         serde = self._file_serde or self._serdes
         assert serde is not None
         return Decoded(serde.decode(data), data)
@@ -58,8 +58,8 @@ class Decoder:
 class Encoder:
     """Encodes keys or values. columns: the types of the schema's fields.
 
-    Takes: topic, for the subject; registry, None where the schema is of a file alone; tell, which
-           is given a line about a schema that was registered.
+    Takes: topic, for the subject; registry, None if the schema is only in a file; tell, a function
+           that gets a line about a newly registered schema.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Encoder:
         self.columns = self._serde.columns()
 
     def _take(self, registry: SchemaRegistry, subject: str) -> None:
-        """Take a schema that the registry has."""
+        """Use a schema of the registry."""
         schema_id = self._part.source.schema_id
         if schema_id is None:
             schema_id, found = registry.latest(subject)
@@ -106,7 +106,7 @@ class Encoder:
 
 
 def _of_file(part: Part) -> Serde:
-    """The serde of a file's schema."""
+    """The serde of the schema in a file."""
     file, kind = part.source.file, part.source.kind
     assert file is not None
     if kind in (PROTOBUF, DESCRIPTORS):
@@ -156,7 +156,9 @@ def _register_imports(
     register: Callable[[str, Path, Sequence[Reference]], tuple[int, int]],
     done: dict[str, Reference],
 ) -> list[Reference]:
-    """The references of a .proto file, whose imports are registered. The compiler has read it."""
+    """Register the imports of a .proto file. Gives: the references to them. The compiler has
+    already read the file.
+    """
     from barnabas.schemas.protobuf import compile_file
 
     found = []

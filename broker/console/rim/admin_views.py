@@ -28,7 +28,7 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
 )
 
 MOST_ROWS = 2000
-ANY, MATCH_ANY = 1, 1  # in a filter of ACLs: any value; any pattern
+ANY, MATCH_ANY = 1, 1  # of a filter of ACLs: any value, any pattern
 TOPIC_RESOURCE = 2
 SOURCES = {
     1: "topic", 2: "broker, dynamic", 3: "all brokers, dynamic", 4: "broker, at its start",

@@ -2,9 +2,9 @@
 
 The process starts with the first key or value in the wire format, and ends after IDLE_S without
 one. A request to it is bounded in number and bytes. An answer that does not come in ANSWER_S, or a
-process that ends, is an error of the key or value that it was at; the others go to a new process,
-MOST_RESTARTS times in a request. So a search lasts some seconds longer at most, whatever is in the
-records.
+process that ends, is an error of the key or value that was being decoded; the others go to a new
+process, MOST_RESTARTS times in a request. So a search lasts some seconds longer at most, whatever
+is in the records.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Decoder:
         self._is_closed = True
         process = self._process
         if process is not None:
-            process.kill()  # what waits for its answer goes on
+            process.kill()  # ends the wait for its answer
         with self._lock:
             self._end()
 

@@ -47,7 +47,7 @@ class LogViews:
         self._transactions_of: views.Broker | None = None
 
     def overview(self, viewer: Viewer, query: Query) -> Any:
-        """Topics with strips, and the transactions and groups that need a look."""
+        """Topics with strips, and the transactions and groups that need attention."""
         broker = self._source.look(viewer)
         names = views.topic_names(
             broker, query.get("search", ""), internal=query.get("internal") == "true"
@@ -215,7 +215,7 @@ class LogViews:
         }
 
     def _transaction_rows(self, broker: views.Broker) -> list[TransactionRow]:
-        """The rows of a look, which are made once for it."""
+        """The rows of an observation, made once for it."""
         if self._transactions_of is not broker:
             self._transactions, self._transactions_of = transaction_rows(broker), broker
         return self._transactions

@@ -177,8 +177,8 @@ class RecordViews:
         return rows
 
     def _at_time(self, log: Log, timestamp: int) -> int:
-        """The offset of the first record that is not before a time, or the log's end. This thread,
-        the connection's, searches a batch that takes long.
+        """The offset of the first record that is not before a time, or the log's end. A batch that
+        takes long is searched in this thread, the connection's.
         """
         searched: Searched = {}
 

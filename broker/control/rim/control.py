@@ -1,7 +1,7 @@
 """Test control of the server: faults for requests, a movable clock, and the journal of requests.
 
-It is the server's Gate: it sees each request before the core does, and each answer before it is
-sent. The core and the server are unchanged.
+It is the server's Gate: it gets each request before the core, and each answer before it is sent.
+The core and the server are unchanged.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class LateConnection:
         self.has_stirred = True
 
     def send(self, pieces: Any) -> None:
-        """Drop the answer: the client is gone."""
+        """Drop the answer: the client has disconnected."""
 
     def wake(self) -> None:
         """Do nothing: no step follows the answer."""

@@ -1,8 +1,8 @@
 """Rows of metrics as the text that Prometheus reads (its text format 0.0.4).
 
 prometheus_client writes a row in 12 us, and a broker of ten thousand partitions has a hundred
-thousand of them; this takes a twentieth of that. After ROWS_AT_ONCE rows it sleeps for PAUSE_S, so
-that the event loop gets the interpreter's lock.
+thousand of them; this module takes a twentieth of that time. After ROWS_AT_ONCE rows it sleeps for
+PAUSE_S, so that the event loop gets the interpreter's lock.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Measures how long requests queue, work and wait, how long flushes take and the loop stalls.
 
     phase   of a request                                     from             until
-    queue   it has arrived, and waits behind others     the loop woke    its handling begins
+    queue   it has arrived, and waits behind other requests  the loop woke    its handling begins
     work    the core handles it                              it begins        it is handled
     wait    it is parked, for data, members, time, a thread  it was handled   it is answered
     disk    it is parked, and a flush released it            it was handled   it is answered
 
-It runs between the loop and the core, which does not know of it, and is loaded only with
+It runs between the loop and the core, which has no code for it, and is loaded only with
 --metrics-port.
 
-Measuring a request costs a twentieth of the cheapest ones. So at most MEASURED requests of each API
-are measured in half a second; the others are counted with the times of the measured ones. So below
-100 requests a second each is measured; above that the counts are exact, and the times are those of
-a sample.
+Measuring a request costs a twentieth of the time of the cheapest requests. So at most MEASURED
+requests of each API are measured in half a second; the others are counted with the times of the
+measured ones. So below 100 requests a second each is measured; above that the counts are exact, and
+the times are those of a sample.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOTABLE_STALL_NS, STALL_WINDOW_NS = 5_000_000, 60_000_000_000
 FOLD_INTERVAL_S, MEASURED = 0.5, 50
 SHORT_FRAME = 255  # no API has this key: the key of frames without one
 UNKNOWN_API = "unknown"
-_TCP_INFO = getattr(socket, "TCP_INFO", None)  # only Linux has it
+_TCP_INFO = getattr(socket, "TCP_INFO", None)  # exists only on Linux
 # tcpi_bytes_received; tcpi_bytes_sent, tcpi_bytes_retrans (linux/tcp.h, since Linux 4.19)
 _RECEIVED, _SENT, _TCP_INFO_BYTES = struct.Struct("=Q"), struct.Struct("=QQ"), 216
 _RECEIVED_AT, _SENT_AT = 128, 200
@@ -268,7 +268,7 @@ class Measuring:
         self.instruments.closed_traffic = Traffic(before.received + received, before.sent + sent)
 
     def close(self) -> None:
-        """Measure nothing more."""
+        """Stop measuring."""
         if self._fold_timer is not None:
             self._fold_timer.cancel()
 

@@ -57,7 +57,7 @@ class LeaseKeeper:
     def _run(self) -> None:
         try:
             self._keep()
-        # a bug of ours; without this, waiting threads would wait for ever
+        # a bug in Barnabas; without this, waiting threads would wait for ever
         except Exception as error:
             logger.exception("the lease is no longer renewed")
             with self._changed:
@@ -75,7 +75,9 @@ class LeaseKeeper:
             self.take_answer(self._engine.ask(request))
 
     def next_request(self) -> Request | None:
-        """The next request to the engine; None: nothing for `pause_s`, without changes."""
+        """The next request to the engine; None: no request is due for `pause_s` unless something
+        changes.
+        """
         return None if self._ends else self._leadership.next_request(self._clock_ms())
 
     def pause_s(self) -> float:

@@ -280,7 +280,7 @@ class Reception:
         return None
 
     async def _answer(self, name: str, upstream: _Upstream) -> bytes:
-        """Receive the leader's answer. Raises: EOFError; OSError where it no longer leads."""
+        """Receive the leader's answer. Raises: EOFError; OSError if that node no longer leads."""
         most_bytes: int = self._config.socket_request_max_bytes
         reading = asyncio.ensure_future(_read_frame(upstream.stream[0], most_bytes))
         try:

@@ -61,7 +61,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     address = shown(server.addresses)
     needs = _what_clients_need(broker.config.listeners[0])
     options = f"-b {address}" + (" --client-config client.properties" if needs else "")
-    # otherwise the commands say what to install
+    # without click the commands only print how to install it
     has_cli = importlib.util.find_spec("click") is not None
     text = (
         f"barnabas {__version__} listens on {where} "

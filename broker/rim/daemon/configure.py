@@ -207,7 +207,7 @@ def _check_audit_log(config: BrokerConfig) -> None:
 
 
 def _check_registry(config: BrokerConfig) -> None:
-    """Raises: StartError for an address of a schema registry that is none."""
+    """Check the address of a schema registry. Raises: StartError."""
     urls = config.barnabas_console_registry
     if not urls:
         return

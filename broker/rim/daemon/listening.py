@@ -12,7 +12,7 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import ListenerConfig
 
 Sockets = dict[str, socket.socket]
-"""By the option or setting that enables the endpoint."""
+"""The sockets of endpoints, by the option or setting that enables each."""
 REPLICATION_PORT = "barnabas.replication.port"
 
 

@@ -19,8 +19,8 @@ from barnabas.protocol.api_table import BY_KEY
 if TYPE_CHECKING:
     from barnabas.broker.rim.server import Server
 
-# What most clients ask for, in their order. Transactions, share groups and the like are left to
-# those who use them: they are 4 MB.
+# The requests of most clients, in their usual order. The modules of transactions, share groups and
+# similar APIs take 4 MB, and are imported at their first use.
 FIRST_APIS = (
     18,  # ApiVersions
     3,  # Metadata
@@ -38,7 +38,7 @@ FIRST_APIS = (
     19,  # CreateTopics
 )
 WINDOW_S = 0.05
-IDLE_SHARE = 0.2  # of a window: a process that uses more CPU time is not idle
+IDLE_SHARE = 0.2  # part of a window: a process that uses more CPU time is not idle
 
 
 class LoadingAhead:

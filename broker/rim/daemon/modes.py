@@ -30,15 +30,16 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
 
 STANDBY_OF = "--standby-of"
-# A collection of the second generation traverses the objects that two of the first left: 50,000, in
-# 4 to 12 ms, and 35 ms if other programs use the caches. With thresholds of 50,000 and 20 it took
-# 140 ms after 100,000 transactions, with 25,000 and 4 up to 85 ms. The cost per object is the same.
+# A collection of the second generation traverses the objects that two collections of the first
+# left: 50,000, in 4 to 12 ms, and 35 ms if other programs use the caches. With thresholds of 50,000
+# and 20 it took 140 ms after 100,000 transactions, with 25,000 and 4 up to 85 ms. The cost per
+# object is the same.
 GC_THRESHOLDS = (25_000, 1, 1250)
 
 
 def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError:
     """The refusal of a data directory that the system does not let the broker use, or that has no
-    space for what the start has to write.
+    space for the files that the start has to write.
     """
     from barnabas.storage.disk import is_out_of_space
 

@@ -1,4 +1,5 @@
-"""From a configuration to a running broker: the order in which a data directory is opened.
+"""Makes a running broker from a configuration, and defines the order in which a data directory is
+opened.
 
 lock -> metadata journal -> logs (recovered where the last stop was not clean) -> internal topics
 replayed -> half-ended transactions ended.
@@ -73,7 +74,7 @@ def open_broker(
     settings = _TopicSettings(config, disk)
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
-        settings.metadata().cut_torn()  # not earlier: a refused start leaves it for the next one
+        settings.metadata().cut_torn()  # only now: a refused start leaves it for the next one
         broker = assemble(config, settings.metadata(), logs, ids, now_ms, sync, clock_ns)
         if was_standby:
             _end_standby(disk, config.data_dir)

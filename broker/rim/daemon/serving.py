@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas")
 
-LOADS_AHEAD_AFTER_S = 0.3  # a first client is at work then, or none is there
+LOADS_AHEAD_AFTER_S = 0.3  # a first client has usually connected by then
 
 
 class Daemon:
@@ -68,7 +68,7 @@ class Daemon:
         self._input_has_ended = self._is_stopping = False
 
     async def run(self) -> int:
-        """Serve. Gives: the exit code."""
+        """Serve clients until the end. Gives: the exit code."""
         options, loop = self._options, asyncio.get_running_loop()
         server = self._server(loop)
         console = _console(server, self._side_sockets)
@@ -136,7 +136,7 @@ class Daemon:
             observer=measuring,
         )
         if "--metrics-port" in sides or "--console-port" in sides:
-            broker.coordinators.get()  # these read their state, from the loop
+            broker.coordinators.get()  # metrics and console read their state
         broker.routes.imports.are_elsewhere = True
         _import_ahead(broker)
         if control is not None:
@@ -192,10 +192,10 @@ class Daemon:
 
 
 async def _until_either(asked_to_end: asyncio.Event, failure: asyncio.Future[Exception]) -> None:
-    """Until the broker is asked to end, or has failed."""
+    """Wait until the broker is asked to end, or has failed."""
     end = asyncio.ensure_future(asked_to_end.wait())
     await asyncio.wait((end, failure), return_when=asyncio.FIRST_COMPLETED)
-    end.cancel()  # the failure stays as it is: `close` looks at it
+    end.cancel()  # the failure is not cancelled: `close` reads it
 
 
 def _measuring() -> Measuring:
@@ -227,7 +227,9 @@ def _import_ahead(broker: Broker) -> None:
 
 
 def _load_ahead(server: Server, loop: asyncio.AbstractEventLoop) -> None:
-    """Begin to import for the first requests; the worker imports that module, too."""
+    """Begin to import modules for the first requests. The worker imports `loading_ahead` itself,
+    too.
+    """
 
     def begin(_: None, now_ms: int) -> None:
         from barnabas.broker.rim.daemon.loading_ahead import LoadingAhead
@@ -251,7 +253,7 @@ def _serve_control(control: Control, sock: socket.socket) -> None:
 
 
 def _warn_of_missing_libraries() -> None:
-    """Say what to install before the page decodes by schemas. The broker imports none of it."""
+    """Log which packages the page needs to decode by schemas. The broker imports none of them."""
     from importlib.util import find_spec
 
     if find_spec("fastavro") is None or find_spec("jsonschema") is None:
@@ -329,7 +331,7 @@ def _log_in_a_thread() -> LogOutput:
 def _explain(error: Exception, data_dir: str, *, is_stopping: bool) -> str:
     """The line about an error that ends the daemon.
 
-    Takes: is_stopping, whether it came from what a clean stop writes.
+    Takes: is_stopping, whether a write of a clean stop raised it.
     """
     from barnabas.storage.disk import is_out_of_space
 

@@ -87,7 +87,7 @@ class ClassicMembers:
         self, group: Group, join: JoinRequest, result: Result, now_ms: int
     ) -> JoinGroupResponse | None:
         """Handle the JoinGroup. Gives: the answer; None if the group became classic: then the
-        classic machine answers.
+        classic group's state machine answers.
         """
         consumer = group.require_consumer()
         self._check_join(consumer, join)
@@ -309,9 +309,9 @@ class ClassicMembers:
         """Whether a new target assignment is due that only a classic member's JoinGroup can
         compute.
 
-        In a group with members of the consumer protocol Apache Kafka 4.3 answers NONE, and waits
-        It has to if its target has changed, or has to change and all members are classic, since
-        their heartbeats neither raise the group's epoch nor compute a new target.
+        If all members are classic, their heartbeats neither raise the group's epoch nor compute a
+        new target. In a group with members of the consumer protocol the next heartbeat of such a
+        member computes it.
         """
         return (
             consumer.may_be_assigned(self._assignment_interval_ms(group_id), now_ms)

@@ -288,7 +288,7 @@ class Rebalance:
             parked = members.parked_syncs.pop(member.member_id, None)
             if parked is not None:
                 self.answer_sync(member, parked, result)
-                members.restart_session(member, now_ms)  # it ran on while the member waited
+                members.restart_session(member, now_ms)  # it ran during the member's wait
 
     def answer_sync(self, member: Member, parked: ParkedRequest, result: Result) -> None:
         """Answer a SyncGroup with the member's assignment."""

@@ -49,7 +49,7 @@ class ConsumerGroup:
     has to give the partition up. assigned_ms, patterns_ms: when the target assignment was computed,
     and when patterns were last looked up; topics_version: `TopicDirectory.version` when the topics
     of the group were last read. lookup: a running lookup of patterns; looked_up_for: the topics
-    that the member which caused it may describe.
+    that may be described by the member that caused the lookup.
     """
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class ConsumerGroup:
     def notices_topics(self, topics: TopicDirectory) -> bool:
         """Whether a topic of the group was created, grew or was deleted since its epoch was raised.
 
-        After: topics_version is current where none was, so that they are read once a version.
+        After: topics_version is current if no topic has changed, so that each version is read once.
         """
         if self.topics_version == topics.version:
             return False

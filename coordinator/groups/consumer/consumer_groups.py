@@ -69,7 +69,7 @@ JOINING, LEAVING_FOR_A_WHILE = 0, -2
 NO_REBALANCE_TIMEOUT = -1
 FIRST_VERSION_WITH_OWN_ID = 1
 PATTERNS_INTERVAL_MS = 1_000  # minimum time between two lookups of a group's patterns
-LOOKUP_PAUSE_MS = 40  # so that lookups take at most a fifth of the broker's time
+LOOKUP_PAUSE_MS = 40  # the pause keeps lookups below a fifth of the broker's time
 LONGEST_NAME_BYTES = (1 << 15) - 1  # maximum length of a text in the key of a record
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1  # KIP-1099
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
@@ -636,12 +636,12 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 def _is_due(
     request: ConsumerGroupHeartbeatRequest, before: CurrentValue, current: CurrentValue
 ) -> bool:
-    """Whether the answer has the assignment: it is another, or the last answer may be lost."""
+    """Whether the answer has the assignment: it has changed, or the last answer may be lost."""
     if _is_full(request):
         return True
     if current is not before:
         return _partitions(before.assigned) != _partitions(current.assigned)
-    # A member that lists others than it has may have missed the answer that names these. Kafka
+    # A member that lists other partitions than it has may have missed the answer with them. Kafka
     # does not repeat it, and librdkafka, which sends the same list again, waits for it.
     owned = _owned(request)
     return owned is not None and not _lists(owned, current.assigned)

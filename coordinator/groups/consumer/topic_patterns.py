@@ -89,7 +89,7 @@ class _Choice(NamedTuple):
 
 
 class _Repeat(NamedTuple):
-    """`highest`: None for no bound."""
+    """A repeated part. `highest`: None for no bound."""
 
     part: _Node
     lowest: int
@@ -132,7 +132,7 @@ class _Parser:
         raise InvalidPatternError(f"{reason} (at letter {self._at + 1} of {shown!r})")
 
     def _take(self, text: str) -> bool:
-        """Whether the text is next; if so, read it."""
+        """Read the text if it is next. Gives: whether it was."""
         if not self._text.startswith(text, self._at):
             return False
         self._at += len(text)
@@ -410,7 +410,7 @@ class _Parser:
         last = self._letter_escape(self._next()) if self._take("\\") else self._next()
         if last < first:
             self._refuse("a range of letters ends before it begins")
-        # also characters whose other case may be in a name
+        # includes characters whose other case may be in a name
         return frozenset(one for one in self._letters if first <= one <= last)
 
     def _posix_class(self) -> frozenset[str]:
@@ -635,7 +635,7 @@ class PatternReader:
         return text not in self._made and (len(text) > LONGEST_AT_ONCE or "{" in text)
 
     def keep(self, text: str, made: TopicPattern | InvalidPatternError) -> None:
-        """Cache the result of `read_pattern`, and drop the oldest ones to make room."""
+        """Cache the result of `read_pattern`, and drop the oldest results to make room."""
         self._forget(text)
         self._made[text] = made
         self._kept_states += _state_count(made)

@@ -188,7 +188,8 @@ class OffsetCommits:
             )
         if generation < 0:
             return CommitCheck(Code.NONE)
-        # in every version: consumers join again after it, and cannot handle GROUP_ID_NOT_FOUND
+        # the code in every version: consumers join again after it, and cannot handle
+        # GROUP_ID_NOT_FOUND
         return CommitCheck(Code.ILLEGAL_GENERATION)
 
     def _accepted(

@@ -73,7 +73,7 @@ class ShareOffsets:
         names: dict[uuid.UUID, str] = {}
         rows: dict[tuple[uuid.UUID, int], StateRow] = {}
         topics = [self._row_of_alter(topic, names, rows) for topic in request.topics]
-        # as in Kafka: unknown partitions first
+        # unknown partitions are first, as in Kafka
         topics.sort(key=lambda topic: topic.topic_id is not None)
         response = AlterShareGroupOffsetsResponse(responses=topics)
         if not rows:
@@ -163,7 +163,7 @@ class ShareOffsets:
                 names[known[0]] = name
                 rows += states
             topics.append(row)
-        topics.sort(key=lambda topic: topic.error_code)  # as in Kafka: refused topics last
+        topics.sort(key=lambda topic: topic.error_code)  # refused topics are last, as in Kafka
         response = DeleteShareGroupOffsetsResponse(responses=topics)
         if not rows:
             return _replied(result, context, response)

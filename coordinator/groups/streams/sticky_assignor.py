@@ -1,10 +1,10 @@
 """The assignor `sticky`: each task stays at its member, as far as the load stays even (KIP-1071).
 
-Active tasks first. A member keeps the active tasks of its last target, in the order of their
-partitions, up to its share; then tasks go to members that had them as standby, which have a copy of
-their state; the others go one by one to the process with the least load, and within it to the
-member with the fewest tasks. The load of a process is its tasks divided by its members, so that an
-instance with more threads gets more.
+Active tasks are assigned first. A member keeps the active tasks of its last target, in the order of
+their partitions, up to its share; then tasks go to members that had them as standby, which have a
+copy of their state; the others go one by one to the process with the least load, and within it to
+the member with the fewest tasks. The load of a process is its tasks divided by its members, so that
+an instance with more threads gets more.
 
 Then the standby tasks of stateful subtopologies are assigned, each to as many processes as the
 number of replicas; a process never has a task twice. A replica goes to the member that was active
