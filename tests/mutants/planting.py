@@ -32,7 +32,7 @@ class _Place(NamedTuple):
 
 class Functions:
     """All functions of some modules, which are loaded, by where they stand. To be made before the
-    garbage collector freezes.
+    garbage collector freezes; what is frozen already is unfrozen, else its functions are not seen.
     """
 
     def __init__(self, root: Path, modules: Iterable[str]) -> None:
@@ -42,6 +42,7 @@ class Functions:
                 "barnabas." + module.removesuffix(".py").replace("/", ".")
             )  # the core loads its handlers late
         self._functions: dict[_Place, list[FunctionType]] = {}
+        gc.unfreeze()  # the collection of tests ends with a freeze
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(root)):
                 code = each.__code__
