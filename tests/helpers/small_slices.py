@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_BOUND = re.compile(r"_?([A-Z_]+_)?AT_ONCE|PARTS_IN_A_FRAME")
+_BOUND = re.compile(r"_?([A-Z_]+_)?AT_ONCE|PARTS_IN_A_FRAME|CHECKPOINTED_(BESIDE|ALONE)")
 # bounds of what one request may name; beyond them it is refused
 _OF_REQUESTS = re.compile(r"MOST_(TOPICS|PARTITIONS)_.*|LONGEST_.*")
 _FOLDERS = ("broker.logs", "broker.share", "broker.requests", "broker.replication",
