@@ -11,7 +11,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_BOUND = re.compile(r"_?([A-Z_]+_)?AT_ONCE|PARTS_IN_A_FRAME|WORK_BETWEEN_PAUSES")
+_BOUND = re.compile(
+    r"_?([A-Z_]+_)?AT_ONCE|PARTS_IN_A_FRAME|WORK_BETWEEN_PAUSES|CHECKPOINTED_(BESIDE|ALONE)"
+)
 # limits of a request's size, above which it is refused
 _OF_REQUESTS = re.compile(r"MOST_(TOPICS|PARTITIONS)_.*|LONGEST_.*")
 _FOLDERS = ("broker.logs", "broker.share", "broker.requests", "broker.replication",

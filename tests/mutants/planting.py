@@ -30,7 +30,8 @@ class _Place(NamedTuple):
 
 class Functions:
     """All functions of some loaded modules, by file and line. Create it before the garbage
-    collector freezes.
+    collector freezes; objects that are frozen already are unfrozen, since their functions would not
+    be found.
     """
 
     def __init__(self, root: Path, modules: Iterable[str]) -> None:
@@ -40,6 +41,7 @@ class Functions:
                 "barnabas." + module.removesuffix(".py").replace("/", ".")
             )  # the core loads its handlers lazily
         self._functions: dict[_Place, list[FunctionType]] = {}
+        gc.unfreeze()  # the collection of tests ends with a freeze
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(root)):
                 code = each.__code__

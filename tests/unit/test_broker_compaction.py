@@ -88,7 +88,17 @@ class Host:
         self.flush()
         while self.compaction._result is not None:
             self.tick()
+        self.check_clean_parts()
         return Path(job.directory).name
+
+    def check_clean_parts(self) -> None:
+        """In the part of a log that counts as clean each key is there once: nothing cleans that
+        part for a key of its own any more.
+        """
+        for partition, end in self.compaction._cleaned_to.items():
+            log = self.logs.logs.get(partition)
+            keys = [] if log is None else [key for at, key, _ in entries(log) if at < end]
+            assert len(keys) == len(set(keys)), f"{log} is not clean up to {end}"
 
     def checkpoint(self) -> dict[tuple[str, int], int]:
         return decode_offsets((self.path / "cleaner-offset-checkpoint").read_bytes())
@@ -235,6 +245,32 @@ def test_a_job_takes_no_segment_that_came_while_its_log_was_flushed(
         host.tick()
     assert host.clean() == "t-0"
     assert [key for _, key, _ in entries(log)] == [b"k"] * 2
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3, 4])
+def test_what_was_not_replaced_for_want_of_a_segment_is_cleaned_again(
+    tmp_path: Path, lost: int
+) -> None:
+    """Segments of its group went meanwhile, by DeleteRecords or retention."""
+    host = Host(tmp_path)
+    log = host.log(cleanup_policy=frozenset({"compact", "delete"}))
+    for number in range(12):
+        put(log, b"%d" % (number % 3), b"%d" % number)
+    log.config = replace(log.config, segment_bytes=400)  # several of its segments become one
+    host.tick()
+    (job,) = host.outbox.cleanings
+    host.outbox.cleanings.clear()
+    assert len(job.groups[0]) == 5
+    result = clean(OsDisk(), job)
+    log.delete_records_before(lost)
+    assert log.delete_old_segments(host.now_ms) == lost
+    host.compaction.on_cleaned(job, result, "", host.now_ms)
+    host.flush()
+    host.check_clean_parts()
+    host.tick()
+    host.clean()
+    assert [offset for offset, _, _ in entries(log)] == [8, 9, 10, 11]
+    assert host.checkpoint() == {("t", 0): 11}
 
 
 def test_a_result_for_a_log_that_is_not_compacted_any_more_is_dropped(tmp_path: Path) -> None:

@@ -6,16 +6,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from helpers.core_host import CoreHost, produce
 from helpers.disk_broker import DiskBroker
 
+from barnabas.broker.handlers import produce as produce_handler
 from barnabas.protocol.errors import Code
 
 
-def test_a_batch_that_found_no_room_is_not_overtaken() -> None:
+@pytest.mark.parametrize("deferred_above", [None, "ROWS_AT_ONCE", "BYTES_AT_ONCE"])
+def test_a_batch_that_found_no_room_is_not_overtaken(
+    monkeypatch: pytest.MonkeyPatch, deferred_above: str | None
+) -> None:
     """Five batches of a new producer are in flight: the disk is full for the first, and has space
-    for the second.
+    for the second. They are appended at once, or after the worker has checked them.
     """
+    if deferred_above is not None:
+        monkeypatch.setattr(produce_handler, deferred_above, -1)
     b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]

@@ -107,9 +107,19 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server() -> Iterator[Any]:
-    one: Any = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    one.state = {"revision": 0, "value": ""}
+def handler() -> type[Handler]:
+    return Handler
+
+
+@pytest.fixture
+def timeout_ms() -> int:
+    return 10_000
+
+
+@pytest.fixture
+def server(handler: type[Handler]) -> Iterator[Any]:
+    one: Any = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    one.state, one.failure = {"revision": 0, "value": ""}, ""
     threading.Thread(target=one.serve_forever, args=(0.01,), daemon=True).start()
     yield one
     one.shutdown()
@@ -117,10 +127,10 @@ def server() -> Iterator[Any]:
 
 
 @pytest.fixture(params=["etcd", "kubernetes"])
-def engine(request: Any, server: Any, tmp_path: Path) -> Iterator[LeaseEngine]:
+def engine(request: Any, server: Any, tmp_path: Path, timeout_ms: int) -> Iterator[LeaseEngine]:
     (tmp_path / "token").write_text("t\n")
     settings = EngineSettings(
-        (f"http://127.0.0.1:{server.server_port}",), "x", 10_000, 30_000,
+        (f"http://127.0.0.1:{server.server_port}",), "x", timeout_ms, 30_000,
         user="root", password="p", token_file=str(tmp_path / "token"),
     )  # fmt: skip
     one = EtcdEngine(settings) if request.param == "etcd" else KubernetesEngine(settings)
@@ -201,6 +211,50 @@ def test_one_that_does_not_answer_is_unknown_and_the_next_endpoint_is_asked(serv
         assert engine.last_error.startswith(silent_url)
         assert engine.ask(Read()) == Found(ABSENT, b"")
         engine.close()
+
+
+class Failing(Handler):
+    """Answers, unless the server has a failure for the next answer."""
+
+    def answer(self, body: Any, status: int = 200) -> None:
+        failure, self.server.failure = self.server.failure, ""
+        if failure == "silence":
+            self.server.is_over.wait(20)
+        elif failure == "half an answer":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        elif failure == "another protocol":
+            self.wfile.write(b"\x15\x03\x01\0\x02\x02\n\r\n\r\n")
+        elif failure == "no JSON":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>")
+        elif failure != "no answer":
+            super().answer(body, status)
+        self.close_connection = bool(failure)
+
+
+@pytest.mark.parametrize("handler", [Failing])
+@pytest.mark.parametrize(
+    ("failure", "timeout_ms"),
+    [
+        ("silence", 500),
+        ("no answer", 10_000),
+        ("half an answer", 10_000),
+        ("another protocol", 10_000),
+        ("no JSON", 10_000),
+        ("closed afterwards", 10_000),
+    ],
+)
+def test_after_any_failure_the_next_request_to_the_only_endpoint_is_answered(
+    engine: LeaseEngine, server: Any, failure: str
+) -> None:
+    """Else the lease would not be renewed any more, and no client answered."""
+    server.is_over = threading.Event()
+    assert engine.ask(Read()) == Found(ABSENT, b"")
+    server.failure = failure
+    if failure == "closed afterwards":
+        assert engine.ask(Read()) == Found(ABSENT, b"")
+    assert engine.ask(Read()) == Unknown()
+    assert engine.ask(Read()) == Found(ABSENT, b"")
+    server.is_over.set()
 
 
 def test_what_cannot_be_read_is_unknown(server: Any) -> None:

@@ -1,0 +1,179 @@
+"""The queue of flushes over any course of waits, flushes, full journals and a full disk.
+
+A journal is deleted only when all that it has is durable in the logs' own files: else a power loss
+takes what was acknowledged as durable. And each waiting callback is called once.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple, cast
+
+import pytest
+from helpers.examples import drawn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.broker.logs import flush_queue
+from barnabas.broker.logs.flush_queue import FlushQueue, Frame
+from barnabas.broker.outbox import Outbox
+from barnabas.storage.log.durability import FlushToken, LogEnd
+
+
+class Log:
+    """A log with the questions that the queue has; offsets are also positions."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.durability = name, self
+        self.log_end_offset = self.durable_offset = self.recovery_point = 0
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def end(self) -> LogEnd:
+        return LogEnd(self.log_end_offset, 0, self.log_end_offset)
+
+    def begin_flush(self) -> FlushToken | None:
+        if self.recovery_point == self.log_end_offset:
+            return None
+        return FlushToken(cast(Any, (self.name,)), self.log_end_offset, 0, 0, True)
+
+    def try_begin_journal(self, most_bytes: int, end: LogEnd | None) -> Any:
+        offset = (end or self.end).offset
+        return Written(self, offset), FlushToken((), offset, 0, 0, False)
+
+    def finish_flush(self, token: FlushToken) -> bool:
+        self.durable_offset = max(self.durable_offset, token.end_offset)
+        if token.in_place:
+            self.recovery_point = max(self.recovery_point, token.end_offset)
+        return False
+
+
+class Written(NamedTuple):
+    """The end of a log that a journal has."""
+
+    log: Log
+    end: int
+    data = b"data"
+
+
+class Record(NamedTuple):
+    """A record in a journal. effects: where it was appended, and what it has caused."""
+
+    effects: list[Written]
+
+
+class Journal:
+    """A flush journal that knows what its files have."""
+
+    def __init__(self) -> None:
+        self.size_bytes, self.has_older = 0, False
+        self.current: list[Written | Record] = []
+        self.older: list[Written | Record] = []
+
+    def append(self, entries: Any, records: Any) -> list[str]:
+        self.current += [*entries, *records]
+        self.size_bytes += 1
+        return ["journal"]
+
+    def note_flushed(self) -> None:
+        pass
+
+    def begin_next(self) -> None:
+        self.older, self.current = self.older + self.current, []
+        self.size_bytes, self.has_older = 0, True
+
+    def forget_older(self, *, keep_earlier: bool) -> None:
+        for one in self.older:
+            effects = [one] if isinstance(one, Written) else one.effects
+            assert effects, "a record is not appended yet"
+            for log, end in effects:
+                assert log.recovery_point >= end, f"{log} is durable in a deleted journal alone"
+        self.older, self.has_older = [], False
+
+
+class Host:
+    """A queue and its rim. calls: how often each of the waiting callbacks was called."""
+
+    def __init__(self, log_count: int) -> None:
+        self.outbox, self.journal, self.now_ms = Outbox(), Journal(), 1
+        self.logs = [Log(f"log {number}") for number in range(log_count)]
+        self.is_full, self.calls = False, list[int]()
+        self.queue = FlushQueue(
+            self.outbox, cast(Any, self.journal), disk_space=cast(Any, self), journal_roll_ms=10
+        )
+        self.queue.full_journal_bytes, self.queue.most_logs = 2, 3
+
+    def new_call(self) -> int:
+        self.calls.append(0)
+        return len(self.calls) - 1
+
+    def wait(self, logs: list[Log], *, in_place: bool) -> None:
+        number = self.new_call()
+
+        def then(now_ms: int) -> None:
+            self.calls[number] += 1
+
+        self.queue.wait(cast(Any, logs), then, self.now_ms, in_place=in_place)
+
+    def wait_for_frame(self, logs: list[Log]) -> None:
+        number, decisions = self.new_call(), self.logs[0]
+        record = Record([])
+
+        def append(now_ms: int) -> None:
+            for log in dict.fromkeys([decisions, *logs]):
+                log.log_end_offset += 1
+                record.effects.append(Written(log, log.log_end_offset))
+            self.queue.flush_later(cast(Any, [log for log, _ in record.effects]), now_ms)
+
+        def then(frame: Frame | None, now_ms: int) -> None:
+            self.calls[number] += 1
+            if frame is not None:
+                frame.add(cast(Any, record), cast(Any, decisions), append, lambda _: None)
+
+        self.queue.wait_for_frame(cast(Any, logs), then, self.now_ms)
+
+    def end_flush(self) -> None:
+        if self.outbox.flushes:
+            self.queue.on_flushed(self.outbox.flushes.pop(0), self.now_ms)
+
+    def pass_time(self) -> None:
+        self.now_ms += 7
+        self.queue.on_tick(self.now_ms)
+
+
+STEPS = ("wait", "wait", "frame", "in place", "flush", "flush", "flush", "time", "space")
+
+
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=drawn(60))
+def test_no_journal_goes_before_its_content_is_in_the_logs_own_files(seed: int) -> None:
+    chance = random.Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flush_queue, "CHECKPOINTED_BESIDE", 1)
+        patch.setattr(flush_queue, "CHECKPOINTED_ALONE", 1)
+        host = Host(8)
+        for _ in range(100):
+            step = chance.choice(STEPS)
+            logs = chance.sample(host.logs, chance.randint(1, 4))
+            if step in ("wait", "frame", "in place"):
+                for log in logs:
+                    log.log_end_offset += 1
+            if step == "frame":
+                host.wait_for_frame(logs)
+            elif step in ("wait", "in place"):
+                host.wait(logs, in_place=step == "in place")
+            elif step == "flush":
+                host.end_flush()
+            elif step == "time":
+                host.pass_time()
+            else:
+                host.is_full = not host.is_full and chance.random() < 0.3
+            assert len(host.outbox.flushes) <= 1
+        host.is_full = False
+        for _ in range(100):
+            host.end_flush()
+            host.pass_time()
+        assert host.calls == [1] * len(host.calls)
+        assert not host.journal.older and host.queue.is_idle

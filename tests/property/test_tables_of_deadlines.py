@@ -1,0 +1,118 @@
+"""The tables of deadlines, each a heap that drops what is no longer waited for, against a plain
+list: whatever was added, removed and due before, the earliest row is the next one.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Protocol, cast
+
+import pytest
+from helpers.examples import drawn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.broker.requests import purgatory
+from barnabas.broker.requests.purgatory import Purgatory, WaitingFetch
+from barnabas.coordinator import timers
+from barnabas.coordinator.timers import Timers
+from barnabas.storage.directory.trash import Trash
+
+
+class Table(Protocol):
+    """A table of keys and their deadlines."""
+
+    def add(self, key: int, deadline_ms: int) -> None: ...
+
+    def remove(self, key: int) -> None: ...
+
+    def take_due(self, now_ms: int) -> list[int]: ...
+
+    def next_ms(self) -> int | None: ...
+
+
+class OfPurgatory:
+    def __init__(self) -> None:
+        self.purgatory = Purgatory()
+        self.fetches: dict[int, WaitingFetch] = {}
+        self.answered: list[int] = []
+
+    def add(self, key: int, deadline_ms: int) -> None:
+        def try_complete(now_ms: int, out_of_time: bool) -> bool:
+            self.answered.append(key)
+            return True
+
+        self.fetches[key] = WaitingFetch([cast(Any, object())], try_complete)
+        self.purgatory.park(self.fetches[key], deadline_ms)
+
+    def remove(self, key: int) -> None:
+        self.purgatory.cancel(self.fetches[key])
+
+    def take_due(self, now_ms: int) -> list[int]:
+        self.purgatory.on_tick(now_ms)
+        answered, self.answered = self.answered, []
+        return answered
+
+    def next_ms(self) -> int | None:
+        return self.purgatory.next_deadline_ms()
+
+
+class OfTimers:
+    def __init__(self) -> None:
+        self.timers: Timers[int] = Timers()
+        self.add, self.take_due = self.timers.schedule, self.timers.pop_due
+        self.next_ms = self.timers.next_deadline_ms
+
+    def remove(self, key: int) -> None:
+        self.timers.cancel(key)
+
+
+class OfTrash:
+    def __init__(self) -> None:
+        self.trash = Trash()
+
+    def add(self, key: int, deadline_ms: int) -> None:
+        self.trash.add(deadline_ms, f"/{key:06d}/file")
+
+    def remove(self, key: int) -> None:
+        self.trash.remove_in({f"/{key:06d}"})
+
+    def take_due(self, now_ms: int) -> list[int]:
+        return [int(path[1:7]) for path in self.trash.take_due(now_ms, 1000)]
+
+    def next_ms(self) -> int | None:
+        return self.trash.next_due_ms
+
+
+@pytest.fixture(autouse=True)
+def small_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heaps are swept with few rows, too."""
+    monkeypatch.setattr(purgatory, "FEWEST_SWEPT", 2)
+    monkeypatch.setattr(timers, "_SMALL", 2)
+
+
+@pytest.mark.parametrize("kind", [OfPurgatory, OfTimers, OfTrash])
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=drawn(60))
+def test_the_earliest_row_is_the_next_one(kind: type[Table], seed: int) -> None:
+    """Several rows come and go at a time: a heap is swept when most of its rows wait no longer."""
+    chance = random.Random(seed)
+    table, now_ms, key = kind(), 0, 0
+    rows: list[tuple[int, int]] = []  # deadline and key; keys rise
+    for _ in range(40):
+        step = chance.choice(("add", "remove", "remove", "look", "wait"))
+        if step == "add":
+            for _ in range(chance.randint(1, 12)):
+                key += 1
+                rows.append((now_ms + chance.randint(1, 50), key))
+                table.add(key, rows[-1][0])
+        elif step == "remove":
+            for _ in range(chance.randint(0, min(6, len(rows)))):
+                table.remove(rows.pop(chance.randrange(len(rows)))[1])
+        elif step == "look":
+            assert table.next_ms() == min((deadline_ms for deadline_ms, _ in rows), default=None)
+        else:
+            now_ms += chance.randint(0, 12)
+            due = sorted(row for row in rows if row[0] <= now_ms)
+            assert table.take_due(now_ms) == [key for _, key in due]
+            rows = [row for row in rows if row[0] > now_ms]
