@@ -76,6 +76,19 @@ def test_secrets_that_others_may_read(tmp_path: Path) -> None:
     assert f"chmod 600 {users}" in warnings(**settings)
 
 
+def test_a_key_for_the_console_s_registry_that_others_may_read(tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    key.touch(0o644)
+    key.chmod(0o644)
+    certificate = {"barnabas_console_registry_certificate_file": str(key)}
+    for settings in (certificate, {"barnabas_console_registry_key_file": str(key)}):
+        assert f"chmod 600 {key}" in warnings(**settings)
+    private = tmp_path / "private.pem"
+    private.touch(0o600)
+    settings = {"barnabas_console_registry_key_file": str(private), **certificate}
+    assert warnings(**settings) == ""  # the certificate alone is no secret
+
+
 Start = Callable[[str], list[str]]
 
 
@@ -131,6 +144,10 @@ def test_a_configuration_with_a_secret_in_it_that_others_may_read(
         ("ssl.keystore.key", True),
         ("listener.name.a.plain.sasl.jaas.config", True),
         ("ssl.keystore.location", False),
+        ("barnabas.console.registry.token", True),
+        ("barnabas.console.registry.key.password", True),
+        ("barnabas.console.registry.key.file", False),
+        ("barnabas.oauthbearer.believe.unsigned.tokens.of.anybody", False),
     ],
 )
 def test_secrets_on_the_command_line(name: str, is_secret: bool) -> None:
@@ -159,6 +176,42 @@ def test_a_data_directory_that_others_may_read(tmp_path: Path) -> None:
                 *("--set", "barnabas.console.registry.ca.file=/no/such/file"),
             ],
             "there is no file /no/such/file",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "http://x:1"),
+                *("--set", "barnabas.console.registry.certificate.file=/no/such/file"),
+            ],
+            "barnabas.console.registry.certificate.file: there is no file /no/such/file",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "https://x:1"),
+                *("--set", f"barnabas.console.registry.key.file={__file__}"),
+            ],
+            "barnabas.console.registry.key.file needs barnabas.console.registry.certificate.file",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "https://x:1"),
+                *("--set", f"barnabas.console.registry.certificate.file={__file__}"),
+            ],
+            "barnabas.console.registry.certificate.file: it cannot be read",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "https://x:1"),
+                *("--set", f"barnabas.console.registry.ca.file={__file__}"),
+            ],
+            "barnabas.console.registry.ca.file: it cannot be read",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "https://x:1"),
+                *("--set", "barnabas.console.registry.user=page"),
+                *("--set", "barnabas.console.registry.token=t.o.k"),
+            ],
+            "set barnabas.console.registry.user or barnabas.console.registry.token, not both",
         ),
     ],
 )

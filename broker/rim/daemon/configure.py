@@ -207,7 +207,7 @@ def _check_audit_log(config: BrokerConfig) -> None:
 
 
 def _check_registry(config: BrokerConfig) -> None:
-    """Raises: StartError for an address of a schema registry that is none."""
+    """Check how the console reaches a schema registry. Raises: StartError."""
     urls = config.barnabas_console_registry
     if not urls:
         return
@@ -226,9 +226,38 @@ def _check_registry(config: BrokerConfig) -> None:
         checked_urls(urls, option)
     except SchemaError as error:
         raise StartError(str(error)) from error
-    path = config.barnabas_console_registry_ca_file
-    if path and not os.path.isfile(path):
-        raise StartError(f"barnabas.console.registry.ca.file: there is no file {path}")
+    _check_registry_login(config)
+
+
+def _check_registry_login(config: BrokerConfig) -> None:
+    """Check the console's login at a schema registry, and its files. Raises: StartError."""
+    prefix = "barnabas.console.registry"
+    if config.barnabas_console_registry_user and config.barnabas_console_registry_token:
+        raise StartError(f"set {prefix}.user or {prefix}.token, not both")
+    ca = config.barnabas_console_registry_ca_file
+    certificate = config.barnabas_console_registry_certificate_file
+    key = config.barnabas_console_registry_key_file
+    if key and not certificate:
+        raise StartError(f"{prefix}.key.file needs {prefix}.certificate.file")
+    for name, path in (("ca", ca), ("certificate", certificate), ("key", key)):
+        if path and not os.path.isfile(path):
+            raise StartError(f"{prefix}.{name}.file: there is no file {path}")
+    if not ca and not certificate:
+        return
+    from barnabas.schemas.registry import RegistrySettings, tls_context
+
+    password = config.barnabas_console_registry_key_password or ""
+    for name, settings in (
+        ("ca", RegistrySettings("", ca=ca)),
+        ("certificate", RegistrySettings("", "", "", "", certificate, key, password)),
+    ):
+        try:
+            tls_context(settings)
+        except OSError as error:
+            raise StartError(
+                f"{prefix}.{name}.file: it cannot be read: {error.strerror or error}; it has to be "
+                f"a PEM file{'' if name == 'ca' else ', with its key or with the right key.file'}"
+            ) from error
 
 
 def set_log_levels(texts: Sequence[str]) -> None:
