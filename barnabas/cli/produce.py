@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
+from barnabas.cli.client.topics import describe_topics
 from barnabas.cli.cluster import Connection
+from barnabas.cli.denied import denied_by, denied_kind
+from barnabas.cli.errors import CommandError
 from barnabas.cli.options import (
     SETTING,
     connection_options,
@@ -31,6 +35,7 @@ from barnabas.cli.serde.schema_options import (
     schema_help,
     schema_options,
 )
+from barnabas.protocol.errors import Code
 from barnabas.texts import count_text
 
 BATCH_BYTES = 256 * 1024
@@ -145,7 +150,7 @@ def produce(
     if is_typed:
         note("each line is a record; Ctrl-D ends the input")
     settings = _settings(transactional_id, compression, acks)
-    with connection.producer(**settings) as producer:
+    with _explained_creation(connection, topic), connection.producer(**settings) as producer:
         sender = RecordSender(producer, topic, partition, shared)
         encoding = RecordEncoding(_encoders(schemas, connection, topic))
         values = source.values(
@@ -168,6 +173,28 @@ def produce(
             note(_unfinished(topic, sender, transactional_id), "warning")
             raise
     _tell(output, topic, sender, transactional_id)
+
+
+@contextmanager
+def _explained_creation(connection: Connection, topic: str) -> Iterator[None]:
+    """Name the right to create the topic, where that is missing.
+
+    The refusal of a topic that cannot be written and of one that cannot be created is the same. A
+    user who may write a topic may describe it, and gets another answer where it does not exist.
+
+    Raises: CommandError.
+    """
+    try:
+        yield
+    except Exception as error:
+        if denied_kind(error) != "topic":
+            raise
+        with connection.admin() as admin:
+            (found,) = describe_topics(admin, [topic])
+        if found.error_code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        text = denied_by(error, topic, operation="create")
+        raise CommandError(f"there is no topic {topic}, and {text}") from error
 
 
 def _settings(transactional_id: str | None, compression: str, acks: str) -> dict[str, Any]:
