@@ -813,16 +813,14 @@ class ObservationRows:
         "A PEM file with the CA of that registry's certificate; empty: those of the system.",
     )
     barnabas_console_registry_token = password(
-        "The token of a login at that registry (Bearer), instead of a user and a password."
+        "The token (Bearer) for that registry, instead of a user."
     )
     barnabas_console_registry_certificate_file = string(
         "",
-        "A PEM file with the certificate that the console presents to that registry, where it "
-        "requires one, and with the key, unless barnabas.console.registry.key.file has it.",
+        "A PEM file with the certificate of the console for that registry, and its key unless "
+        "barnabas.console.registry.key.file has it.",
     )
-    barnabas_console_registry_key_file = string(
-        "", "A PEM file with the private key of barnabas.console.registry.certificate.file."
-    )
+    barnabas_console_registry_key_file = string("", "A PEM file with the key of that certificate.")
     barnabas_console_registry_key_password = password("The password of that key.")
 
 

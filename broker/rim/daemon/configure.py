@@ -61,7 +61,10 @@ def read_config(options: argparse.Namespace) -> BrokerConfig:
         _read_certificates(config)
         _read_signing_keys(config)
         _check_audit_log(config)
-        _check_registry(config)
+        if config.barnabas_console_registry:
+            from barnabas.broker.console.rim.registry_check import check_registry
+
+            check_registry(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
     from barnabas.broker.settings.exposure import warnings_of
@@ -203,60 +206,6 @@ def _check_audit_log(config: BrokerConfig) -> None:
         except OSError as error:
             raise StartError(
                 f"cannot write the audit log {path}: {error.strerror or error}"
-            ) from error
-
-
-def _check_registry(config: BrokerConfig) -> None:
-    """Check how the console reaches a schema registry. Raises: StartError."""
-    urls = config.barnabas_console_registry
-    if not urls:
-        return
-    from barnabas.schemas.errors import SchemaError
-    from barnabas.schemas.registry import checked_urls
-
-    option = "--console-registry (barnabas.console.registry)"
-    if config.barnabas_console_port < 0:
-        raise StartError(f"{option} is for the console: pass --console-port, too")
-    if "@" in urls:
-        raise StartError(
-            f"{option}: give the user in barnabas.console.registry.user, and the password in "
-            "barnabas.console.registry.password: the console shows the address"
-        )
-    try:
-        checked_urls(urls, option)
-    except SchemaError as error:
-        raise StartError(str(error)) from error
-    _check_registry_login(config)
-
-
-def _check_registry_login(config: BrokerConfig) -> None:
-    """Check the console's login at a schema registry, and its files. Raises: StartError."""
-    prefix = "barnabas.console.registry"
-    if config.barnabas_console_registry_user and config.barnabas_console_registry_token:
-        raise StartError(f"set {prefix}.user or {prefix}.token, not both")
-    ca = config.barnabas_console_registry_ca_file
-    certificate = config.barnabas_console_registry_certificate_file
-    key = config.barnabas_console_registry_key_file
-    if key and not certificate:
-        raise StartError(f"{prefix}.key.file needs {prefix}.certificate.file")
-    for name, path in (("ca", ca), ("certificate", certificate), ("key", key)):
-        if path and not os.path.isfile(path):
-            raise StartError(f"{prefix}.{name}.file: there is no file {path}")
-    if not ca and not certificate:
-        return
-    from barnabas.schemas.registry import RegistrySettings, tls_context
-
-    password = config.barnabas_console_registry_key_password or ""
-    for name, settings in (
-        ("ca", RegistrySettings("", ca=ca)),
-        ("certificate", RegistrySettings("", "", "", "", certificate, key, password)),
-    ):
-        try:
-            tls_context(settings)
-        except OSError as error:
-            raise StartError(
-                f"{prefix}.{name}.file: it cannot be read: {error.strerror or error}; it has to be "
-                f"a PEM file{'' if name == 'ca' else ', with its key or with the right key.file'}"
             ) from error
 
 
