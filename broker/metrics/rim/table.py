@@ -158,7 +158,7 @@ def _group_held_back(seen: Seen) -> Value:
     return _labelled(_GROUP_TOPIC, totals.items())
 
 
-def _partition_held_back(seen: Seen) -> Value:
+def _partition_held_back(seen: Seen) -> Iterator[tuple[str, float]]:
     """With the transaction at the last stable offset; its id is empty where it is unknown."""
     names = {row.producer_id: row.transactional_id for row in seen.transactional_ids}
     for row in seen.shown_partitions:
