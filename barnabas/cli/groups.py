@@ -68,7 +68,7 @@ def list_groups(
 ) -> None:
     """List groups, with how far each is behind.
 
-    An offset that a Spark sink uses as the number of a micro-batch counts in no lag.
+    The lag leaves out offsets in which a Spark sink stores the numbers of its micro-batches.
     """
     wanted = {state.lower() for state in states}
     with connection.admin() as admin:
@@ -124,7 +124,7 @@ _OF_LAG = ("lag", "lag_change", "status")
 def describe(connection: Connection, output: Output, names: Sequence[str], trend_s: float) -> None:
     """Describe groups.
 
-    Their state, lag of each partition, and members. Without a name: all groups. The lag is the
+    Shows state, lag of each partition, and members; without a name, of all groups. The lag is the
     number of offsets between the committed one and the partition's end. A reader with
     isolation.level=read_committed stops at the last stable offset.
     """
@@ -224,8 +224,8 @@ def _note_on(name: str, row: dict[str, Any]) -> None:
 def delete(connection: Connection, output: Output, names: Sequence[str], yes: bool) -> int:
     """Delete groups.
 
-    Groups that have no members, with the offsets that they committed; share groups with what they
-    know of each record.
+    A group must have no members. Its committed offsets are deleted with it; with a share group, the
+    delivery state of its records.
     """
     confirm(f"Delete the offsets of {', '.join(names)}?", yes=yes)
     with connection.admin() as admin:

@@ -135,10 +135,9 @@ def produce(
     """Write the lines of files or of standard input to a topic, a record each.
 
     A FILE named - is standard input. With --json the input is what `barnabas consume --json`
-    prints, but for --input and CSV files, and the answer is JSON. With --transactional-id nothing
-    is visible to read_committed readers before the input has ended; where it ends in an error or
-    with Ctrl-C, all of the open transaction is aborted. Without, an error leaves the records
-    before it sent.
+    prints, unless --input or a CSV file says otherwise, and the result is JSON. With
+    --transactional-id read_committed readers see nothing before the input has ended; an error or
+    Ctrl-C aborts the open transaction. Without it, the records before an error stay in the topic.
     """
     if commit_every is not None and transactional_id is None:
         raise click.UsageError("--commit-every needs --transactional-id")

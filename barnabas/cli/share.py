@@ -109,8 +109,8 @@ def consume(
     """Print records of topics as a member of a share group, and acknowledge them.
 
     Each record is locked for this member while it is printed, and acknowledged after that.
-    --json prints an object a line, with the delivery count. A group that has read nothing
-    begins behind the last record, unless its share.auto.offset.reset says otherwise.
+    --json prints an object a line, with the delivery count. A new group starts at the end of the
+    topics, unless its share.auto.offset.reset says otherwise.
     """
     with connection.admin() as admin:
         member = _Member(admin, group, list(topics), KINDS[kind])
