@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     _add_start_arguments(start)
     _add_watching_arguments(start)
     _add_test_arguments(start)
-    text = "List every setting with its default and what it does."
+    text = "list every setting with its default and what it does"
     settings = commands.add_parser("settings", help=text, description=text)
     settings.add_argument(
         "filter", nargs="?", default="", help="only those whose names contain this"
