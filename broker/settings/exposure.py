@@ -109,7 +109,7 @@ def _open_ports(config: BrokerConfig) -> Iterator[str]:
 
 def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
     of_tls = [name for name in config.explicit if name.startswith("ssl.")]
-    of_link = config.barnabas_replication_port >= 0  # which uses the same settings for TLS
+    of_link = config.barnabas_replication_secret  # the link uses the same settings
     if of_tls and not of_link and not any(one.has_tls for one in config.listeners):
         yield (
             f"{', '.join(of_tls)} have no effect: no listener uses TLS; that needs "

@@ -63,6 +63,9 @@ def test_metrics_for_everybody() -> None:
 
 def test_settings_that_protect_nothing() -> None:
     assert "no listener uses TLS" in warnings(ssl_client_auth="required")
+    # the link to a standby uses these settings on both sides, and on both a secret is needed
+    of_a_standby = {"ssl_client_auth": "required", "barnabas_replication_secret": "s"}
+    assert "no listener uses TLS" not in warnings(**of_a_standby)
     assert "no listener authenticates" in warnings(barnabas_users_file="/none")
     assert "name no user" in warnings(listeners="SASL_PLAINTEXT://127.0.0.1:1")
 
