@@ -34,11 +34,11 @@ help: ## this list
 install: $(VENV)/.installed ## everything that development needs, into .venv
 run: $(VENV)/.broker ## a broker on port 9092, with its data in ./data
 	@exec $(BIN)/barnabas start --port 9092 --data-dir ./data
-demo: install ## flights through transactions, a broker that is killed, and Spark that counts
+demo: install ## real flights in transactions, a kill of the broker, and a count by Spark
 	$(BIN)/python -m barnabas.demo
 
 ##@ Check a change
-check: install ## linters, types, import rules, code that nothing uses
+check: install ## linters, types, import rules, unused code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -46,71 +46,71 @@ check: install ## linters, types, import rules, code that nothing uses
 	@! $(BIN)/vulture | grep -vE "^(bench|docs|examples)/|/messages/|^protocol/errors\.py|/settings/rows_"
 test: install $(JAVA_CLASSES) ## all tests, TESTS=PATH some; in PROCESSES=2
 	$(BIN)/python -m pytest -q -n $(PROCESSES) $(TESTS)
-test-modules: install ## compile the tests' modules, for processes side by side to find them
+test-modules: install ## compile the modules of the tests, before several processes import them
 	$(BIN)/python -m pytest -q --collect-only tests >/dev/null
-test-classes: install $(JAVA_CLASSES) ## Spark's classes in an archive, for each Java of the tests
+test-classes: install $(JAVA_CLASSES) ## an archive of Spark's classes for each Java, so that the tests' JVMs start faster
 test-quick: install ## the unit and property tests
 	$(BIN)/python -m pytest -q tests/unit tests/property
-test-lowest: install ## the tests of what leans on libraries, with the lowest versions allowed
+test-lowest: install ## tests of code that uses libraries, with their lowest allowed versions
 	$(TESTS_PATH) $(BIN)/python -m lowest
 
 ##@ Made from other files
 protocol: install ## protocol/messages/, from the schemas that kafka-python ships
 	$(BIN)/python -m barnabas.protocol.generator
-docs-pages: install ## the pages of docs/ and the dashboard that are made from the code
+docs-pages: install ## write the pages of docs/ and the dashboard that are generated from the code
 	$(BIN)/python docs/pages.py
 console-pictures: install ## the pictures of the console in docs/images; needs Chromium
 	$(BIN)/python docs/console_pictures.py
-docs: docs-pages ## the site, in build/site; a broken link fails it
+docs: docs-pages ## build the site in build/site; fails on a broken link
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "built: open build/site/index.html, or, to search it, $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
-dist: install ## the wheel and the sdist, in dist/, tried on each Python that we support
+dist: install ## build wheel and sdist in dist/, and install them on each supported Python
 	BARNABAS_PYTHONS="3.11 3.12 3.13" $(BIN)/python -m pytest -q -m long tests/e2e/test_distributions.py
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 ##@ Look for faults
-sim: install ## SEEDS=1000 simulated days of the whole broker
+sim: install ## simulate SEEDS=1000 days of the whole broker
 	$(TESTS_PATH) $(BIN)/python -m sim --seeds $(SEEDS)
-fuzz: install ## mutated requests, also without a password, and the largest of every API
+fuzz: install ## send mutated requests, with and without a login, and the largest of every API
 	$(TESTS_PATH) $(BIN)/python -m fuzz
 	$(TESTS_PATH) $(BIN)/python -m fuzz --intruder
 	$(TESTS_PATH) $(BIN)/python -m fuzz.ordeal
-mutants: install ## how many of SAMPLE=400 planted mistakes the tests find; all: hours
+mutants: install ## plant SAMPLE=400 mistakes and count those that the tests find; all take hours
 	$(TESTS_PATH) $(BIN)/python -m mutants --sample $(SAMPLE) --processes $(PROCESSES)
-mutants-by-hand: install ## mistakes made by hand, each with the tests that have to find it
+mutants-by-hand: install ## plant mistakes written by hand, and run the tests that have to find them
 	$(TESTS_PATH) $(BIN)/python -m mutants.by_hand
-mutants-sim: install ## how many of those that lose or double data the simulator finds
+mutants-sim: install ## plant mistakes that lose or double data, and count those that sim finds
 	$(TESTS_PATH) $(BIN)/python -m mutants --sim 500 --judged --processes $(PROCESSES)
-torture: install ## stock clients under a broker that is killed, for MINUTES=3
+torture: install ## stock clients while the broker is killed again and again, for MINUTES=3
 	$(TESTS_PATH) $(BIN)/python -m torture.clients --minutes $(MINUTES)
-torture-pair: install ## the same with a pair and its lease, and an etcd (apt-get install etcd-server)
+torture-pair: install ## the same with a leader, a standby and etcd (apt-get install etcd-server)
 	$(TESTS_PATH) $(BIN)/python -m torture.pair --minutes $(MINUTES)
-torture-spark: install ## Spark pipelines that are killed, for MINUTES=3
+torture-spark: install ## Spark pipelines whose processes are killed, for MINUTES=3
 	$(TESTS_PATH) $(BIN)/python -m torture.spark_pipeline --minutes $(MINUTES)
-two-phase: install ## two-phase commit with PostgreSQL: each part killed at each step, ROUNDS=20
+two-phase: install ## two-phase commit with PostgreSQL: kills of each process at each step, ROUNDS=20
 	$(BIN)/python examples/guarantees/two_phase_crash.py --rounds $(ROUNDS)
-two-phase-spark: install ## the same through Spark, whole drivers killed; a quarter of an hour
+two-phase-spark: install ## the same by Spark, with kills of the driver; a quarter of an hour
 	$(BIN)/python examples/guarantees/two_phase_spark_crash.py
-test-long: install $(JAVA_CLASSES) ## the tests that are too long for every run (one needs etcd): minutes
+test-long: install $(JAVA_CLASSES) ## the slow tests, which `make test` leaves out (one needs etcd): minutes
 	$(BIN)/python -m pytest -q -n $(PROCESSES) -m long tests
-spark-cluster: install ## docs/SPARK_CLUSTER.md as it is written, and a take-over; needs etcd
+spark-cluster: install ## run the commands of docs/SPARK_CLUSTER.md, and a take-over; needs etcd
 	test -x build/s3/bin/moto_server || { $(PYTHON) -m venv build/s3 && build/s3/bin/pip install --quiet 'moto[server]'; }
 	$(TESTS_PATH) $(BIN)/python -m torture.spark_cluster --s3-server build/s3/bin/moto_server
 
 ##@ Compare with Apache Kafka
-clients: ## clients in other languages, as far as the machine can have them
+clients: ## install the clients in other languages, as far as the machine allows
 	@tests/clients/fetch.sh
-oracle: install ## our answers side by side with those recorded from Kafka in ORACLE=DIR
+oracle: install ## compare answers with those recorded from Apache Kafka in ORACLE=DIR
 	@$(TESTS_PATH) $(BIN)/python -m oracle $(ORACLE)
 
 ##@ Measure
 bench: install ## produce, fetch, transactions, start, memory
 	$(BIN)/python -m bench
-bench-eos: install ## what exactly-once costs: writes docs/EXACTLY_ONCE_COST.md; half an hour
+bench-eos: install ## the cost of exactly-once: writes docs/EXACTLY_ONCE_COST.md; half an hour
 	$(BIN)/python -m bench.eos --publish docs
-bench-watched: install ## bench-scale with a watch: no call is longer than 50 ms of CPU
+bench-watched: install ## bench-scale, failing on a call on the event loop above 50 ms of CPU
 	$(TESTS_PATH) $(BIN)/python -m torture.scale
-bench-scale: install ## how it grows with connections and partitions: plots of docs/SCALE.md
+bench-scale: install ## cost by number of connections and partitions: writes the plots of docs/SCALE.md
 	$(BIN)/python -m bench.scale --publish docs
 
 ##@ Tidy up

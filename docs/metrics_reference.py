@@ -19,7 +19,7 @@ _BEFORE = """\
     pip install './barnabas[metrics]'
     barnabas start --metrics-port 9404
 
-No release yet: `./barnabas` is your clone (inside it write `.`), or the wheel of `make dist`.
+No release yet: `./barnabas` is your clone; in it write `.`, for a wheel (`make dist`) its path.
 
 In Prometheus' configuration
 

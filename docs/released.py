@@ -12,7 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = (
-    "No release yet: `./barnabas` is your clone (inside it write `.`), or the wheel of `make dist`."
+    "No release yet: `./barnabas` is your clone; in it write `.`, for a wheel (`make dist`) its "
+    "path."
 )
 CHECKOUT = re.compile(r"((?:pipx? install (?:-q )?|uvx --from )'?)\./(barnabas(?:\[[a-z,]+\])?'?)")
 """A command that installs a checkout; without `./` it installs from an index."""

@@ -24,7 +24,7 @@ from barnabas.cli.options import ending
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="A name or address that clients know the broker by (default: this machine).",
+    help="A name or address by which clients connect to the broker (default: this machine).",
 )
 @click.option(
     "--client",

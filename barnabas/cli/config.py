@@ -79,7 +79,7 @@ def describe(
 ) -> None:
     """Show the settings of one resource.
 
-    Those that differ from the defaults, or all.
+    Shows those that differ from the defaults; with --all, all.
     """
     with connection.admin() as admin:
         if kind == "topic":

@@ -167,9 +167,9 @@ def consume(
     with topic, partition, offset, time, key, value and headers. The offsets of records that were
     read are committed for a group.
 
-    --grep, --count and --last count what is printed: --last 5 --grep x prints the last five
-    records with an x. What --last has found is printed in order of time, the oldest first. A
-    record ends with a line end, but with --format: write \\n.
+    --count and --last count the printed records: --last 5 --grep x prints the last five records
+    with an x. --last prints in order of time, the oldest record first. A line end follows each
+    record; a template of --format has to contain it (\\n).
     """
     _check_usage(follow, end, count, last, per_partition, group)
     if on_undecodable and not schemas.is_used():

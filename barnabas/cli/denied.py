@@ -89,10 +89,10 @@ def denied_kind(error: Exception) -> str:
     return ""
 
 
-def denied_by(error: Exception, subject: str = "") -> str:
+def denied_by(error: Exception, subject: str = "", operation: str = "") -> str:
     """The missing permission, and the command that allows it; empty if no ACL is the reason.
 
-    Takes: subject, the resource's name, if it is known.
+    Takes: subject, the resource's name, and operation, the missing right, if they are known.
     """
     kind = denied_kind(error)
     context = click.get_current_context(silent=True)
@@ -103,7 +103,7 @@ def denied_by(error: Exception, subject: str = "") -> str:
         needs = OF_REQUEST.get(error.request, {})
     else:
         needs = NEEDS.get(verb, {})
-    operation = needs.get(kind, "all")
+    operation = operation or needs.get(kind, "all")
     named = _RESOURCE.search(f"{type(error).__name__}: {error}")
     name = getattr(error, "resource", "") or (named[1] if named else "") or subject
     resource = kind

@@ -494,9 +494,9 @@ def _without_secrets(properties: str) -> str:
 def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
     """Bring a directory back that `barnabas graduate` handed over to Apache Kafka.
 
-    Kafka has to be stopped. The changes made under Kafka are kept: records, offsets, transactions,
-    created and deleted topics, settings, users, ACLs, quotas. All partitions have to be on this
-    broker, in sync. docs/GROWING.md.
+    Kafka has to be stopped. What it changed is kept: records, offsets, transactions, created and
+    deleted topics, settings, users, ACLs, quotas. All partitions have to have an in-sync replica in
+    this directory. docs/GROWING.md.
     """
     data_dir = os.path.abspath(data_dir)
     with _explained():

@@ -329,7 +329,8 @@ def delete_offsets(
 ) -> int:
     """Delete the offsets that a group has committed for topics.
 
-    No member may read them. The group starts there by auto.offset.reset next time.
+    No member of the group may be subscribed to these topics. The next consumer of the group starts
+    there by its auto.offset.reset.
     """
     with connection.admin() as admin:
         is_share = requests.describe_group(admin, group).protocol == SHARE

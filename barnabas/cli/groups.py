@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from barnabas.cli.client import groups as requests
+from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.groups import SHARE
 from barnabas.cli.cluster import Connection
 from barnabas.cli.completing import complete_group
@@ -23,6 +24,8 @@ from barnabas.cli.options import (
     yes_option,
 )
 from barnabas.cli.output import Column, Output, note
+from barnabas.cli.why_stuck import open_transactions, owner_text
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text
 
 __all__ = ["committed_offsets", "groups"]
@@ -65,7 +68,7 @@ def list_groups(
 ) -> None:
     """List groups, with how far each is behind.
 
-    An offset that a Spark sink uses as the number of a micro-batch counts in no lag.
+    The lag leaves out offsets in which a Spark sink stores the numbers of its micro-batches.
     """
     wanted = {state.lower() for state in states}
     with connection.admin() as admin:
@@ -121,7 +124,7 @@ _OF_LAG = ("lag", "lag_change", "status")
 def describe(connection: Connection, output: Output, names: Sequence[str], trend_s: float) -> None:
     """Describe groups.
 
-    Their state, lag of each partition, and members. Without a name: all groups. The lag is the
+    Shows state, lag of each partition, and members; without a name, of all groups. The lag is the
     number of offsets between the committed one and the partition's end. A reader with
     isolation.level=read_committed stops at the last stable offset.
     """
@@ -129,6 +132,7 @@ def describe(connection: Connection, output: Output, names: Sequence[str], trend
         if not names:
             names = [row.group for row in requests.list_groups(admin)]
         rows = describe_groups(admin, list(dict.fromkeys(names)), trend_s=trend_s)
+        _add_owners(admin, rows)
     if output.as_json:
         output.data(rows)
         return
@@ -136,6 +140,25 @@ def describe(connection: Connection, output: Output, names: Sequence[str], trend
         note("no groups")
     for row in rows:
         _print_group(output, row)
+
+
+def _add_owners(admin: ClusterClient, rows: Sequence[dict[str, Any]]) -> None:
+    """Add the owners of the transactions that hold back partitions, as far as the user may know."""
+    held = [
+        (TopicPartition(part["topic"], part["partition"]), part)
+        for row in rows
+        for part in row["partitions"]
+        if part.get("held_back")
+    ]
+    if not held:
+        return
+    try:
+        transactions = open_transactions(admin, sorted({partition for partition, _ in held}))
+    except RefusedError:  # an ACL, or a cluster before KIP-664
+        return
+    for partition, part in held:
+        found = transactions[partition]
+        part["held_back_by"] = owner_text(found[0]) if found else None
 
 
 def _print_group(output: Output, row: dict[str, Any]) -> None:
@@ -182,9 +205,11 @@ def _note_on(name: str, row: dict[str, Any]) -> None:
         number = row["committed_offset"]
         note(f"{name}: {number} is the number of a micro-batch of a Spark sink, not an offset")
     elif row["held_back"]:
+        owner = row.get("held_back_by")
+        whose = f"the open transaction of {owner}" if owner else "an open transaction"
         note(
-            f"{name}: an open transaction holds back {count_text(row['held_back'], 'offset')}; "
-            f"`barnabas txn why-stuck {name}` shows its owner",
+            f"{name}: {whose} holds back {count_text(row['held_back'], 'offset')}; "
+            f"`barnabas txn why-stuck {name}` says what will end it",
             "warning",
         )
 
@@ -199,8 +224,8 @@ def _note_on(name: str, row: dict[str, Any]) -> None:
 def delete(connection: Connection, output: Output, names: Sequence[str], yes: bool) -> int:
     """Delete groups.
 
-    Groups that have no members, with the offsets that they committed; share groups with the state
-    of each record.
+    A group must have no members. Its committed offsets are deleted with it; with a share group, the
+    delivery state of its records.
     """
     confirm(f"Delete the offsets of {', '.join(names)}?", yes=yes)
     with connection.admin() as admin:

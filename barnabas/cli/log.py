@@ -55,7 +55,7 @@ def log() -> None:
 def dump(output: Output, paths: Sequence[str], records: bool, count: int | None) -> None:
     """Print the content of a file.
 
-    It is a segment, an index, a snapshot, a journal or a checkpoint, as the file's name says. The
+    FILE is a segment, an index, a snapshot, a journal or a checkpoint; its name says which. The
     records of __consumer_offsets and __transaction_state are shown by their fields. --json prints
     an object a line.
     """
@@ -194,8 +194,9 @@ def verify(
 ) -> int:
     """Check every file of a data directory.
 
-    Or of single partitions. Each fault is shown with file and position. Every batch is read.
-    Unfinished writes of a running broker are no fault. Exit code 3 where there are faults.
+    DIRECTORY may also be that of one partition. The command reads every batch, and shows each fault
+    with file and position. Unfinished writes of a running broker are no faults. Exit code 3 where
+    there are faults.
     """
     reports: list[PartitionReport] = []
     faults: list[Fault] = []

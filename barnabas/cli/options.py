@@ -52,8 +52,8 @@ def exit_codes(**meanings: str) -> str:
         "interrupted": "ended by Ctrl-C",
         "closed_output": "standard output was closed, as `| head` does",
     } | meanings
-    codes = {name: getattr(errors, name.upper()) for name in texts}
-    return section("Exit codes", *(f"{codes[name]:<4} {text}" for name, text in texts.items()))
+    codes = sorted((getattr(errors, name.upper()), text) for name, text in texts.items())
+    return section("Exit codes", *(f"{code:<4} {text}" for code, text in codes))
 
 
 def help_end(*parts: str) -> str:

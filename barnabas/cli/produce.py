@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
+from barnabas.cli.client.topics import describe_topics
 from barnabas.cli.cluster import Connection
+from barnabas.cli.denied import denied_by, denied_kind
+from barnabas.cli.errors import CommandError
 from barnabas.cli.options import (
     SETTING,
     connection_options,
@@ -31,6 +35,7 @@ from barnabas.cli.serde.schema_options import (
     schema_help,
     schema_options,
 )
+from barnabas.protocol.errors import Code
 from barnabas.texts import count_text
 
 BATCH_BYTES = 256 * 1024
@@ -130,10 +135,9 @@ def produce(
     """Write the lines of files or of standard input to a topic, a record each.
 
     A FILE named - is standard input. With --json the input is what `barnabas consume --json`
-    prints, but for --input and CSV files, and the answer is JSON. With --transactional-id nothing
-    is visible to read_committed readers before the input has ended; where it ends in an error or
-    with Ctrl-C, all of the open transaction is aborted. Without, an error leaves the records
-    before it sent.
+    prints, unless --input or a CSV file says otherwise, and the result is JSON. With
+    --transactional-id read_committed readers see nothing before the input has ended; an error or
+    Ctrl-C aborts the open transaction. Without it, the records before an error stay in the topic.
     """
     if commit_every is not None and transactional_id is None:
         raise click.UsageError("--commit-every needs --transactional-id")
@@ -145,7 +149,7 @@ def produce(
     if is_typed:
         note("each line is a record; Ctrl-D ends the input")
     settings = _settings(transactional_id, compression, acks)
-    with connection.producer(**settings) as producer:
+    with _explained_creation(connection, topic), connection.producer(**settings) as producer:
         sender = RecordSender(producer, topic, partition, shared)
         encoding = RecordEncoding(_encoders(schemas, connection, topic))
         values = source.values(
@@ -168,6 +172,28 @@ def produce(
             note(_unfinished(topic, sender, transactional_id), "warning")
             raise
     _tell(output, topic, sender, transactional_id)
+
+
+@contextmanager
+def _explained_creation(connection: Connection, topic: str) -> Iterator[None]:
+    """Name the right to create the topic, where that is missing.
+
+    The refusal of a topic that cannot be written and of one that cannot be created is the same. A
+    user who may write a topic may describe it, and gets another answer where it does not exist.
+
+    Raises: CommandError.
+    """
+    try:
+        yield
+    except Exception as error:
+        if denied_kind(error) != "topic":
+            raise
+        with connection.admin() as admin:
+            (found,) = describe_topics(admin, [topic])
+        if found.error_code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        text = denied_by(error, topic, operation="create")
+        raise CommandError(f"there is no topic {topic}, and {text}") from error
 
 
 def _settings(transactional_id: str | None, compression: str, acks: str) -> dict[str, Any]:

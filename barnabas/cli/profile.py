@@ -32,8 +32,8 @@ def profile() -> None:
     """Profiles, a cluster's address and settings by a name: add, use, list, show, remove.
 
     A profile has an address, a timeout and a client's settings. They are in
-    ~/.config/barnabas/profiles.toml (or under XDG_CONFIG_HOME), which its user alone can read.
-    Commands take the profile of --profile, else of BARNABAS_PROFILE, else the one of `profile use`.
+    ~/.config/barnabas/profiles.toml (or under XDG_CONFIG_HOME), which only its user can read.
+    Commands use the profile of --profile, else of BARNABAS_PROFILE, else that of `profile use`.
     Options and environment variables override a profile.
     """
 
@@ -119,7 +119,7 @@ def add(
 @click.option("--none", "is_none", is_flag=True, help="Unset the current profile.")
 @json_option
 def use(output: Output, name: str | None, is_none: bool) -> None:
-    """Make a profile the current one: commands without --profile take it."""
+    """Make a profile the current one: commands without --profile use it."""
     if (name is None) == (not is_none):
         raise click.UsageError("give the name of a profile, or --none")
     profiles = read_profiles()
@@ -171,7 +171,7 @@ def list_profiles(output: Output) -> None:
 @click.option("--secrets", "with_secrets", is_flag=True, help="Show passwords, too.")
 @json_option
 def show(output: Output, name: str | None, with_secrets: bool) -> None:
-    """Show a profile, else the current one, and the overrides of the environment."""
+    """Show a profile, by default the current one, and the variables that override it."""
     profiles = read_profiles()
     name = os.environ.get("BARNABAS_PROFILE") or profiles.current if name is None else name
     if name is None:

@@ -108,9 +108,9 @@ def consume(
 ) -> None:
     """Print records of topics as a member of a share group, and acknowledge them.
 
-    Each record is locked for this member while it is printed, and acknowledged after that. --json
-    prints an object a line, with the delivery count. A group that has read nothing begins after the
-    last record, unless its share.auto.offset.reset says otherwise.
+    Each record is locked for this member while it is printed, and acknowledged after that.
+    --json prints an object a line, with the delivery count. A new group starts at the end of the
+    topics, unless its share.auto.offset.reset says otherwise.
     """
     with connection.admin() as admin:
         member = _Member(admin, group, list(topics), KINDS[kind])

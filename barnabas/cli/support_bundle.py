@@ -88,7 +88,7 @@ def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
     epilog=ending(
         "barnabas support-bundle",
         "barnabas support-bundle -o bundle.zip --log /var/log/barnabas.log --lines 5000",
-        "barnabas support-bundle --metrics http://127.0.0.1:9308/metrics --data-dir ./data",
+        "barnabas support-bundle --metrics http://127.0.0.1:9404/metrics --data-dir ./data",
         "journalctl -u barnabas -n 2000 | barnabas support-bundle --log -",
     ),
 )

@@ -23,7 +23,7 @@ _GLOB = re.compile(r"[*?\[]")
 def regex_option(command: Command) -> Command:
     """`--regex`: names are regular expressions."""
     return click.option(
-        "-e", "--regex", is_flag=True, help="Each NAME is a regular expression for whole names."
+        "-e", "--regex", is_flag=True, help="Each TOPIC is a regular expression for whole names."
     )(command)
 
 

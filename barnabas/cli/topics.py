@@ -187,7 +187,7 @@ def _print_results(
 def describe(connection: Connection, output: Output, names: Sequence[str], regex: bool) -> None:
     """Describe topics.
 
-    Their partitions, leaders, replicas and offsets, and the settings that differ from the broker's.
+    Shows partitions, leaders, replicas, offsets, and the settings that differ from the broker's.
     Without a name: all but internal ones.
     """
     from barnabas.cli.client.configs import describe_configs
@@ -386,7 +386,7 @@ def offsets(
 ) -> None:
     """Show where partitions begin and end.
 
-    And where a read_committed reader stops: at the last stable offset.
+    Shows the last stable offset, too, where a read_committed reader stops.
     """
     with connection.admin() as admin:
         partitions: list[TopicPartition] = []

@@ -70,9 +70,9 @@ def delete(
 ) -> int:
     """Delete the records before an offset or a time: partitions start there afterwards.
 
-    Offsets stay as they are, and consumers that are before the new start continue there or at the
-    end (auto.offset.reset). The records to be deleted are shown first. The cluster must allow it
-    for the topic (cleanup.policy=delete).
+    The other records keep their offsets. A consumer whose next record was deleted continues by its
+    auto.offset.reset: at the new start, or at the end. What would be deleted is shown first. The
+    topic must have cleanup.policy=delete.
     """
     from barnabas.cli.client.topic_changes import delete_records
 

@@ -114,7 +114,7 @@ def list_transactions(
 def describe(connection: Connection, output: Output, names: Sequence[str]) -> None:
     """Describe transactions.
 
-    That is: state, producer and epoch, since when, timeout, partitions, coordinator.
+    Shows state, producer and epoch, start time, timeout, partitions, coordinator.
     """
     now_ms = _now_ms()
     with connection.admin() as admin:
@@ -266,9 +266,9 @@ def abort(
 ) -> None:
     """Abort a transaction.
 
-    With TOPIC-PARTITION: one that hangs there, which its coordinator does not know any more, by
-    writing the missing marker. With --transactional-id: the open transaction of that id, on all
-    partitions, like a new producer of the same id; the old producer is fenced.
+    With TOPIC-PARTITION: a hanging transaction of that partition, which no coordinator will end;
+    the command writes the missing marker. With --transactional-id: the open transaction of that id,
+    on all partitions, as a new producer of that id aborts it; the old producer is fenced.
     """
     if (partition is None) == (transactional_id is None):
         raise click.UsageError("give either TOPIC-PARTITION or --transactional-id")

@@ -139,7 +139,7 @@ def mechanism_option(**more: Any) -> Callable[[Command], Command]:
 @mechanism_option(
     default=["SCRAM-SHA-512"],
     show_default=True,
-    help="A mechanism by which the user may log in; may be given for both.",
+    help="A mechanism by which the user may log in; may be given twice.",
 )
 @click.option(
     "--password-file",

@@ -47,7 +47,9 @@ MOST_FAILED = 10_000
 WORDING = Wording(
     "--console-registry",
     "barnabas.console.registry.ca.file",
-    "barnabas.console.registry.user and barnabas.console.registry.password",
+    "barnabas.console.registry.user and barnabas.console.registry.password, or "
+    "barnabas.console.registry.token",
+    "barnabas.console.registry.certificate.file",
 )
 _NO_TIME = "it was not decoded, since others took the time: narrow the search, or open the record"
 

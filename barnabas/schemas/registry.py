@@ -46,11 +46,14 @@ class RegistrySettings(NamedTuple):
 
 
 class Wording(NamedTuple):
-    """Words for errors: the option of the address, and the settings of CA, login and timeout."""
+    """Words for errors: the option of the address, and the settings of the CA, the login, the
+    client's own certificate and the timeout.
+    """
 
     option: str
     ca: str
     login: str
+    certificate: str
     timeout: str = ""
 
 
@@ -241,17 +244,12 @@ class SchemaRegistry:
                 if path and not Path(path).exists():
                     raise SchemaError(f"the schema registry's {path}: no such file")
             try:
-                context = ssl.create_default_context(cafile=settings.ca or None)
-                if settings.certificate:
-                    context.load_cert_chain(
-                        settings.certificate, settings.key or None, settings.key_password or ""
-                    )
+                self._context = tls_context(settings)
             except (ssl.SSLError, OSError) as error:
                 raise SchemaError(
                     f"the schema registry's certificates cannot be read: {error}; they have to be "
                     "PEM files"
                 ) from error
-            self._context = context
         return self._context
 
     def _problem(self, url: str, error: Exception) -> str:
@@ -262,8 +260,17 @@ class SchemaRegistry:
                 f"{where}: its certificate is not trusted ({error.verify_message}): set "
                 f"{self._wording.ca} to a PEM file with its CA"
             )
-        if isinstance(error, ssl.SSLError):
-            reason = error.reason or "no TLS"
+        is_reset = isinstance(error, ConnectionResetError | BrokenPipeError)
+        if isinstance(error, ssl.SSLError) or (is_reset and url.startswith("https:")):
+            reason = getattr(error, "reason", None) or "the connection was closed"
+            if _is_about_the_certificate(error, reason):
+                if self._settings.certificate:
+                    what = f"it refuses the certificate of {self._settings.certificate} ({reason})"
+                    return f"{where}: {what}: set {self._wording.certificate} to one that it trusts"
+                return (
+                    f"{where}: TLS fails ({reason}), as where the registry requires a certificate "
+                    f"of its clients: set {self._wording.certificate}"
+                )
             return f"{where}: TLS fails ({reason}): is it http:// there?"
         if isinstance(error, TimeoutError):
             return f"{where}: no answer for {self._timeout_s:g} s{self._wording.timeout}"
@@ -312,6 +319,27 @@ class SchemaRegistry:
         if 300 <= status < 400:
             return f"HTTP {status}: the registry is at another address"
         return f"HTTP {status}{detail or ': is it a schema registry?'}"
+
+
+def _is_about_the_certificate(error: Exception, reason: str) -> bool:
+    """Whether a registry may have refused the client's certificate, or missed one.
+
+    TLS 1.3 ends the handshake before the server has looked at it: the request then finds the
+    connection closed, and may miss the alert. An older server has one alert for all.
+    """
+    is_alert = "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
+    is_closed = isinstance(error, ssl.SSLEOFError) or not isinstance(error, ssl.SSLError)
+    return is_alert or is_closed or "HANDSHAKE_FAILURE" in reason
+
+
+def tls_context(settings: RegistrySettings) -> ssl.SSLContext:
+    """What TLS checks and presents. Raises: SSLError, OSError for a file that cannot be read."""
+    context = ssl.create_default_context(cafile=settings.ca or None)
+    if settings.certificate:
+        context.load_cert_chain(
+            settings.certificate, settings.key or None, settings.key_password or ""
+        )
+    return context
 
 
 def checked_urls(text: str, option: str) -> list[str]:

@@ -13,6 +13,8 @@ from barnabas.protocol.api_table import Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 
+OFFSET_DELETE = 47
+
 
 def message_class(api: Api, kind: str) -> type[Message]:
     """The class of an API's "Request" or "Response"."""
@@ -28,10 +30,11 @@ def refused_rows(request: Message, version: int, code: Code) -> Message:
 
     An OffsetDelete gets an error for each row: one for the whole answer would hide the others.
     """
+    if request.API_KEY != OFFSET_DELETE:
+        return request.error_response(version, code)
     from barnabas.protocol.messages import offset_delete
 
-    if not isinstance(request, offset_delete.OffsetDeleteRequest):
-        return request.error_response(version, code)
+    assert isinstance(request, offset_delete.OffsetDeleteRequest)
     return offset_delete.OffsetDeleteResponse(
         topics=[
             offset_delete.OffsetDeleteResponseTopic(

@@ -23,7 +23,7 @@ OTHERS_MAY_ENTER = 0o005  # permission to read; access for a group may be intend
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}")
 # a password may contain a slash; but HOST:PORT/PATH@ contains no password
 _USER_INFO = re.compile(r"://(?:[^/?#\s]*@|[^/?#@:\s]*:(?![0-9]+[/?#])\S*@)")
-SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret")
+SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret", "registry.token")
 
 
 def is_local(host: str) -> bool:
@@ -109,7 +109,7 @@ def _open_ports(config: BrokerConfig) -> Iterator[str]:
 
 def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
     of_tls = [name for name in config.explicit if name.startswith("ssl.")]
-    of_link = config.barnabas_replication_port >= 0  # the link has the same TLS settings
+    of_link = config.barnabas_replication_secret  # the link uses the same settings
     if of_tls and not of_link and not any(one.has_tls for one in config.listeners):
         yield (
             f"{', '.join(of_tls)} have no effect: no listener uses TLS; that needs "
@@ -133,6 +133,10 @@ def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
 def _readable_secrets(config: BrokerConfig, secret_files: Sequence[str]) -> Iterator[str]:
     """Files with passwords or private keys that other users of this machine may read, each once."""
     paths = [config.barnabas_users_file, *secret_files]
+    paths.append(
+        config.barnabas_console_registry_key_file
+        or config.barnabas_console_registry_certificate_file
+    )
     for listener in config.listeners:
         if listener.has_tls:
             paths.append(listener.tls_settings(config.explicit).get("ssl.keystore.location"))

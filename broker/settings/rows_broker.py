@@ -814,6 +814,16 @@ class ObservationRows:
         "",
         "A PEM file with the CA of that registry's certificate; empty: those of the system.",
     )
+    barnabas_console_registry_token = password(
+        "The token (Bearer) for that registry, instead of a user."
+    )
+    barnabas_console_registry_certificate_file = string(
+        "",
+        "A PEM file with the certificate of the console for that registry, and its key unless "
+        "barnabas.console.registry.key.file has it.",
+    )
+    barnabas_console_registry_key_file = string("", "A PEM file with the key of that certificate.")
+    barnabas_console_registry_key_password = password("The password of that key.")
 
 
 class StandbyRows:

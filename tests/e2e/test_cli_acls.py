@@ -139,6 +139,25 @@ def test_a_refusal_of_every_verb_names_the_command_that_allows_it(
     assert len(lines) <= 20, "once a minute"
 
 
+@pytest.mark.parametrize("more", [(), ("--transactional-id", "load")])
+def test_a_refused_topic_that_does_not_exist_names_the_right_to_create_it(
+    broker: LocalBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: tuple[str, ...],
+) -> None:
+    barnabas = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
+    admin, alice = _as_user(tmp_path, "admin"), _as_user(tmp_path, "alice")
+    topic = f"new-{len(more)}"
+    command = ("produce", topic, *more, *alice)
+    said = _allow_as_said(barnabas, command, admin, tmp_path / "none")
+    operations = [words[2] for words in said if words[3] == f"topic:{topic}"]
+    assert operations == ["write", "create"]
+    assert barnabas.ok("consume", topic, *admin).out == "coffee\n"
+    barnabas("acl", "remove", "alice", "--yes", *admin)
+
+
 def _allow_as_said(
     barnabas: CommandLine, command: tuple[str, ...], admin: tuple[str, ...], bundle: Path
 ) -> list[list[str]]:

@@ -111,7 +111,7 @@ def test_a_certificate_of_the_client(client: Client) -> None:
             "security.protocol": "SSL",
             "ssl.truststore.location": str(broker.ca_file),
         }
-        assert "asks for the client's certificate" in client.error(
+        assert "requires a certificate of the client" in client.error(
             broker.bootstrap_servers, settings
         )
         client.works(

@@ -225,7 +225,8 @@ def test_a_group_that_waits_before_its_first_commit_is_behind(
     (partition,) = row["partitions"]
     assert (partition["committed_offset"], partition["lag"], partition["held_back"]) == (None, 5, 5)
     words = barnabas.ok("groups", "describe", group)
-    assert f"{topic}-0: an open transaction holds back 5 offsets" in words.err
+    assert f"{topic}-0: the open transaction of {name} at 127.0.0.1 holds back 5" in words.err
+    assert partition["held_back_by"] == f"{name} at 127.0.0.1"
     writer.abort_transaction(PATIENCE_S)
     reader.close()
 

@@ -282,6 +282,32 @@ def test_a_registry_with_tls(barnabas: CommandLine, topic: str) -> None:
         assert (plain.code, "https:// there" in plain.err) == (1, True)
 
 
+def test_a_registry_that_requires_a_certificate(
+    barnabas: CommandLine, topic: str, tmp_path: Path
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "server.pem")
+    context.load_verify_locations(TLS / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    barnabas.ok("produce", topic, "--json", stdin='{"value": {"base64": "AAAAAAFh"}}\n')
+    config = tmp_path / "client.properties"
+    with fake_registry(context) as registry:
+        url = registry.url.replace("127.0.0.1", "localhost")
+        consume = ("consume", topic, "-s", url, "--client-config", str(config))
+        config.write_text(f"schema.registry.ssl.ca.location={TLS}/ca.pem\n")
+        without = barnabas(*consume)
+        assert (without.code, "requires a certificate" in without.err) == (1, True)
+        assert "schema.registry.ssl.certificate.location" in without.err
+        for lines in (
+            f"schema.registry.ssl.certificate.location={TLS}/client.pem\n",
+            f"schema.registry.ssl.certificate.location={TLS}/client-certificate.pem\n"
+            f"schema.registry.ssl.key.location={TLS}/client-key-encrypted.pem\n"
+            "schema.registry.ssl.key.password=secret\n",
+        ):
+            config.write_text(f"schema.registry.ssl.ca.location={TLS}/ca.pem\n{lines}")
+            assert "it has no such schema" in barnabas(*consume).err
+
+
 def test_a_registry_that_does_not_answer(
     barnabas: CommandLine, registry: FakeRegistry, topic: str
 ) -> None:

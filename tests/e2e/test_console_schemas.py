@@ -5,8 +5,10 @@ bytes.
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +27,7 @@ ORDER = {
     "fields": [{"name": "id", "type": "long"}, {"name": "item", "type": "string"}],
 }
 PROTO = 'syntax = "proto3"; message Cup { string colour = 1; }'
+TLS = Path(__file__).resolve().parents[1] / "fixtures" / "tls"
 AVRO, CUP = 1, 2  # ids in the registry
 
 
@@ -72,6 +75,31 @@ def found(shop: Shop, **query: str) -> list[int]:
     status, _, body = shop.ask(f"/api/search?topic=orders&{text}")
     assert status == 200, body
     return [row["offset"] for row in body["rows"]]
+
+
+def test_the_page_s_own_certificate_and_token_go_to_the_registry() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "server.pem")
+    context.load_verify_locations(TLS / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    with fake_registry(context) as registry:
+        schema = {"schema": json.dumps(ORDER), "schemaType": "AVRO"}
+        registry.answer("POST", "/subjects/orders-value/versions", schema, None)
+        registry.authorization = "Bearer t.o.k"
+        shop = Shop(
+            barnabas_console_registry=registry.url.replace("127.0.0.1", "localhost"),
+            barnabas_console_registry_token="t.o.k",
+            barnabas_console_registry_ca_file=str(TLS / "ca.pem"),
+            barnabas_console_registry_certificate_file=str(TLS / "client-certificate.pem"),
+            barnabas_console_registry_key_file=str(TLS / "client-key-encrypted.pem"),
+            barnabas_console_registry_key_password="secret",
+        )
+        shop.broker.topics = {"orders": 1}
+        with shop.broker:
+            producer = Producer({"bootstrap.servers": shop.broker.bootstrap_servers})
+            producer.produce("orders", order(7, "tea"))
+            assert producer.flush(20) == 0
+            assert found(shop, filter="value.id = 7") == [0]
 
 
 # --- the endpoint -------------------------------------------------------------------------------

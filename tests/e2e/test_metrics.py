@@ -287,7 +287,11 @@ def test_a_group_that_waits_before_its_first_commit_has_a_lag() -> None:
         reader = consumer(servers, "kitchen", isolation_level="read_committed")
         reader.subscribe(["t"])
         eventually(lambda: reader.poll(0.2) or reader.assignment(), what="an assignment")
-        assert scrape(broker).of("barnabas_group_lag", group="kitchen", topic="t") == 5
+        seen = scrape(broker)
+        assert seen.of("barnabas_group_lag", group="kitchen", topic="t") == 5
+        assert seen.of("barnabas_group_held_back_offsets", group="kitchen", topic="t") == 5
+        holder = {"topic": "t", "partition": "0", "transactional_id": "holds"}
+        assert seen.of("barnabas_partition_held_back_offsets", **holder, producer_id="0") == 5
         console = re.search(r"console: +http://127.0.0.1:(\d+)", "".join(broker.output))
         assert console is not None
         status, text = ask(int(console[1]), "/api/group?group=kitchen")
@@ -298,3 +302,4 @@ def test_a_group_that_waits_before_its_first_commit_has_a_lag() -> None:
         assert stuck["transactional_id"] == "holds"
         reader.close()
         writer.abort_transaction(PATIENCE_S)
+        assert "barnabas_partition_held_back_offsets{" not in ask(port_of(broker))[1]

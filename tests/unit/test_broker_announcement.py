@@ -50,6 +50,30 @@ def test_clients_of_a_protected_listener_are_told_what_they_need(
         assert "greetings -b 127.0.0.1:9092 --client-config client.properties\n" in text
 
 
+@pytest.mark.parametrize(
+    ("listener", "address"),
+    [("SSL://0.0.0.0:9093", "kafka.example:9"), ("PLAINTEXT://0.0.0.0:9093", "127.0.0.1:9093")],
+)
+def test_commands_have_the_name_that_the_certificate_is_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], listener: str, address: str
+) -> None:
+    """With 127.0.0.1 a client refuses the certificate of the advertised name."""
+    make_certificates(tmp_path, hosts=["kafka.example"])
+    settings = {
+        "listeners": listener,
+        "advertised.listeners": f"{listener.partition(':')[0]}://kafka.example:9",
+        "log.dirs": str(tmp_path / "data"),
+        "ssl.keystore.location": str(tmp_path / "broker.pem"),
+    }
+    server: Any = SimpleNamespace(
+        addresses=[("0.0.0.0", 9093)],
+        acceptor=SimpleNamespace(listeners=[]),
+        broker=SimpleNamespace(config=BrokerConfig.from_properties(settings)),
+    )
+    announce(server, 0.0, None, quiet=False)
+    assert f"barnabas consume greetings -b {address}" in capsys.readouterr().out
+
+
 def test_a_quiet_start_prints_nothing(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

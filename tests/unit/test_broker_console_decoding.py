@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ ORDER = {
 }
 DATA = b"\x0e\x06tea"  # Avro: 7 as a zigzag varint, 3 bytes of text
 PROTO = 'syntax = "proto3"; message A { int32 x = 1; } message B { string name = 1; }'
+TLS = Path(__file__).resolve().parents[1] / "fixtures" / "tls"
 SLOW = {"type": "string", "pattern": "^(a+)+$"}
 
 
@@ -197,6 +199,42 @@ def test_user_and_password_go_to_the_registry_and_are_no_argument(registry: Fake
     made = Decoder({"url": registry.url})
     assert "barnabas.console.registry.user" in made.decode([data])[0].error
     made.close()
+
+
+def test_a_token_goes_to_the_registry_and_is_no_argument(registry: FakeRegistry) -> None:
+    schema_id = add(registry, ORDER)
+    registry.authorization = "Bearer t.o.k"
+    data = wire_format.header(schema_id) + DATA
+    made = Decoder({"url": registry.url, "token": "t.o.k"})
+    assert made.decode([data])[0].error == ""
+    assert made._process is not None and "t.o.k" not in str(made._process.args)
+    made.close()
+    made = Decoder({"url": registry.url, "token": "another"})
+    assert "barnabas.console.registry.token" in made.decode([data])[0].error
+    made.close()
+
+
+def test_a_certificate_goes_to_a_registry_that_requires_one() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "server.pem")
+    context.load_verify_locations(TLS / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    with fake_registry(context) as registry:
+        data = wire_format.header(add(registry, ORDER)) + DATA
+        url = registry.url.replace("127.0.0.1", "localhost")
+        for own in (
+            {"certificate": "client.pem"},
+            {"certificate": "client-certificate.pem", "key": "client-key-encrypted.pem"},
+        ):
+            files = {name: str(TLS / path) for name, path in {"ca": "ca.pem", **own}.items()}
+            made = Decoder({"url": url, **files, "key_password": "secret"})
+            assert made.decode([data])[0].error == ""
+            made.close()
+        made = Decoder({"url": url, "ca": str(TLS / "ca.pem")})
+        error = made.decode([data])[0].error
+        assert "requires a certificate" in error
+        assert "barnabas.console.registry.certificate.file" in error
+        made.close()
 
 
 def test_without_the_extra_the_page_says_what_to_install(

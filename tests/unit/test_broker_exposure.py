@@ -63,6 +63,9 @@ def test_metrics_for_everybody() -> None:
 
 def test_settings_that_protect_nothing() -> None:
     assert "no listener uses TLS" in warnings(ssl_client_auth="required")
+    # the link to a standby uses these settings on both sides, and on both a secret is needed
+    of_a_standby = {"ssl_client_auth": "required", "barnabas_replication_secret": "s"}
+    assert "no listener uses TLS" not in warnings(**of_a_standby)
     assert "no listener authenticates" in warnings(barnabas_users_file="/none")
     assert "name no user" in warnings(listeners="SASL_PLAINTEXT://127.0.0.1:1")
 
@@ -74,6 +77,19 @@ def test_secrets_that_others_may_read(tmp_path: Path) -> None:
     assert warnings(**settings) == ""
     users.chmod(0o640)
     assert f"chmod 600 {users}" in warnings(**settings)
+
+
+def test_a_key_for_the_console_s_registry_that_others_may_read(tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    key.touch(0o644)
+    key.chmod(0o644)
+    certificate = {"barnabas_console_registry_certificate_file": str(key)}
+    for settings in (certificate, {"barnabas_console_registry_key_file": str(key)}):
+        assert f"chmod 600 {key}" in warnings(**settings)
+    private = tmp_path / "private.pem"
+    private.touch(0o600)
+    settings = {"barnabas_console_registry_key_file": str(private), **certificate}
+    assert warnings(**settings) == ""  # the certificate alone is no secret
 
 
 Start = Callable[[str], list[str]]
@@ -133,6 +149,10 @@ def test_a_configuration_with_a_secret_in_it_that_others_may_read(
         ("ssl.keystore.key", True),
         ("listener.name.a.plain.sasl.jaas.config", True),
         ("ssl.keystore.location", False),
+        ("barnabas.console.registry.token", True),
+        ("barnabas.console.registry.key.password", True),
+        ("barnabas.console.registry.key.file", False),
+        ("barnabas.oauthbearer.believe.unsigned.tokens.of.anybody", False),
     ],
 )
 def test_secrets_on_the_command_line(name: str, is_secret: bool) -> None:
@@ -161,6 +181,42 @@ def test_a_data_directory_that_others_may_read(tmp_path: Path) -> None:
                 *("--set", "barnabas.console.registry.ca.file=/no/such/file"),
             ],
             "there is no file /no/such/file",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "http://x:1"),
+                *("--set", "barnabas.console.registry.certificate.file=/no/such/file"),
+            ],
+            "barnabas.console.registry.certificate.file: there is no file /no/such/file",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "https://x:1"),
+                *("--set", f"barnabas.console.registry.key.file={__file__}"),
+            ],
+            "barnabas.console.registry.key.file needs barnabas.console.registry.certificate.file",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "https://x:1"),
+                *("--set", f"barnabas.console.registry.certificate.file={__file__}"),
+            ],
+            "barnabas.console.registry.certificate.file: it cannot be read",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "https://x:1"),
+                *("--set", f"barnabas.console.registry.ca.file={__file__}"),
+            ],
+            "barnabas.console.registry.ca.file: it cannot be read",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "https://x:1"),
+                *("--set", "barnabas.console.registry.user=page"),
+                *("--set", "barnabas.console.registry.token=t.o.k"),
+            ],
+            "set barnabas.console.registry.user or barnabas.console.registry.token, not both",
         ),
     ],
 )

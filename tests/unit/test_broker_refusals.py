@@ -5,6 +5,7 @@ and this test are made from the schemas.
 from __future__ import annotations
 
 import itertools
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -230,6 +231,17 @@ def test_rows_of_an_offset_delete_are_refused_beside_others() -> None:
     assert answer.error_code == 0
     assert list(refused_paths(answer.topics)) == list(paths(request.topics, 2))
     assert refused(api, 0, request).topics == []
+
+
+def test_a_refusal_of_rows_imports_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop's thread makes it: an import would hold up all clients."""
+    (api,) = (api for api in APIS if api.name == "FindCoordinator")
+    request = made(api, 4)
+    module = "barnabas.protocol.messages.offset_delete"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delattr(module, raising=False)
+    refused_rows(request, 4, CODE)
+    assert module not in sys.modules
 
 
 def test_the_lists_of_requests_and_answers_are_those_of_requests_in_parts() -> None:

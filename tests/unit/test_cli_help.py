@@ -48,6 +48,19 @@ def test_there_are_commands() -> None:
     assert len(LEAVES) > 40
 
 
+@pytest.mark.parametrize("name", ["start", "settings"])
+def test_the_broker_s_own_commands_say_what_they_are_for(name: str) -> None:
+    (commands,) = (
+        action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    assert commands.choices[name].description
+    root = make_root(parser())
+    command = root.get_command(click.Context(root), name)
+    assert command is not None
+    text = command.get_short_help_str(200)
+    assert text[0].isupper() and text.endswith(".") and not text.endswith("..")
+
+
 @pytest.mark.parametrize("path", CONTEXTS)
 def test_a_command_says_what_it_is_for(path: str) -> None:
     command = CONTEXTS[path].command

@@ -97,6 +97,7 @@ TESTED_AS_A_PART = {
     "broker/brokers/led_partitions.py": "unit/test_broker_handlers_metadata.py",
     "broker/logs/durable_size.py": "unit/test_broker_metadata.py",
     "broker/logs/journal_file.py": "unit/test_broker_metadata.py",
+    "broker/console/rim/registry_check.py": "unit/test_broker_exposure.py",
     "broker/rim/acceptor.py": "unit/test_broker_server.py",
     "broker/rim/closing_lines.py": "unit/test_broker_server.py",
     "broker/rim/connection.py": "unit/test_broker_server.py",

@@ -150,7 +150,7 @@ def certificate_reason(why: str) -> str:
 def client_certificate_reason() -> str:
     """The remedy if the broker requires a client certificate."""
     return (
-        "the broker asks for the client's certificate: set ssl.keystore.location, and "
+        "the broker requires a certificate of the client: set ssl.certificate.location, and "
         f"ssl.key.location if the key is in another file, {CLIENT_CONFIG}"
     )
 

@@ -36,6 +36,7 @@ _WORDING = Wording(
     "--schema-registry",
     "--schema-registry-ca",
     "basic.auth.user.info=USER:PASSWORD or bearer.auth.token in the file of --client-config",
+    "schema.registry.ssl.certificate.location in the file of --client-config",
     " (--timeout)",
 )
 

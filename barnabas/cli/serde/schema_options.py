@@ -238,5 +238,5 @@ def schema_help(*, producing: bool) -> Sequence[str]:
         ".desc .binpb .pb a FileDescriptorSet of protoc.",
         "User, password, token and certificates of a registry are settings of --client-config:",
         "basic.auth.user.info=USER:PASSWORD, bearer.auth.token, schema.registry.url,",
-        "schema.registry.ssl.truststore.location, ...keystore.location, ...key.location",
+        "schema.registry.ssl.truststore.location, ...certificate.location, ...key.location",
     )

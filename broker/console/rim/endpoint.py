@@ -273,7 +273,11 @@ def _decoder(config: BrokerConfig) -> Decoder | None:
             f"{config.barnabas_console_registry_password or ''}"
             if config.barnabas_console_registry_user
             else "",
+            "token": config.barnabas_console_registry_token or "",
             "ca": config.barnabas_console_registry_ca_file,
+            "certificate": config.barnabas_console_registry_certificate_file,
+            "key": config.barnabas_console_registry_key_file,
+            "key_password": config.barnabas_console_registry_key_password or "",
         }
     )
 

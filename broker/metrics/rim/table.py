@@ -37,6 +37,7 @@ LATE_MS = 5 * 60_000  # longer than transaction.max.timeout.ms; the value is fro
 SHOWN_STATES = (*AT_REST, TransactionState.ONGOING, *PREPARED)
 OPEN_STATES = (TransactionState.ONGOING, *PREPARED)
 _PARTITION, _GROUP_TOPIC = ("topic", "partition"), ("group", "topic")
+_HOLDER = (*_PARTITION, "transactional_id", "producer_id")
 _GROUP_PARTITION = ("group", "topic", "partition")
 _LOGIN, _ERROR = ("listener", "mechanism", "result"), ("api", "error")
 
@@ -143,6 +144,29 @@ def _group_lags(seen: Seen) -> Value:
             if offset.lag is not None:
                 lags[group.group_id, offset.topic] += offset.lag
     return _labelled(_GROUP_TOPIC, lags.items())
+
+
+def _group_held_back(seen: Seen) -> Value:
+    """Without share groups, which read records of open transactions by default."""
+    held = {(row.topic, row.partition): row.stable_lag for row in seen.partitions if row.stable_lag}
+    totals: Counter[tuple[str, str]] = Counter()
+    for group in seen.groups:
+        for offset in group.offsets:
+            if offset.lag is not None and not offset.is_of_share_group:
+                part = min(offset.lag, held.get((offset.topic, offset.partition), 0))
+                totals[group.group_id, offset.topic] += part
+    return _labelled(_GROUP_TOPIC, totals.items())
+
+
+def _partition_held_back(seen: Seen) -> Iterator[tuple[str, float]]:
+    """With the transaction at the last stable offset; its id is empty where it is unknown."""
+    names = {row.producer_id: row.transactional_id for row in seen.transactional_ids}
+    for row in seen.shown_partitions:
+        if row.stable_lag and row.open_transactions:
+            first = min(row.open_transactions, key=lambda one: one.first_offset)
+            name = names.get(first.producer_id, "")
+            values = (row.topic, str(row.partition), name, str(first.producer_id))
+            yield label_text(_HOLDER, values), row.stable_lag
 
 
 def _of_topic(value_of: Callable[[list[PartitionState]], float]) -> Callable[[Seen], Value]:
@@ -486,6 +510,14 @@ TOPICS_AND_GROUPS = (
         read=_group_lags,
     ),
     gauge(
+        "barnabas_group_held_back_offsets",
+        "The part of the group's lag that open transactions hold back: offsets from the last "
+        "stable offset on, over the topic's partitions.",
+        _GROUP_TOPIC,
+        detail=Detail.TOPICS,
+        read=_group_held_back,
+    ),
+    gauge(
         "barnabas_group_pending_offsets",
         "Offsets of the group that wait for open transactions.",
         ("group",),
@@ -560,6 +592,14 @@ TOPICS_AND_GROUPS = (
         _PARTITION,
         detail=Detail.PARTITIONS,
         read=_of_partition(lambda row: len(row.open_transactions)),
+    ),
+    gauge(
+        "barnabas_partition_held_back_offsets",
+        "The offsets from the last stable offset on, which read_committed consumers cannot read "
+        "yet, with the transaction that holds them back; only while there are any.",
+        _HOLDER,
+        detail=Detail.PARTITIONS,
+        read=_partition_held_back,
     ),
     gauge(
         "barnabas_group_partition_lag",

@@ -25,6 +25,13 @@ def shown(addresses: Sequence[tuple[str, int]]) -> str:
     )
 
 
+def _for_commands(addresses: Sequence[tuple[str, int]], listener: ListenerConfig) -> str:
+    """The address in the commands; with TLS, the advertised one."""
+    if listener.has_tls and listener.advertised is not None and len(addresses) == 1:
+        return _address_text(listener.advertised)
+    return shown(addresses)
+
+
 def _address_text(address: tuple[str, int]) -> str:
     host, port = address
     return host if host.startswith("unix://") else f"{host}:{port}"
@@ -58,7 +65,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     if quiet:
         return
     took_ms = (time.perf_counter() - began) * 1000
-    address = shown(server.addresses)
+    address = _for_commands(server.addresses, broker.config.listeners[0])
     needs = _what_clients_need(broker.config.listeners[0])
     options = f"-b {address}" + (" --client-config client.properties" if needs else "")
     # without click the commands only print how to install it

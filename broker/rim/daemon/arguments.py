@@ -33,17 +33,16 @@ def parser() -> argparse.ArgumentParser:
         description=(
             "Start a broker and stay in the foreground until Ctrl-C or SIGTERM. Settings have "
             "Apache Kafka's names; --set overrides the file, and --port, --host and --data-dir "
-            "override both. docs/CONFIGURATION.md lists all settings."
+            "override both. docs/CONFIGURATION.md lists all."
         ),
     )
     _add_start_arguments(start)
     _add_watching_arguments(start)
     _add_test_arguments(start)
-    settings = commands.add_parser(
-        "settings", help="list every setting with its default and what it does"
-    )
+    text = "list every setting with its default and what it does"
+    settings = commands.add_parser("settings", help=text, description=text)
     settings.add_argument(
-        "filter", nargs="?", default="", help="only settings whose names contain this"
+        "filter", nargs="?", default="", help="only those whose names contain this"
     )
     for command in (start, settings):
         command.set_defaults(parser=command)
@@ -104,8 +103,8 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         help=(
-            "how many brokers this process acts as, for tests of clients: each has its own port "
-            "(the next ones after --port), all share one data directory; docs/TESTING.md"
+            "the number of brokers in this process, for tests of clients: each has its own port "
+            "(the next after --port), with one data directory; docs/TESTING.md"
         ),
     )
     start.add_argument(

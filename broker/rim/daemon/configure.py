@@ -61,7 +61,10 @@ def read_config(options: argparse.Namespace) -> BrokerConfig:
         _read_certificates(config)
         _read_signing_keys(config)
         _check_audit_log(config)
-        _check_registry(config)
+        if config.barnabas_console_registry:
+            from barnabas.broker.console.rim.registry_check import check_registry
+
+            check_registry(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
     from barnabas.broker.settings.exposure import warnings_of
@@ -204,31 +207,6 @@ def _check_audit_log(config: BrokerConfig) -> None:
             raise StartError(
                 f"cannot write the audit log {path}: {error.strerror or error}"
             ) from error
-
-
-def _check_registry(config: BrokerConfig) -> None:
-    """Check the address of a schema registry. Raises: StartError."""
-    urls = config.barnabas_console_registry
-    if not urls:
-        return
-    from barnabas.schemas.errors import SchemaError
-    from barnabas.schemas.registry import checked_urls
-
-    option = "--console-registry (barnabas.console.registry)"
-    if config.barnabas_console_port < 0:
-        raise StartError(f"{option} is for the console: pass --console-port, too")
-    if "@" in urls:
-        raise StartError(
-            f"{option}: give the user in barnabas.console.registry.user, and the password in "
-            "barnabas.console.registry.password: the console shows the address"
-        )
-    try:
-        checked_urls(urls, option)
-    except SchemaError as error:
-        raise StartError(str(error)) from error
-    path = config.barnabas_console_registry_ca_file
-    if path and not os.path.isfile(path):
-        raise StartError(f"barnabas.console.registry.ca.file: there is no file {path}")
 
 
 def set_log_levels(texts: Sequence[str]) -> None:
