@@ -58,13 +58,13 @@ from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import Setting
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
 from barnabas.protocol.errors import KafkaError
+from barnabas.storage.directory.bootstrap_checkpoint import is_what_kafka_was_given
 from barnabas.storage.directory.graduated import (
     BOOTSTRAP_NAME,
     GIVEN_NAME,
     KAFKA_METADATA_NAME,
     MARK_NAME,
     is_graduated,
-    is_what_kafka_was_given,
 )
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.files.checkpoints import (
@@ -237,7 +237,7 @@ def _given(disk: Disk, data_dir: str) -> ClusterImage | None:
     for name in (GIVEN_NAME, BOOTSTRAP_NAME):
         path = f"{data_dir}/{name}"
         try:
-            if is_what_kafka_was_given(disk, data_dir, disk.read(path)):
+            if is_what_kafka_was_given(disk, f"{data_dir}/{MARK_NAME}", disk.read(path)):
                 return read_bootstrap(disk, path)
         except (UnreadableMetadata, KafkaError, FileNotFoundError):
             continue

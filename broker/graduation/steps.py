@@ -8,6 +8,9 @@
     the mark, with the checksum of the next file      ours: the mark has no file yet
     bootstrap.checkpoint gets its name                Kafka's
 
+So the rename to `bootstrap.checkpoint` hands the directory over, as the rename of
+`__cluster_metadata-0` brings it back (bring_back.py).
+
 A copy is made beside its place, handed over there, and gets its name with one rename at the end.
 """
 
@@ -17,11 +20,11 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from barnabas.storage.directory.bootstrap_checkpoint import mark_of
 from barnabas.storage.directory.graduated import (
     BOOTSTRAP_NAME,
     KAFKA_METADATA_NAME,
     MARK_NAME,
-    mark_of,
 )
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
 from barnabas.storage.files.segment_files import LOG_SUFFIX, offset_name

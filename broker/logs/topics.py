@@ -83,8 +83,8 @@ class TopicRegistry:
 
     before_creation: the wait before topics of some names are created (`TopicDeletion`). on_created:
     called with the new logs of topics. configuring: the change of all logs' settings that `on_tick`
-    continues, or None. more_readable: logs of which a changed setting shows more records; the host
-    notifies the fetches that wait for them.
+    continues, or None. more_readable: logs that a changed setting lets show more records, until the
+    waiting fetches are notified.
     """
 
     def __init__(

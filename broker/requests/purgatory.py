@@ -26,9 +26,6 @@ def _always(_log: Log) -> bool:
     return True
 
 
-def _nothing() -> None: ...
-
-
 class WaitingFetch:
     """One parked fetch. `try_complete(now_ms, out_of_time)` answers it if it can, and returns
     whether it did.
@@ -47,7 +44,7 @@ class WaitingFetch:
         logs: list[Log],
         try_complete: TryComplete,
         is_worth_a_try: IsWorthATry = _always,
-        on_closed: Callable[[], None] = _nothing,
+        on_closed: Callable[[], None] = lambda: None,
     ) -> None:
         self.logs, self.try_complete, self.is_worth_a_try = logs, try_complete, is_worth_a_try
         self.on_closed, self.done = on_closed, False

@@ -250,6 +250,7 @@ TESTED_AS_A_PART = {
     "spark_connector/encoded_record_batch.py": "unit/test_spark_produce_request.py",
     "spark_connector/murmur2.py": "unit/test_spark_partitioner.py",
     "spark_connector/two_phase_producer.py": "e2e/test_two_phase.py",
+    "storage/directory/bootstrap_checkpoint.py": "unit/test_storage_graduated.py",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.recording_disk import RecordingDisk
 
+from barnabas.storage.directory.bootstrap_checkpoint import mark_of
 from barnabas.storage.directory.graduated import (
     BOOTSTRAP_NAME,
     GIVEN_NAME,
@@ -18,7 +19,6 @@ from barnabas.storage.directory.graduated import (
     MARK_NAME,
     check_is_ours,
     is_graduated,
-    mark_of,
 )
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import OsDisk

@@ -12,8 +12,9 @@ from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, delete_log, kill, new_
 
 from barnabas.protocol.records import read_header
 from barnabas.storage.cleaning.cleaner import _emptied
+from barnabas.storage.directory.bootstrap_checkpoint import mark_of
 from barnabas.storage.directory.flush_journal import JournalDecision, JournalEntry
-from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME, mark_of
+from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME
 from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.log_manager import UNHEARD_LEADER_EPOCHS, LogManager
