@@ -5,17 +5,26 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import types
+import uuid
 from pathlib import Path
 
 import pytest
 
 from barnabas.installing import install_command
 from barnabas.spark_connector import session
-from barnabas.spark_connector.session import MissingRequirementError, require_java, require_pyspark
+from barnabas.spark_connector.session import (
+    LONGEST_SOCKET_PATH,
+    MissingRequirementError,
+    require_java,
+    require_pyspark,
+    socket_settings,
+)
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -215,3 +224,29 @@ def test_workers_find_a_checkout_that_is_not_among_pythons_own_directories(
     monkeypatch.setenv("PYTHONPATH", "/mine")
     session.prepare()
     assert os.environ["PYTHONPATH"] == "/mine"
+
+
+# --- sockets
+
+
+@pytest.mark.parametrize("too_long", [False, True])
+def test_sockets_are_in_a_private_directory_unless_their_paths_would_be_too_long(
+    monkeypatch: pytest.MonkeyPatch, too_long: bool
+) -> None:
+    """A socket with the longest path can be made; with a longer one Spark's default remains."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="s") as short:
+        name = f"/.{uuid.uuid4()}.sock"
+        fill = LONGEST_SOCKET_PATH - len(f"{short}//barnabas-sockets-12345678{name}")
+        folder = Path(short, "f" * (fill + too_long))
+        folder.mkdir()
+        monkeypatch.setattr(session.tempfile, "tempdir", str(folder))
+        monkeypatch.setattr(session.tempfile, "gettempdir", lambda: str(folder))
+        settings = socket_settings.__wrapped__()
+        if too_long:
+            assert settings == {} and list(folder.iterdir()) == []
+            return
+        directory = Path(settings["spark.python.unix.domain.socket.dir"])
+        assert settings["spark.python.unix.domain.socket.enabled"] == "true"
+        assert directory.parent == folder and stat.S_IMODE(directory.stat().st_mode) == 0o700
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(f"{directory}{name}")
