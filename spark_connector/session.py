@@ -49,7 +49,7 @@ exec {java} "$@"
 
 _PYTHON = """#!/bin/sh
 # Starts {python} without Spark's zipped copy of PySpark, which has no compiled modules: the
-# installed one is imported in a quarter of the time.
+# installed one is imported in a quarter of the time. python_daemon.py says what it is for.
 kept=
 IFS=:
 for place in $PYTHONPATH; do
@@ -60,6 +60,10 @@ for place in $PYTHONPATH; do
 done
 unset IFS
 export PYTHONPATH="$kept"
+if [ "$1 $2" = "-m pyspark.daemon" ]; then
+  shift 2
+  set -- -m barnabas.spark_connector.python_daemon "$@"
+fi
 exec {python} "$@"
 """
 
@@ -92,14 +96,14 @@ def local_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.python.filterPushdown.enabled": "true",  # for the option pushDownFilters
-        **socket_settings(),
     }
-    for key, value in {**defaults, **(settings or {})}.items():
-        builder = builder.config(key, value)
     before = {name: os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     if "SPARK_HOME" not in os.environ and set(before.values()) == {sys.executable}:
         # For this session only: a session on other machines would not find the path.
         os.environ.update(dict.fromkeys(before, str(_launcher("python", sys.executable, _PYTHON))))
+        defaults |= socket_settings()  # the launcher's daemon is made for them
+    for key, value in {**defaults, **(settings or {})}.items():
+        builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
     finally:

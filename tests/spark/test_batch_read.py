@@ -7,10 +7,12 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,6 +90,22 @@ def test_every_column(spark: SparkSession, broker: LocalBroker, topic: str) -> N
         }
         for offset, (_, key, value, _, headers) in enumerate(records)
     ]
+
+
+def test_java_talks_to_python_over_sockets_of_our_daemon(
+    spark: SparkSession, broker: LocalBroker, topic: str
+) -> None:
+    publish(broker, topic, [("plain", [(0, None, b"p")])])
+    assert values(frame(spark, broker, topic)) == ["p"]
+    configuration = spark.sparkContext.getConf()
+    directory = Path(configuration.get("spark.python.unix.domain.socket.dir") or "")
+    assert [each for each in directory.iterdir() if each.is_socket()], "the daemon listens there"
+    (main,) = (
+        spark.sparkContext.parallelize([0], 1)
+        .map(lambda _: sys.modules["__main__"].__spec__.name)
+        .collect()
+    )
+    assert main == "barnabas.spark_connector.python_daemon"
 
 
 def test_read_committed_is_the_default(
