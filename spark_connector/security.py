@@ -257,7 +257,7 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
 
 
 def _refuse_java_classes(text: Text, mechanism: str) -> None:
-    """Refuse login classes, except those whose function is implemented here."""
+    """Refuse Java's login classes, except Kafka's for OAUTHBEARER, whose work is done here."""
     for name, classes in _TOKEN_CLASSES.items():
         given = text(f"kafka.sasl.{name}")
         is_known = mechanism == OAUTHBEARER and (given or "").rsplit(".", 1)[-1] in classes

@@ -201,10 +201,11 @@ def look_at_groups(
     rows: list[GroupState] = []
     for group in groups.all_groups():
         if group.kind == SHARE_TYPE:
-            rows.append((yield from _look_at_share_group(groups, group, topics, shares.made)))
-            continue
-        waiting = _uncommitted(groups, group, stuck) if stuck else []
-        rows.append((yield from _look_at_group(group, topics, waiting)))
+            row = yield from _look_at_share_group(groups, group, topics, shares.made)
+        else:
+            waiting = _uncommitted(groups, group, stuck) if stuck else []
+            row = yield from _look_at_group(group, topics, waiting)
+        rows.append(row)
         if len(rows) % ROWS_AT_ONCE == 0:
             yield
     return tuple(rows)

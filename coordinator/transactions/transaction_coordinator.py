@@ -488,7 +488,7 @@ class TransactionCoordinator(TransactionDeadlines):
         epoch: int,
         now_ms: int,
     ) -> Decision:
-        """The decision of an EndTxn, which is answered with the next epoch in version 2."""
+        """The decision to commit or abort; EndTxn 5 is answered with the next epoch."""
         ticket, wall_ms = context.ticket, now_ms + self._wall.ahead_ms
         if context.api_version < END_GIVES_EPOCH:
             return transaction.prepared(commit, wall_ms).decision(epoch, WaitingEndTxn(ticket))

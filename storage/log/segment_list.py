@@ -176,7 +176,7 @@ class SegmentList(Sequence[Segment]):
     # --- check -----------------------------------------------------------------------------------
 
     def check_sizes(self) -> None:
-        """Check that the files have the sizes of `size_bytes`, before anything is deleted by size.
+        """Check that each file is as long as its segment says. Retention by size calls it first.
 
         Raises: CorruptLog.
         """

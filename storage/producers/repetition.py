@@ -62,7 +62,7 @@ def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
     is_whole = (
         header.base_offset == written.first_offset
         and header.record_count == written.last_offset - written.first_offset + 1
-        # the header field had the base timestamp of the records
+        # a batch with a delete horizon has lost its base timestamp, so it cannot be compared
         and header.delete_horizon_ms is None
         and has_right_crc(batch, header)
     )

@@ -235,7 +235,7 @@ def test_a_failover_takes_milliseconds(broker: LocalBroker) -> None:
 
 @pytest.fixture
 def collects_sockets() -> Iterator[None]:
-    """Collect the sockets that a client left open here, where they are not an error."""
+    """Collect the client's open sockets at once: their warnings would fail a later test."""
     yield
     gc.collect()
 

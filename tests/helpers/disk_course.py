@@ -158,8 +158,8 @@ class Course:
         self.b.tick()
 
     def starts(self) -> None:
-        """The broker is stopped, killed, and loses power; the restarts write, too, and get
-        images.
+        """Three restarts: after a clean stop, a kill and a power loss. Crashes are tried within the
+        starts, too, since a start writes.
         """
         self.is_whole = False
         for name in ("stop", "kill", "lose_power"):

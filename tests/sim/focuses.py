@@ -554,6 +554,9 @@ def with_remakes(scenario: Scenario) -> None:
 
 
 def with_remakes_and_power(scenario: Scenario) -> None:
+    """Topics are deleted and made again between power losses, which are the most frequent fault;
+    records are readable only when they are flushed.
+    """
     with_remakes(scenario)
     scenario.topic_configs["gone"]["flush.messages"] = "1"
     scenario.flushed_topics, scenario.consumers, scenario.remakes = ["gone"], 2, 4

@@ -90,7 +90,7 @@ class PairNode(Node):
     process: counts its processes. rate: the speed of its clock. claimed_with: the state of the
     directory when it claimed the lease. was_standby: whether it was a standby's directory then.
     is_off: the daemon is not started. saved_epoch: the leader epoch of the saved directory.
-    ended_ms: when its last process was told to stop, and which process of the other machine
+    ended_ms: when its last process was asked to stop, and which process of the other machine
     followed it then.
     """
 
@@ -603,7 +603,7 @@ class PairNode(Node):
         self._event(self.process, self.end)
 
     def end(self) -> None:
-        """The process is told to stop, or another node leads."""
+        """The process is asked to stop, or another node leads."""
         if self._end is not None or not self.is_running:
             return
         if self.broker is None or self._lead is None:

@@ -103,7 +103,7 @@ def with_async(pair: Pair) -> None:
 
 
 def with_ends(pair: Pair) -> None:
-    """Nodes that are told to stop, while responses do not wait."""
+    """Nodes that are asked to stop, while responses do not wait."""
     pair.is_sync, pair.fault_count, pair.delay_ms, pair.gap_ms = False, 6, 40, (300, 1500)
     pair.faults, pair.lost, pair.late = ("end leader", "end leader", "end standby"), 0.0, 0.0
 

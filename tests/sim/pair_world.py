@@ -127,7 +127,7 @@ class Pair:
 
 class PairWorld(World):
     """A world with two machines. node: the current or last leader. clean_ends: how often a leader
-    was told to stop, and a standby that had followed it to the end took over.
+    was asked to stop, and a standby that had followed it to the end took over.
     """
 
     is_to_be_emptied = False  # a leader ends if its standby is away for that long
@@ -222,7 +222,7 @@ class PairWorld(World):
             node.disk.crash_in(self.rng.randint(*self.scenario.start_steps))
 
     def _look_at_what_was_left(self, node: PairNode) -> None:
-        """If a leader was told to stop and its standby followed until the connection closed, the
+        """If a leader was asked to stop and its standby followed until the connection closed, the
         standby has all its data, with `async`, too.
         """
         other = node.other
@@ -548,7 +548,7 @@ class PairWorld(World):
         self._compare_copies()
 
     def _compare_copies(self) -> None:
-        """Both machines have the same, byte for byte."""
+        """Report replicated files that differ between the machines, if the standby has all."""
         if not self._is_whole():
             return
         self._compare_directories("in peace")

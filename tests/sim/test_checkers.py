@@ -130,8 +130,8 @@ def test_a_power_loss_may_not_take_what_is_durable() -> None:
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_an_answer_of_a_leader_that_was_replaced_is_of_the_time_before(*, is_late: bool) -> None:
-    """A connection may delay the response until after the take-over, which may have lost its
-    records.
+    """A connection may deliver the answer of the old leader after the take-over. So the answer is
+    not compared with the new leader's log, which may lack its records.
     """
     history = plain()
     history.power_losses.append(100)

@@ -11,7 +11,7 @@ request; timeouts are so short that they occur. It publishes hundreds of batches
 Spark manages a dozen (`torture.spark_pipeline`).
 
 At the end each batch of the log is in the topics with all rows of exactly one attempt, or with no
-rows if a driver was told that it had none.
+rows if a driver got the answer that it had none.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ def next_batch(directory: Path) -> int:
 
 
 def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]:
-    """All faults of the output. empty: the batches for which a driver was told that its attempt had
-    no rows.
+    """All faults of the output. empty: the batches for which a driver got the answer that its
+    attempt had no rows.
     """
     if log != list(range(len(log))):
         yield f"the commit log has holes: {log}"

@@ -18,8 +18,9 @@ from barnabas.protocol.errors import Code
 def test_a_batch_that_found_no_room_is_not_overtaken(
     monkeypatch: pytest.MonkeyPatch, deferred_above: str | None
 ) -> None:
-    """Five batches of a new producer are in flight: the disk is full for the first, and has space
-    for the second. They are appended at once, or after the worker has checked them.
+    """Three batches of a new producer are in flight: the disk is full for the first two, and has
+    space for the third, which is refused all the same. Batches are appended at once, or after the
+    worker has checked them.
     """
     if deferred_above is not None:
         monkeypatch.setattr(produce_handler, deferred_above, -1)

@@ -899,7 +899,10 @@ def test_a_broker_lists_what_it_coordinates(cluster: Cluster) -> None:
 
 
 def join(cluster: Cluster, group: str) -> int:
-    """Send a member's JoinGroup, which waits for others. Gives the coordinator."""
+    """Two members join over two connections to the coordinator: the first is answered, and the
+    second waits for the first to join again. Gives: the coordinator's node id, which is also the
+    number of the second connection.
+    """
     node_id = cluster.coordinator(0, group)
     cluster.connect(30, node_id)
     assert cluster.call(30, joining(group), 3).error_code == 0

@@ -31,6 +31,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas.spark_connector.deduplication import CommitNote
 
 T = TypeVar("T")
@@ -176,6 +177,16 @@ def test_thousands_of_partitions_are_looked_at_in_slices(host: CoreHost) -> None
         look_at_groups(host.broker.groups, host.broker.topics, host.broker.shares)
     )
     assert len(group.offsets) == count
+    assert turns >= 2
+
+
+def test_thousands_of_share_groups_are_looked_at_in_slices(host: CoreHost) -> None:
+    """Groups without a partition that was read, too, of which none has a slice of its own."""
+    count = 3 * ROWS_AT_ONCE
+    for number in range(count):
+        host.call(1, ShareGroupHeartbeatRequest(f"g-{number}", "m", 0, None, ["t"]), 1)
+    groups, turns = seen(look_at_groups(host.broker.groups, host.broker.topics, host.broker.shares))
+    assert len(groups) == count and {group.kind for group in groups} == {"share"}
     assert turns >= 2
 
 

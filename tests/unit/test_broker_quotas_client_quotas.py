@@ -30,7 +30,7 @@ from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 CLIENT, OTHER_CLIENT = (("client-id", "tests"),), (("client-id", "other"),)
 ALL_USERS: QuotaEntity = (("user", None),)
 VALUE = b"x" * 12_000
-VALUE_RATE = 2000.0  # above the rate of one value over ten windows of a second, below two's
+VALUE_RATE = 2000.0  # B/s: in ten windows of 1 s one value is below it (1200), two above (2400)
 RECORD_BYTES = 70  # slightly more than the overhead of a batch with one record
 
 

@@ -50,7 +50,7 @@ NODE = "1"
 
 
 def unflushed(b: DiskBroker) -> int:
-    """A record that nobody sees before it is flushed, and whose flush takes long."""
+    """A record that is hidden until it is flushed, and whose flush takes long."""
     b.hold_flushes()
     connection = b.connect()
     b.send(connection, b.produce_request("t", (b"a",)), 9)

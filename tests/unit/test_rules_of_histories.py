@@ -220,8 +220,8 @@ def test_a_producers_records_stand_in_another_order_than_it_sent_them(
 def test_a_record_is_read_before_its_commit_was_asked_for() -> None:
     """A record is read before its commit was requested.
 
-    This is precommitted-read, also if its own transaction reads it, which may read only committed
-    records like any other.
+    This is precommitted-read even if the reader is the transaction that wrote the record: it, too,
+    may read only committed records.
 
     Source: Jepsen: precommitted-read.
     """

@@ -357,34 +357,28 @@ def test_a_closed_file_is_made_durable_by_a_descriptor_of_the_moment(
     assert synced == [inode] * 2
 
 
+@pytest.mark.parametrize("of_directory", [False, True])
 def test_a_flush_in_a_thread_finds_a_file_that_is_renamed_meanwhile(
-    tmp_path: Path, disk: PooledDisk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: PooledDisk, monkeypatch: pytest.MonkeyPatch, of_directory: bool
 ) -> None:
     """The name of the file or its directory changes between the look-up and the opening."""
-    for number, is_directory in enumerate((False, True)):
-        directory = f"{tmp_path}/t-{number}"
-        disk.mkdir(directory)
-        file = closed(disk, tmp_path, f"{directory}/a")
-        old, new = (directory, directory + "-delete") if is_directory else (file.path, "")
-        new = new or file.path + ".deleted"
-        inode = os.stat(file.path).st_ino
-        synced: list[int] = []
-        fsync_file = OsDisk.fsync_file
+    directory = f"{tmp_path}/t-0"
+    disk.mkdir(directory)
+    file = closed(disk, tmp_path, f"{directory}/a")
+    old = directory if of_directory else file.path
+    inode = os.stat(file.path).st_ino
+    synced: list[int] = []
+    fsync_file = OsDisk.fsync_file
 
-        def renamed_first(
-            self: OsDisk, path: str, old: str = old, new: str = new, fsync: Any = fsync_file
-        ) -> None:
-            if os.path.exists(old):
-                disk.rename(old, new)
-            fsync(self, path)
+    def renamed_first(self: OsDisk, path: str) -> None:
+        if os.path.exists(old):
+            disk.rename(old, f"{old}-delete")
+        fsync_file(self, path)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(OsDisk, "fsync_file", renamed_first)
-            patch.setattr(
-                os, "fdatasync", lambda fd, synced=synced: synced.append(os.fstat(fd).st_ino)
-            )
-            file.fsync()
-        assert synced == [inode]
+    monkeypatch.setattr(OsDisk, "fsync_file", renamed_first)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    file.fsync()
+    assert synced == [inode]
 
 
 def test_a_flush_in_a_thread_finds_a_file_in_the_midst_of_a_rename(
