@@ -144,7 +144,10 @@ class Control:
         return connections
 
     def close_connections(self, client_id: str | None = None) -> int:
-        """End all connections, or those of a client. Gives how many."""
+        """Close all connections, or those of a client.
+
+        Gives:  the number of closed connections.
+        """
         values = {} if client_id is None else {"client_id": client_id}
         return int(self.ask("POST", "/connections/close", values)["closed"])
 
@@ -227,11 +230,11 @@ class Control:
 
         The journal has at most the last 10,000 requests, and at most 64 MiB.
 
-        Takes:  api, and client_id, topic, group, transactional_id, outcome, after (a number).
+        Takes:  api: the name of an API; None: all. filters: client_id, topic, group,
+                transactional_id, outcome, after (the number of a request).
         Raises: ControlError for an unknown API, outcome or filter.
         Gives:  for each: number, at_ms, connection, client, client_id, api, version, request,
-                answer,
-               errors (names), outcome, deliveries and faults.
+                answer, errors (names), outcome, deliveries and faults.
         """
         wanted = {"api": api, **filters}
         query = urllib.parse.urlencode({name: v for name, v in wanted.items() if v is not None})

@@ -55,22 +55,23 @@ class BrokerNotRunningError(RuntimeError):
 class LocalBroker:
     """The daemon on a free port of 127.0.0.1, as a context manager (`with` or `async with`).
 
-    Takes:  data_dir: kept after the end; without it a temporary directory is used, in memory where
-            the machine has room, and removed with the broker. settings: by Kafka's names. topics:
-            created at the start: names, or {name: partitions}, or {name: {"partitions": 4,
-            "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free one; a
-            restart keeps it. control: enables `LocalBroker.control`, for faults and time on demand.
-            brokers: the number of brokers, each on a separate port, over one directory. in_memory:
-            False forces a temporary directory on the disk. users: {name: password}; clients then
-            have to authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls: the broker
-            uses TLS, with a certificate signed by `ca_file` (extra `tls`). emulate: the release of
-            Apache Kafka to emulate, "3.9" or "4.3". All parameters except data_dir are
-            keyword-only. daemon: the interpreter's arguments that run the command `barnabas`.
+    Takes:  data_dir: the data directory, which is kept after the end; without it a temporary
+            directory is used, in memory where the machine has room, and removed with the broker.
+            settings: those of the broker, by Kafka's names. topics: created at the start: names, or
+            {name: partitions}, or {name: {"partitions": 4, "replication.factor": 3,
+            "cleanup.policy": "compact"}}. port: 0 for a free one; a restart keeps it. control:
+            enables `LocalBroker.control`, for faults and time on demand. brokers: the number of
+            brokers, each on a separate port, over one directory. in_memory: False forces a
+            temporary directory on the disk. users: {name: password}; clients then have to
+            authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls: the broker uses TLS,
+            with a certificate signed by `ca_file` (extra `tls`). emulate: the release of Apache
+            Kafka to emulate, "3.9" or "4.3".
     Raises: BrokerStartError, with the daemon's output, where it does not start; AdminError where a
             topic is refused; BrokerNotRunningError for calls that need a running broker, and for
             its address before the first start; ValueError for invalid arguments.
     """
 
+    # The interpreter's arguments that run the command `barnabas`.
     daemon: ClassVar[tuple[str, ...]] = ("-P", "-m", "barnabas")
 
     def __init__(

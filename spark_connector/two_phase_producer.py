@@ -163,6 +163,12 @@ class TwoPhaseProducer:
 
     An error of a request (ClientError) leaves the transaction as it is, and only `abort` and
     `recover` are possible then. FencedError: another producer has the id.
+
+    Takes:  bootstrap_servers, "host:port,host:port". transactional_id: its own for each writer.
+            settings, of a Kafka client: those of security, client.id, request.timeout.ms.
+            patience_ms, how long `recover`, `complete` and `abort` are tried again if a broker
+            cannot be reached; by default 2 minutes.
+    Raises: OptionError for a wrong setting; ValueError without a transactional id.
     """
 
     def __init__(
@@ -173,13 +179,7 @@ class TwoPhaseProducer:
         settings: Mapping[str, str] | None = None,
         patience_ms: int = PublishSettings.delivery_timeout_ms,
     ) -> None:
-        """A producer that has not sent a request yet.
-
-        Takes:  bootstrap_servers, "host:port,host:port". settings, of a Kafka client: those of
-                security, client.id, request.timeout.ms. patience_ms, how long `recover`, `complete`
-                and `abort` are tried again if a broker cannot be reached.
-        Raises: OptionError for a wrong setting.
-        """
+        """A producer that has not sent a request yet."""
         if not transactional_id:
             raise ValueError("a transactional id is needed: its own for each writer")
         kafka = {**(settings or {}), "bootstrap.servers": bootstrap_servers}

@@ -32,7 +32,7 @@ _KEPT_ROWS = (
     _kept("log.cleaner.io.buffer.size", Kind.INT, 512 << 10, _UNTHROTTLED, lowest=0),
     _kept("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, sys.float_info.max, _UNTHROTTLED),
     _kept("log.cleaner.threads", Kind.INT, 1, "there is one cleaner process", lowest=1),
-    _kept("metric.reporters", Kind.LIST, (), "metrics are not reported"),
+    _kept("metric.reporters", Kind.LIST, (), "there are no reporters"),
     _kept("remote.fetch.max.wait.ms", Kind.INT, 500, _NO_TIERED_STORAGE, lowest=1),
     _kept(
         "remote.log.index.file.cache.total.size.bytes",
@@ -120,7 +120,7 @@ KEPT_SETTINGS = {row.name: row for row in _KEPT_ROWS}
 ALL_BROKER_SETTINGS = BROKER_SETTINGS | KEPT_SETTINGS
 
 _NO_QUORUM, _NO_ZOOKEEPER = "there is no quorum", "there is no ZooKeeper"
-_ONE_BROKER, _NOTHING_REPORTED = "there is one broker", "metrics are not reported"
+_ONE_BROKER, _NOTHING_REPORTED = "there is one broker", "barnabas.metrics.port serves metrics"
 _AT_ONCE = "a coordinator's record is written at once"
 _NO_PURGATORY = "answered requests leave no entries behind"
 IGNORED_KEYS = {
@@ -191,7 +191,7 @@ IGNORED_PREFIXES = {
     "replica.": _ONE_BROKER,
     "replication.quota.": _ONE_BROKER,
     "socket.connection.setup.": _ONE_BROKER,
-    "telemetry.": _NOTHING_REPORTED,
+    "telemetry.": "clients' metrics are counted and dropped",
     "zookeeper.": _NO_ZOOKEEPER,
 }
 _REFUSED_PREFIXES = {
