@@ -4,15 +4,18 @@ administration, and kafka-python's.
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.cli_commands import CommandLine
 from helpers.guarded_listener import TLS_FILES, GuardedListener, server_context
 from helpers.tokens import AUDIENCE, ISSUER, Issuer
 
+from barnabas.cli.client import logins
 from barnabas.local_broker import LocalBroker
 
 pytestmark = pytest.mark.e2e
@@ -118,6 +121,31 @@ def test_a_certificate_of_the_client(client: Client) -> None:
             broker.bootstrap_servers,
             settings | {"ssl.keystore.location": str(broker.certificate_file())},
         )
+
+
+class ClosedSocket:
+    """A TLS connection that the broker has closed, perhaps after an alert."""
+
+    def __init__(self, alert: str) -> None:
+        self._alert = alert
+
+    def recv(self, _: int) -> bytes:
+        if not self._alert:
+            return b""
+        error = ssl.SSLError(1, self._alert)
+        error.reason = self._alert
+        raise error
+
+
+def test_a_write_after_the_broker_s_alert_does_not_hide_it() -> None:
+    """Which of both the client notices first depends on the time of its first request."""
+    eof = ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
+    alerted: Any = ClosedSocket("TLSV13_ALERT_CERTIFICATE_REQUIRED")
+    assert "requires a certificate of the client" in logins.tls_reason(eof, alerted)
+    silent: Any = ClosedSocket("")
+    assert logins.tls_reason(eof, silent) == "", "the broker may be stopping"
+    assert "perhaps the broker requires a certificate" in logins.closed_reason(eof)
+    assert logins.closed_reason(ConnectionResetError()) == ""
 
 
 def test_a_certificate_of_another_host(client: Client) -> None:

@@ -121,7 +121,10 @@ class ClusterClient:
         try:
             self.refresh([])
         except ConnectionLostError as error:
-            reason = self._mistake() or f"{error}, without a reason: see the broker's log"
+            from barnabas.cli.client.logins import closed_reason
+
+            reason = self._mistake() or closed_reason(error.__cause__)
+            reason = reason or f"{error}, without a reason: see the broker's log"
             raise CommandError(reason) from error
 
     def close(self) -> None:

@@ -74,8 +74,10 @@ class BrokerConnection:
         self._correlation_ids = itertools.count(1)
         self._session_end_s = math.inf
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = sock
         try:
-            self._socket = sock if login is None else login.wrap(sock, host)
+            if login is not None:
+                self._socket = login.wrap(sock, host)
             self._negotiate()
             if login is not None and login.uses_sasl:
                 lifetime_ms = login.log_in(self)
@@ -158,7 +160,7 @@ class BrokerConnection:
         """The error to raise for a failure of the socket."""
         from barnabas.cli.client.logins import tls_reason
 
-        if reason := tls_reason(error):
+        if reason := tls_reason(error, self._socket):
             return CommandError(reason)
         if isinstance(error, TimeoutError):
             return ConnectionLostError(f"{self.address} does not answer")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from barnabas.cli.errors import CommandError
@@ -127,8 +128,14 @@ def _security(settings: Mapping[str, Any]) -> SecurityOptions:
     return options
 
 
-def tls_reason(error: OSError) -> str:
+def tls_reason(error: OSError, sock: socket.socket) -> str:
     """The conclusion from a TLS failure about the client's settings; empty for other failures."""
+    if isinstance(error, ssl.SSLEOFError):  # a write failed, and the broker's alert is still unread
+        with suppress(OSError):
+            try:
+                sock.recv(1)
+            except ssl.SSLError as alert:
+                error = alert
     if isinstance(error, ssl.SSLCertVerificationError):
         return certificate_reason(error.verify_message.rstrip("."))
     text = str(getattr(error, "reason", "") or "")
@@ -153,6 +160,15 @@ def client_certificate_reason() -> str:
         "the broker requires a certificate of the client: set ssl.certificate.location, and "
         f"ssl.key.location if the key is in another file, {CLIENT_CONFIG}"
     )
+
+
+def closed_reason(error: BaseException | None) -> str:
+    """The remedy if the broker closed the first connection without an alert; empty where it sent
+    one, or TLS is not used.
+    """
+    if not isinstance(error, ssl.SSLEOFError):
+        return ""
+    return f"the broker closed the connection; perhaps {client_certificate_reason()}"
 
 
 def login_reason(why: str) -> str:
