@@ -65,7 +65,7 @@ class LocalBroker:
             temporary directory on the disk. users: {name: password}; clients then have to
             authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls: the broker uses TLS,
             with a certificate signed by `ca_file` (extra `tls`). emulate: the release of Apache
-            Kafka to emulate, "3.9" or "4.3".
+            Kafka to emulate, "3.9" or "4.3". All parameters except data_dir are keyword-only.
     Raises: BrokerStartError, with the daemon's output, where it does not start; AdminError where a
             topic is refused; BrokerNotRunningError for calls that need a running broker, and for
             its address before the first start; ValueError for invalid arguments.
