@@ -6,7 +6,7 @@ with PostgresProcess() as postgres:
 
 For root the package's own `get_server` would add a user to the system, and make the directories
 above the package readable for all users. PostgreSQL refuses to run as root, so here root runs it as
-the user `nobody`, and nothing outside of the temporary directory is changed.
+an unprivileged user, and nothing outside of the temporary directory is changed.
 """
 
 from __future__ import annotations

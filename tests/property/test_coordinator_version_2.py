@@ -29,13 +29,13 @@ TXN = "txn"
 TIMEOUT_MS = 1_000
 T0 = TopicPartition("t", 0)
 LATE = (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
-NOBODY = (-1, -1)
+NO_PRODUCER = (-1, -1)
 
 which = st.integers(0, 3)  # 0: the current producer, 1: the one before, ...
 
 
 class Versions(RuleBasedStateMachine):
-    """pairs: all assigned ones, in order. current: the pair that may continue; NOBODY after an
+    """pairs: all assigned ones, in order. current: the pair that may continue; NO_PRODUCER after an
     abort below level 2. is_open: whether a transaction is open. ended: the pair whose EndTxn of
     version 2 led to `current`, and whether it committed. decisions: of all ended transactions,
     whether they commit.
@@ -145,7 +145,7 @@ class Versions(RuleBasedStateMachine):
         else:
             expected = LATE
         assert answer.error_code in expected
-        assert given == (self.current if answer.error_code == Code.NONE else NOBODY)
+        assert given == (self.current if answer.error_code == Code.NONE else NO_PRODUCER)
 
     # --- the world -------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Versions(RuleBasedStateMachine):
         assert metadata is not None
         if self.level < 2:
             assert not metadata.is_epoch_given_out
-            self.current = NOBODY
+            self.current = NO_PRODUCER
         else:
             self.give(tuple(metadata.producer))
             self.ended = before, False

@@ -29,11 +29,11 @@ BOUNDS = {
     "broker": 0,
     "coordinator": 0,
     "docs": 0,
-    "examples": 7,
+    "examples": 6,
     "protocol": 0,
     "spark_connector": 0,
     "storage": 0,
-    "tests": 73,
+    "tests": 41,
 }
 READ = (".py", ".md")
 HERE = Path(__file__).name

@@ -47,7 +47,10 @@ def _check_login(config: BrokerConfig) -> None:
     password = config.barnabas_console_registry_key_password or ""
     for name, settings in (
         ("ca", RegistrySettings("", ca=ca)),
-        ("certificate", RegistrySettings("", "", "", "", certificate, key, password)),
+        (
+            "certificate",
+            RegistrySettings("", certificate=certificate, key=key, key_password=password),
+        ),
     ):
         if not (settings.ca or settings.certificate):
             continue
