@@ -1,9 +1,10 @@
 """Giants: the largest and the most repetitive requests of every API and version, made from the
 schemas.
 
-Each fills one array of the request, at any depth, with as many elements as the API's row and the
-size limit allow; one exceeds that, and one fills the tagged fields of the body. The rest of the
-request is plausible, so that the broker processes it: existing names, and meaningful numbers.
+A giant fills one array of the request, at any depth, with as many elements as the API's row and the
+size limit allow. A further giant exceeds the number of elements, and another one fills the tagged
+fields of the body. The rest of the request has existing names and meaningful numbers, so that the
+broker processes it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NAMES = {
     "client_software_name": "a", "client_software_version": "b",
     "subscribed_topic_regex": "", "rack_id": "", "server_assignor": "uniform",
 }  # fmt: skip
-COMMITTED = "offsets"  # a group with an offset that has metadata
+COMMITTED = "offsets"  # the id of a group that has committed an offset with metadata
 OF_API = {
     ("name", "DescribeUserScramCredentials"): USER,
     ("name", "JoinGroup"): "range",
@@ -60,8 +61,8 @@ KINDS = (*SHAPES, TOO_MANY, TAGGED)
 
 
 class Giant(NamedTuple):
-    """One request: the frame without its size, and its description. elements: the number in its
-    arrays, where a number counts as a quarter.
+    """One request: the frame without its size, and its description. elements: how many elements all
+    its arrays have; an element that is a plain number counts as a quarter.
     """
 
     name: str
@@ -75,7 +76,7 @@ def _structs(api_name: str) -> dict[str, Struct]:
 
 
 def array_paths(api: Api, version: int) -> list[tuple[str, ...]]:
-    """The arrays of a request in a version, each by the names of the fields that lead to it."""
+    """The path of each array of a request in a version: the names of the fields that lead to it."""
     structs = _structs(api.name)
 
     def below(kind: Struct, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -98,8 +99,8 @@ def giants(
     kinds: tuple[str, ...] = KINDS,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Giant]:
-    """A request for each array and each kind of its elements, and one with tagged fields. Only the
-    selected ones are made, since each takes a while.
+    """Giants for each array, one of each kind, and one with tagged fields. Only those that
+    `is_wanted` selects are made, since each takes a while.
     """
     for path in array_paths(api, version):
         for shape in kinds:
@@ -133,7 +134,9 @@ class _Made:
             self._shape = "empty"
         self._compact = version >= api.flexible_from
         self._structs = _structs(api.name)
-        self._number = self._quarters = 0  # elements of arrays so far; a number counts as a quarter
+        # number: of the current distinct element. quarters: four for each element of an array so
+        # far, one for a plain number
+        self._number = self._quarters = 0
 
     @property
     def elements(self) -> int:
@@ -146,7 +149,9 @@ class _Made:
         return head + self._struct(self._structs[f"{self._api.name}Request"], self._path, True)
 
     def _struct(self, kind: Struct, path: tuple[str, ...], is_outer: bool) -> bytes:
-        """path: from here to the array that is filled; empty: it is elsewhere."""
+        """path: the names of the fields from here to the array that is filled; empty if the array
+        is not inside this struct.
+        """
         out = b""
         for field in kind.fields:
             if field.tag is None and field.versions.first <= self._version <= field.versions.last:
@@ -207,8 +212,8 @@ class _Made:
         return field.nullable.first <= self._version <= field.nullable.last
 
     def _value(self, field: Field, *, is_outer: bool) -> bytes:
-        """A meaningful value for the outer fields; a value of the shape for the array's
-        elements.
+        """An encoded value: a meaningful one for a field outside the filled array, one of the
+        request's shape for a field of its elements.
         """
         kind, name = field.type, field.name
         if kind in LETTERS:
@@ -228,7 +233,7 @@ class _Made:
         return self._bytes(b"")
 
     def _has_name(self, field: Field) -> bool:
-        """Whether rows with this id also have a name in this version."""
+        """Whether the struct with this id field also has a name field in this version."""
         for kind in self._structs.values():
             if field in kind.fields:
                 return any(

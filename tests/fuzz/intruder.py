@@ -1,10 +1,11 @@
-"""The intruder: clients without a password or token, which try every message before authentication:
-ApiVersions, handshakes, well-formed tokens, replayed ones, all of them mutated, in any order.
+"""The intruder: clients without a password or token that try every message before authentication.
+They send ApiVersions, handshakes, well-formed tokens and replayed tokens, all of them also mutated,
+in any order.
 
-What must hold after each frame: nothing but ProtocolViolation comes out of `Broker.on_frame`; no
+What must hold after each frame: `Broker.on_frame` raises nothing but ProtocolViolation; no
 connection has a principal or is admitted; only ApiVersions and authentication requests are served;
-nothing is parked, queued for the worker, flushed or changed; and, in the end, nothing is left in
-memory.
+no request is parked or queued for the worker, and nothing is flushed or changed. At the end,
+nothing is left in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ DELAY_MS = 100
 
 
 class Intruder:
-    """findings: what went wrong, by the last line of the error. served: frames with a response."""
+    """Sends the frames and checks the broker. findings: what went wrong, by the last line of the
+    error. served: how many frames got a response.
+    """
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.random, self.issuer = Random(seed), Issuer()
@@ -65,7 +68,7 @@ class Intruder:
         self._before = self._changeable()
 
     def _near_misses(self) -> dict[str, list[bytes]]:
-        """By mechanism, messages that each lack one thing."""
+        """For each mechanism, log-in messages that are wrong in one respect each."""
         header, claims, signature = self.issuer.token().split(".")
         _, other_claims, _ = self.issuer.token("admin").split(".")
         tokens = [
@@ -82,7 +85,7 @@ class Intruder:
             "PLAIN": [
                 plain_token(USER, PASSWORD[:-1]),
                 plain_token(USER, ""),
-                f"{USER}\0bob\0{PASSWORD}".encode(),  # bob may not act for alice
+                f"{USER}\0bob\0{PASSWORD}".encode(),  # alice logs in to act for bob: not allowed
             ],
             "SCRAM-SHA-256": [first, recorded.encode(), b"n,a=bob,n=alice,r=x"],
             "SCRAM-SHA-512": [first, recorded.encode(), b"n,,n=nobody,r=x"],
@@ -122,7 +125,7 @@ class Intruder:
         host.broker.on_closed(1)
 
     def _frame(self, step: int, mechanism: str, answer: bytes) -> bytes:
-        """The next frame: mostly a plausible one, sometimes mutated."""
+        """The next frame: mostly a plausible one, and sometimes a mutated one."""
         random, kind = self.random, self.random.random()
         if kind < 0.1:
             return random.randbytes(random.randrange(1, 80))
@@ -143,7 +146,8 @@ class Intruder:
     def _token(self, mechanism: str, answer: bytes) -> bytes:
         near = self._tokens[mechanism if self.random.random() < 0.9 else self._any_mechanism()]
         start = answer.find(b"r=nonce")
-        if start >= 0 and self.random.random() < 0.7:  # continue after the server's first message
+        # continue the exchange with the server's first message
+        if start >= 0 and self.random.random() < 0.7:
             text = answer[start:].split(b"\0", 1)[0].decode("latin-1")
             try:
                 return final_message(f"n={USER},r=nonce", text, "no-secret")
@@ -173,7 +177,7 @@ class Intruder:
     # --- what comes of it ------------------------------------------------------------------------
 
     def _offer(self, frame: bytes) -> tuple[bool, bytes]:
-        """Whether the connection is still open, and the response."""
+        """Send the frame. Gives: whether the connection is still open, and the response."""
         host = self.host
         broker, outbox = host.broker, host.broker.outbox
         state = broker.connections[1].authentication
@@ -206,7 +210,7 @@ class Intruder:
         return is_open, answer
 
     def check_state(self) -> None:
-        """Nothing has changed, and a client with the password can still log in."""
+        """Check that nothing has changed, and that a client with the password can still log in."""
         host = self.host
         assert self._changeable() == self._before
         assert host.broker.connections == {}

@@ -1,5 +1,5 @@
-"""Requests to start from: of every API and version, by the schemas, with values that are meaningful
-to the broker under test.
+"""Plausible requests of every API and version, made from the schemas, with values that mean
+something to the broker under test.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class Knowledge:
         self.end_offsets: dict[tuple[str, int], int] = {}
 
     def remember_producer(self, producer: Producer) -> None:
-        """Mostly drop earlier identities of the same transactional id: they are fenced."""
+        """Add a producer; in most cases drop the earlier identities of its transactional id, which
+        are fenced.
+        """
         kept = [
             known
             for known in self.producers
@@ -107,7 +109,7 @@ class Knowledge:
 
 
 class Maker:
-    """Encodes requests. `wild`: the probability that a value is one that no client would send."""
+    """Encodes requests. wild: the probability that a value is one that no client would send."""
 
     def __init__(self, random: Random, knowledge: Knowledge, now_ms: int) -> None:
         self.random, self.knowledge, self.now_ms = random, knowledge, now_ms
@@ -302,8 +304,8 @@ class Maker:
         )
 
     def batch(self) -> bytes:
-        """Records of the chosen producer for the chosen partition, mutated with the probability of
-        the request's `wild`.
+        """A batch of the chosen producer for the chosen partition, mutated with the probability
+        that `wild` gives for the request.
         """
         random = self.random
         producer = self._producer
@@ -373,7 +375,7 @@ def mutated_batch(batch: bytearray, random: Random) -> bytes:
 
 
 def mutated(frame: bytes, other: bytes, random: Random) -> bytes:
-    """A corrupted frame, or the head of one and the tail of another."""
+    """A corrupted frame, or the start of `frame` joined to the end of `other`."""
     data = bytearray(frame)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         what = random.randrange(9)

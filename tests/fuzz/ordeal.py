@@ -1,10 +1,10 @@
-"""The ordeal: a broker with an authorizer receives giants (giants.py) from a client that has not
-logged in, from one without any right, and from one that may do everything.
+"""The ordeal: a broker with an authorizer receives giants (giants.py) from three clients: one that
+has not logged in, one without any rights, and one that may do everything.
 
-For each, the request gets a response, or its connection is closed for the client's fault; no call
-of the core uses more than MOST_CALL_S of CPU, since all other clients wait for the loop; the
-process stays below MOST_MB. Work of the worker thread is not a call of the core. The CPU limit is
-for a desktop machine (helpers/slowness.py).
+For each giant, either the client gets a response or the broker closes the connection for the
+client's fault; no call of the core uses more than MOST_CALL_S of CPU, since all other clients wait
+for the loop; and the process stays below MOST_MB. Work of the worker thread is not a call of the
+core. The CPU limit is for a desktop machine (helpers/slowness.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ WAIT_FOR_OTHERS = ("JoinGroup", "SyncGroup")
 
 
 class Outcome(NamedTuple):
-    """The outcome of a giant. answer_bytes: -1 if the connection was closed, for `reason`."""
+    """The outcome of a giant. answer_bytes: the size of the response; -1 if the connection was
+    closed for `reason`.
+    """
 
     name: str
     call_s: float
@@ -62,7 +64,7 @@ class Outcome(NamedTuple):
 
 
 class Ordeal:
-    """One broker, and one connection for each giant. answer: the bytes of the last response."""
+    """A broker that gets each giant over a new connection. answer: the bytes of the last response."""
 
     def __init__(self, directory: Path) -> None:
         self.host = CoreHost(
@@ -90,7 +92,9 @@ class Ordeal:
         return self._next
 
     def _make_world(self) -> None:
-        """A topic, a group whose description is large, an offset with metadata, an id, a user."""
+        """Create what the giants refer to: a topic, a group with a large description, an offset
+        with metadata, and a user.
+        """
         broker, now_ms = self.broker, self.host.now_ms
         run_through(broker.topics.create_topics([Topic(TOPIC, TOPIC_ID, 3, {})], now_ms), now_ms)
         metadata = b"m" * METADATA_BYTES
@@ -140,7 +144,9 @@ class Ordeal:
                 self.host.tick(1000)
 
     def offer_from_all(self, giant: Giant) -> list[Outcome]:
-        """The outcome for each client; less is received from those who have not logged in."""
+        """The outcome for each client; a client that has not logged in gets no giant above its size
+        limit.
+        """
         most_bytes = self.broker.config.sasl_server_max_receive_size
         return [
             self.offer(giant, client)
@@ -151,7 +157,7 @@ class Ordeal:
     # --- one giant -------------------------------------------------------------------------------
 
     def offer(self, giant: Giant, client: str) -> Outcome:
-        """The outcome of one giant from one client."""
+        """Send one giant as one client. Gives its outcome."""
         connection = self._connect(client)
         broker, outbox = self.broker, self.broker.outbox
         self._worst_s = self._all_s = 0.0
@@ -247,8 +253,8 @@ def selected(apis: Iterable[Api], options: argparse.Namespace) -> Iterable[Giant
 
 
 def in_child(giant: Giant) -> list[Outcome]:
-    """The outcomes of a giant for each client, in a child process, whose memory is measured
-    alone.
+    """The outcomes of a giant for each client. Each giant has its own child process, which makes
+    its memory measurable.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -276,7 +282,7 @@ def in_child(giant: Giant) -> list[Outcome]:
 
 
 def main(given: list[str] | None = None) -> int:
-    """The exit code: 0 if all requirements hold."""
+    """Run the ordeal. Gives the exit code: 0 if all requirements hold."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.ordeal", description=__doc__)
     parser.add_argument("--api", action="append", help="of these alone; by default of all")
     parser.add_argument("--newest", action="store_true", help="the newest version of each alone")

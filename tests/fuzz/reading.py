@@ -1,9 +1,9 @@
-"""A second, strict decoder of requests: a plain interpreter of Apache Kafka's schemas, to check the
+"""A second, strict decoder of requests, which interprets Apache Kafka's schemas and checks the
 broker's own decoder.
 
-It follows Kafka's generated decoders: a negative length is null; null in a field that is not
-nullable, a count or a length beyond the frame, or a varint of more than five bytes ends the
-connection; bytes after the request are ignored; bytes that are not UTF-8 are replaced.
+It follows Kafka's generated decoders: a negative length is null; bytes after the request are
+ignored; bytes that are not UTF-8 are replaced. The connection ends if a field that is not nullable
+is null, if a count or a length is beyond the frame, or if a varint has more than five bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Verdict(Enum):
 
 
 class Reading(NamedTuple):
-    """The verdict; the request's API and values if it could be decoded."""
+    """The verdict on a frame, and its API and values if it could be decoded."""
 
     verdict: Verdict
     api: Api | None = None
@@ -86,7 +86,7 @@ class Reader:
         raise NotUnderstood("a varint is longer than five bytes")
 
     def length(self, kind: str, flexible: bool) -> int:
-        """The length of a string, bytes or array; -1 for null."""
+        """Decode the length of a string, bytes or array; -1 for null."""
         if flexible:
             length = self.varint() - 1
             if length >= 1 << 31:

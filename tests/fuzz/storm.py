@@ -1,9 +1,9 @@
-"""The storm: a real Broker in this process, a dozen connections, valid and invalid requests,
-passing time, flushes in any order, clients that disconnect.
+"""The storm: a real Broker in this process with a dozen connections, which receives valid and
+invalid requests while time passes, flushes complete in any order, and clients disconnect.
 
-After each request these must hold: an undecodable frame gets no response, and its connection is
-closed; a decodable one gets one response, with its correlation id and in the format of its version,
-or is parked; `Broker.on_frame` raises nothing else.
+After each request these must hold. An undecodable frame gets no response, and its connection is
+closed. A decodable frame gets one response, with its correlation id and in the format of its
+version, or is parked. `Broker.on_frame` raises nothing else than ProtocolViolation.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ FIRST_CONNECTION = 7_000_000_001  # a number that occurs nowhere else
 
 
 class Storm:
-    """findings: what went wrong, each with the seed, the request's number and its bytes."""
+    """The broker, its connections and the random requests. findings: what went wrong, each with the
+    seed, the request's number and its bytes.
+    """
 
     def __init__(self, directory: Path, seed: int, **settings: str) -> None:
         self.directory, self.seed = directory, seed
@@ -144,7 +146,9 @@ class Storm:
         self.broker.on_closed(connection)
 
     def carry_out(self) -> list[int]:
-        """Check and take what the broker sends; gives the connections that it closes."""
+        """Take what the broker sends, check it, and close connections. Gives the closed
+        connections.
+        """
         outbox = self.broker.outbox
         closed: list[int] = []
         self.last_reason: CloseReason = ""
@@ -184,7 +188,7 @@ class Storm:
     # --- one request -----------------------------------------------------------------------------
 
     def run(self, count: int) -> None:
-        """Send this many mutated requests, with valid ones in between."""
+        """Send `count` mutated requests, with valid ones in between."""
         until = self.counts["mutated"] + count
         while self.counts["mutated"] < until:
             self._number += 1
@@ -223,10 +227,11 @@ class Storm:
         self.pass_time(random.choices((0, 1, 20, 400, 5_000, 100_000), (70, 20, 20, 5, 1, 0.2))[0])
 
     def is_bearable(self, reading: Reading) -> bool:
-        """Whether a healthy broker can handle the request well.
+        """Whether a healthy broker can handle the request in reasonable time and without lasting
+        harm.
 
-        It excludes requests for thousands of partitions, which are legitimate work, and markers
-        with a later epoch than any coordinator or producer has. Such markers fence these from the
+        This excludes requests for thousands of partitions, which are legitimate work, and markers
+        with a later epoch than any coordinator or producer has. Such a marker fences both from the
         partition for good, as in Apache Kafka (an operator's tool writes them, KIP-664).
         """
         if reading.values is None or reading.api is None:
@@ -257,7 +262,8 @@ class Storm:
         memory = bytearray(frame)
         try:
             self.broker.on_frame(connection, memoryview(memory), self.now_ms)
-            memory[:] = b"\xaa" * len(memory)  # the core must not use the frame any more
+            # the core must not keep a view of the frame after the call
+            memory[:] = b"\xaa" * len(memory)
             answered_before = self.counts["answered"]
             closed = connection in self.carry_out()
         except Exception:
@@ -277,7 +283,7 @@ class Storm:
         self.judge(frame, reading, closed=closed, answered=answered)
 
     def make_room(self) -> None:
-        """All connections have requests waiting: close old ones and open new ones."""
+        """When all connections have waiting requests, close an old one and open a new one."""
         if len(self.broker.connections) >= CONNECTIONS:
             self.flush()
         if not self.free and len(self.broker.connections) >= CONNECTIONS:
@@ -295,10 +301,11 @@ class Storm:
             self.find("understood, but hung up on", frame, reading)
 
     def may_hang_up(self, reading: Reading) -> bool:
-        """Whether the broker may close the connection after a valid request. It may after a Produce
-        with acks=0, which has no response for an error. It may after a late request of a
-        transaction, over a connection that its producer has replaced: all connections use the same
-        few transactional ids here. And it may for an ACL with a number 0, as in Apache Kafka.
+        """Whether the broker may close the connection after a valid request. It may do so after a
+        Produce with acks=0, which has no response for an error; after a late request of a
+        transaction, when its producer has since used another connection (all connections use the
+        same few transactional ids here); and after an ACL request with an enum value of 0, as in
+        Apache Kafka.
         """
         assert reading.api is not None
         if reading.api.name in OF_ACLS:
@@ -371,7 +378,7 @@ class Storm:
     # --- now and then ----------------------------------------------------------------------------
 
     def check_between(self) -> None:
-        """Learn what clients would find out by themselves, and check the invariants."""
+        """Update what clients could find out by other requests, and check the invariants."""
         broker, knowledge = self.broker, self.knowledge
         knowledge.topic_ids = {
             name: topic.topic_id for name, topic in broker.metadata.topics.items()
@@ -397,7 +404,7 @@ class Storm:
                 broker.topics.create_topic(name, partitions, {}, now_ms=self.now_ms)
             elif (
                 self.random.random() < 0.3
-            ):  # otherwise the storm's settings would stay, and close the topic
+            ):  # reset what random requests have configured, which could make the topic unusable
                 configs = {
                     "compacted": {"cleanup.policy": "compact"},
                     "small-segments": {"segment.bytes": "2000"},
@@ -432,8 +439,8 @@ class Storm:
         assert set(self.free) | set(self.asked) == set(broker.connections)
 
     def calm(self) -> None:
-        """All clients disconnect, two hours pass, every flush completes: then nothing is left
-        waiting.
+        """Disconnect all clients, let two hours pass and every flush complete; then check that
+        nothing is left waiting.
         """
         broker = self.broker
         for connection in list(broker.connections):
@@ -465,7 +472,7 @@ class Storm:
         gc.collect()
 
     def check_nothing_is_kept_of_connections(self) -> None:
-        """No state of closed connections is left."""
+        """Check that the broker keeps no state of closed connections."""
         ids = range(FIRST_CONNECTION, self._next_connection)
         self.broker.outbox.audit.clear()
         self.broker.outbox.mutes.clear()
@@ -477,9 +484,10 @@ class Storm:
     # --- the same broker again -------------------------------------------------------------------
 
     def check_restarts(self, scratch: Path) -> None:
-        """The broker starts again from a copy of its current directory (as after a kill), and after
-        a clean stop, with equal state; except that a start after a kill resets offsets and share
-        groups that a client has moved beyond the end of a log.
+        """Check that the broker has the same state when it starts from a copy of its current
+        directory (as after a kill), and when it starts after a clean stop. There is one exception:
+        a start after a kill resets offsets and share groups that a client has moved beyond the end
+        of a log.
         """
         self.take_back_offsets_beyond_logs()
         before = state_of(self.broker)
@@ -492,8 +500,8 @@ class Storm:
         differences("after a clean stop", before, state_of(self.broker))
 
     def take_back_offsets_beyond_logs(self) -> None:
-        """Reset committed offsets beyond the end of a log to its end, as a client may; share groups
-        likewise.
+        """Reset committed offsets beyond the end of a log to its end, as a client may do; do the
+        same for share groups.
         """
         groups, topics = self.broker.groups, self.broker.topics
 
@@ -554,11 +562,12 @@ def state_of_log(log: Log) -> dict[str, Any]:
 def differences(
     when: str, before: dict[str, Any], after: dict[str, Any], path: str = "the state"
 ) -> None:
-    """The differences of two states."""
+    """Fail at the first difference between two states, with its path."""
     for key in dict.fromkeys([*before, *after]):
         left, right = before.get(key), after.get(key)
         if isinstance(left, dict) and isinstance(right, dict):
-            if key == "producers":  # an expired one may be back, which does no harm
+            # a producer that expired before the restart may be loaded again, which does no harm
+            if key == "producers":
                 right = {producer: row for producer, row in right.items() if producer in left}
             differences(when, left, right, f"{path}, {key}")
             continue

@@ -74,7 +74,8 @@ def main() -> int:
                 _tell(verdict.mutant, _word(verdict, reasons))
 
     if options.sim:
-        from mutants import simulating  # loads the product, which pytest must load first
+        # import here: it loads the product, which pytest must load first
+        from mutants import simulating
 
         known = {entry.key: (entry.seed,) for entry in judgements if entry.seed >= 0}
         hunt_all(simulating.verdicts(ROOT, chosen, modules, options.sim, options.processes, known))
@@ -171,7 +172,9 @@ def _mutated_modules() -> dict[str, MutatedModule]:
 
 
 def _mutated_module(name: str) -> MutatedModule:
-    """Made once, and cached until the module or the code that makes mutants changes."""
+    """The mutants of a module, from the cache unless the module or the code that makes mutants has
+    changed.
+    """
     digest = hashlib.blake2b(digest_size=8)
     for path in (ROOT / name, HERE / "mutations.py", HERE / "targets.py"):
         digest.update(path.read_bytes())
@@ -186,9 +189,7 @@ def _mutated_module(name: str) -> MutatedModule:
 
 
 def _sample(mutants: list[Mutant], count: int | None, seed: str) -> list[Mutant]:
-    """The mutants with the lowest hashes: a change elsewhere in the code keeps the other mutants in
-    the sample.
-    """
+    """The mutants with the lowest hashes: when code changes, the other mutants stay in the sample."""
 
     def rank(mutant: Mutant) -> bytes:
         return hashlib.blake2b(f"{seed} {mutant.key}".encode(), digest_size=8).digest()

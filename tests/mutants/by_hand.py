@@ -1,9 +1,9 @@
-"""Mutants made by hand: mistakes that a programmer makes (two steps in the wrong order, a missing
+"""Mutants made manually: mistakes that a programmer makes (two steps in the wrong order, a missing
 flush, stale state kept, a forgotten case), each with the tests that find it.
 
-`by_hand.toml` is the table. `python -m mutants.by_hand` plants one after the other in a copy of
-the product and runs its tests there, which must fail. `unit/test_mutants_by_hand.py` checks that
-each mutant can still be planted, and that its tests exist.
+`by_hand.toml` is the table. `python -m mutants.by_hand` plants the mutants one by one in a copy of
+the product and runs the tests of each there, which must fail. `unit/test_mutants_by_hand.py` checks
+that each mutant can still be planted, and that its tests exist.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ TABLE = Path(__file__).with_suffix(".toml")
 PRODUCT = ("barnabas", "broker", "coordinator", "protocol", "storage", "spark_connector")
 OTHERS = ("pyspark_barnabas.py", "pyproject.toml")
 LONGEST_S = 600
-PYTEST_FAILED = 1  # pytest's exit code; a higher one means that the tests could not run
+# pytest's exit code for failed tests; a higher one means that the tests could not run
+PYTEST_FAILED = 1
 
 
 class HandMade(NamedTuple):
-    """One mistake. says: what is wrong, in a sentence. found_by: the pytest ids of the tests that
-    fail with it.
+    """One mistake. says: a sentence on what is wrong. found_by: the pytest ids of the tests that
+    fail because of it.
     """
 
     file: str
@@ -39,7 +40,9 @@ class HandMade(NamedTuple):
     found_by: tuple[str, ...]
 
     def mutated(self, root: Path = ROOT) -> str:
-        """The file's text with the mistake in it. Raises: ValueError where it cannot be planted."""
+        """The file's text with the mistake in it. Raises: ValueError if the text to replace is not
+        in the file exactly once.
+        """
         text = (root / self.file).read_text(encoding="utf-8")
         count = text.count(self.old)
         if count != 1:
@@ -54,7 +57,7 @@ def load() -> list[HandMade]:
 
 
 def copied_product(into: Path) -> None:
-    """The product and its tests; the tests are links, since no mutant changes them."""
+    """Copy the product into a directory; the tests are links, since no mutant changes them."""
     for name in PRODUCT:
         shutil.copytree(ROOT / name, into / name, symlinks=True, ignore=_without_caches)
     for name in OTHERS:
@@ -68,7 +71,7 @@ _without_caches = shutil.ignore_patterns("__pycache__", ".mypy_cache")
 
 
 def is_found(mutant: HandMade, copy: Path) -> bool:
-    """Whether its tests fail with it. After: the copy is restored."""
+    """Whether the mutant's tests fail with it in the copy. After: the copy is restored."""
     path = copy / mutant.file
     before = path.read_text(encoding="utf-8")
     path.write_text(mutant.mutated(copy), encoding="utf-8")
@@ -80,7 +83,8 @@ def is_found(mutant: HandMade, copy: Path) -> bool:
 
 def _run(copy: Path, tests: tuple[str, ...]) -> int:
     environment = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'tests'}"}
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # two changes in a second look alike to Python
+    # with cached bytecode, Python would not notice two changes of a file within a second
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(
         command, cwd=copy, env=environment, timeout=LONGEST_S, check=False, capture_output=True

@@ -1,8 +1,8 @@
-"""Jobs in forked children, a few at a time, each with a time limit and a directory of its own.
+"""Runs jobs in forked children, a few at a time, each with a time limit and a directory of its own.
 
-A child is a fork of a process that has loaded all code and collected all tests, so nothing is done
-twice. Children do not affect each other: a child's changes end with it, its memory is limited, and
-its whole process group is killed with it.
+A child is a fork of a process that has loaded all code and collected all tests, so this is not
+repeated for each job. Children do not affect each other: a child's changes end with it, its memory
+is limited, and its whole process group is killed at its end.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MOST_MEMORY_BYTES = 6 << 30
-WALL = 6  # times the CPU time: allows for waits and a busy machine
+WALL = 6  # the factor from CPU time to elapsed time, which allows for waits and a busy machine
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class Job(NamedTuple):
-    """run(directory) gives the result. limit_s: the limit of CPU time, after which the child is
-    killed.
+    """A job for a child. run(directory) returns the result. limit_s: the CPU time after which the
+    child is killed.
     """
 
     name: Any
@@ -38,8 +38,8 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """value: the result of `run`; None if the child died (a crash, or memory) or ran out of
-    time.
+    """The outcome of a job. value: the result of `run`; None if the child died (from a crash or the
+    memory limit) or ran out of time.
     """
 
     name: Any
@@ -57,7 +57,7 @@ class _Child(NamedTuple):
 
 
 def run_all(jobs: Iterable[Job], processes: int) -> Iterator[Outcome]:
-    """Outcomes in the order in which the jobs end."""
+    """Run the jobs. Yields their outcomes in the order in which the jobs end."""
     waiting, selector, running = iter(jobs), selectors.DefaultSelector(), 0
     try:
         while True:
@@ -106,7 +106,8 @@ def _begin(job: Job) -> tuple[int, _Child]:
         finally:
             os._exit(status)
     os.close(writing)
-    with contextlib.suppress(OSError):  # the child does so too; the first call wins
+    # the child makes the same call; the later of the two may fail
+    with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
     return reading, _Child(job, pid, directory, time.monotonic(), bytearray())
 
@@ -125,9 +126,9 @@ def _isolate(directory: Path, limit_s: float) -> None:
 
 
 def limit_next_step(limit_s: float) -> None:
-    """In a child: kill it if its next step takes more CPU time than this.
+    """Kill this process, a child, if its next step takes more CPU time than `limit_s`.
 
-    So a change that makes the code run for ever is detected at once, not at the limit of the whole
+    A mutant that runs for ever is then detected after one step, not at the limit of the whole
     job.
     """
     _, hard_s = resource.getrlimit(resource.RLIMIT_CPU)

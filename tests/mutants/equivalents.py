@@ -1,7 +1,8 @@
 """The list of mutants without an observable effect, each with its reason: `equivalent.toml`.
 
-An entry names module, function, and the lines before and after, without indentation: it does not
-depend on line numbers. One that matches no mutant any more is in the report.
+An entry gives the module, the function, and the lines before and after the change, without
+indentation, so it does not depend on line numbers. Entries that no longer match a mutant are in the
+report.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ PATH = Path(__file__).with_name("equivalent.toml")
 
 
 class Equivalent(NamedTuple):
-    """One entry. old, new: the changed lines."""
+    """One entry. old, new: the lines before and after the change."""
 
     module: str
     function: str
@@ -35,7 +36,7 @@ class Equivalent(NamedTuple):
 
 
 def load() -> list[Equivalent]:
-    """All entries. Raises KeyError where one lacks a field."""
+    """All entries. Raises: KeyError if an entry lacks a field."""
     entries = tomllib.loads(PATH.read_text()).get("equivalent", [])
     return [
         Equivalent(
@@ -49,7 +50,7 @@ def load() -> list[Equivalent]:
 
 
 def reasons(entries: Iterable[Equivalent], mutants: Iterable[Mutant]) -> dict[str, str]:
-    """The reasons why mutants are equivalent, by their keys."""
+    """The keys of equivalent mutants, each with the reason of its entry."""
     by_text = {entry[:4]: entry.reason for entry in entries}
     found = {}
     for mutant in mutants:

@@ -1,5 +1,5 @@
-"""Runs the tests against mutants: records which tests run which lines, and whether one of them
-fails when a line is changed.
+"""Runs the tests against mutants: records which tests run which lines, and finds out whether one
+of them fails when a line is changed.
 """
 
 from __future__ import annotations
@@ -24,28 +24,32 @@ from mutants.mutations import Mutant, MutatedModule
 from mutants.planting import Functions, UnfitMutant
 
 FOLDERS = ("tests/unit", "tests/property")
-# They test other code, and take a third of the time.
+# These tests cover other code, and take a third of the time.
 NOT_CONCERNED = (
     "test_spark_*.py",
     "test_bench_*.py",
     "test_protocol_[!m]*.py",
     "test_protocol_messages*.py",
-    "test_protocol_metadata*.py",  # test_protocol_message_sets.py stays: it tests Produce and Fetch
+    # test_protocol_message_sets.py is not excluded, since it tests Produce and Fetch
+    "test_protocol_metadata*.py",
     "test_docs_*.py",
 )
 UNFIT = "unfit"
 RECORDING_LIMIT_S = 1800.0
-LEAST_LIMIT_S, TIMES_AS_LONG = 10.0, 4  # recorded times include the tracing
+# the recorded times are longer than those of a run, since they include the tracing
+LEAST_LIMIT_S, TIMES_AS_LONG = 10.0, 4
 
 
 class Coverage(NamedTuple):
-    """lines: the tests that run each line, by file and line. took_s: the CPU time of each test."""
+    """Which tests run which lines. lines: the tests that run each line, by file and line. took_s:
+    the CPU time of each test.
+    """
 
     lines: dict[str, dict[int, tuple[str, ...]]]
     took_s: dict[str, float]
 
     def by_file(self) -> dict[str, Coverage]:
-        """The coverage of each file, from one walk over all of it."""
+        """Split the coverage by test file, in one pass."""
         pieces: dict[str, Coverage] = {}
         for name, took_s in self.took_s.items():
             piece = pieces.setdefault(name.partition("::")[0], Coverage({}, {}))
@@ -76,8 +80,8 @@ class Coverage(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """test: the one that failed, or None. tests: how many run the line. why: the kind of failure,
-    in a word.
+    """The result for one mutant. test: the test that failed, or None. tests: how many tests run the
+    changed line. why: the kind of failure, in a word.
     """
 
     mutant: Mutant
@@ -92,7 +96,7 @@ class Verdict(NamedTuple):
 
 
 class Hunt:
-    """A pytest plugin. Instead of running the tests it calls `body` once all tests are collected
+    """A pytest plugin that, instead of running the tests, calls `body` when all tests are collected
     and all code is loaded.
     """
 
@@ -106,8 +110,9 @@ class Hunt:
         self._failed = ""
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Property tests draw the same examples each time, and do not shrink a failure."""
-        from hypothesis import HealthCheck, Phase, settings  # after pytest has loaded its plugin
+        """Make property tests draw the same examples each time, and not shrink failures."""
+        # import here: pytest must load Hypothesis's plugin first
+        from hypothesis import HealthCheck, Phase, settings
 
         settings.register_profile(
             "mutants", deadline=None, derandomize=True, database=None, report_multiple_bugs=False,
@@ -120,7 +125,7 @@ class Hunt:
         self.items = {item.nodeid: item for item in session.items}
         gc.collect()
         self.functions = Functions(self.root, self._modules)
-        gc.freeze()  # otherwise a child's first collection copies all memory
+        gc.freeze()  # otherwise the first garbage collection in a child would copy all memory
         self._body(self)
         return True
 
@@ -131,7 +136,7 @@ class Hunt:
     def run_tests(
         self, names: Iterable[str], directory: Path, each: Callable[[str], None] = lambda name: None
     ) -> str:
-        """Run tests until one fails. Gives its name, or nothing. Only in a child."""
+        """Run tests until one fails, in a child only. Gives the name of the failed test, or ""."""
         self.session.config._tmp_path_factory._basetemp = directory  # type: ignore[attr-defined]  # a child has its own
         logging.raiseExceptions = False
         items = [self.items[name] for name in names]
@@ -145,8 +150,8 @@ class Hunt:
     # --- which test runs what --------------------------------------------------------------------
 
     def coverage(self, modules: Iterable[str], cache: Path) -> Coverage:
-        """The lines that each test file runs: recorded in a child, and cached until the file or the
-        product changes.
+        """The lines that each test runs. They are recorded in a child for each test file, and
+        cached until the file or the product changes.
         """
         modules = sorted(modules)
         shared = [
@@ -200,7 +205,8 @@ class Hunt:
         if failed:
             return failed
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # these tests may run none of the targets
+            # coverage warns about tests that run none of the target modules
+            warnings.simplefilter("ignore")
             data = recorder.get_data()
         lines = {}
         for module in modules:
@@ -221,12 +227,13 @@ class Hunt:
         processes: int,
         most_s: float = math.inf,
     ) -> Iterator[Verdict]:
-        """The tests' verdict on each mutant. most_s: the limit of CPU time for one, by the recorded
-        times.
+        """The tests' verdict on each mutant. most_s: how much CPU time the tests of one mutant may
+        take, by the recorded times.
         """
         tests_of: dict[str, tuple[str, ...]] = {}
         by_key: dict[str, Mutant] = {}
-        last_finder: dict[str, str | None] = {}  # by function: the test that found the last mutant
+        # for each function, the test that found its most recent mutant
+        last_finder: dict[str, str | None] = {}
 
         def job(mutant: Mutant) -> Job:
             first = last_finder.get(f"{mutant.module}:{mutant.function}")
@@ -235,7 +242,7 @@ class Hunt:
 
             def run(directory: Path) -> str:
                 if not names:
-                    return ""  # the module is unused, and may not be loaded
+                    return ""  # no test runs the module, which may not even be loaded
                 try:
                     self.functions.plant(mutant, modules[mutant.module].source_of(mutant))
                 except UnfitMutant:
@@ -277,9 +284,9 @@ def _tests_of(
 ) -> tuple[str, ...]:
     """The tests that run the changed lines, the most promising first.
 
-    `first` if it is one of them, then those of the module's own test files, then the fast ones: one
-    of each file, another of each file … since the tests of one file are similar. Their CPU time
-    together is at most `most_s`.
+    First comes `first` if it is one of them, then the module's own test files, then the fast
+    tests: one of each file, then a second of each file, and so on, since the tests of one file are
+    similar. Together they take at most `most_s` of CPU time.
     """
     lines = coverage.lines.get(mutant.module, {})
     names: set[str] = set()
@@ -311,7 +318,7 @@ def hunt(
 ) -> None:
     """Collect the tests, and call `body` with the plugin that has them.
 
-    Takes: test_files, patterns below tests/ of the only test files to use; none: all of them.
+    Takes: test_files, patterns below tests/ for the test files to use; all files if empty.
     """
     folders = [root / folder for folder in FOLDERS]
     hunters = [path for pattern in test_files for path in (root / "tests").glob(pattern)]

@@ -1,9 +1,9 @@
-"""A sample of mutants on data paths, each classified by reading it: `judged.toml`.
+"""A sample of mutants on data paths, each judged by reading its code: `judged.toml`.
 
 `effect` is what the mutant does to clients' data: it loses, duplicates or hides records, or reveals
-aborted or deleted ones, or another client's. "none": it does none of these, since the broker stops
-at once, refuses, makes the client retry, or only works more. The simulator is measured by those
-with an effect (`python -m mutants --sim 500 --judged`).
+records that are aborted, deleted or another client's. "none" means that it does none of these: the
+broker stops at once, refuses the request, makes the client retry, or only does more work. Only the
+mutants with an effect measure the simulator (`python -m mutants --sim 500 --judged`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ EFFECTS = ("loses", "doubles", "hides", "reveals", NONE)
 
 
 class Judged(NamedTuple):
-    """One entry. old, new: the changed lines; number: which occurrence, if the function has them
-    several times. how: the effect in words. seed: one that found it, which is tried first; -1 if
-    none is known.
+    """One entry. old, new: the lines before and after the change. number: which occurrence, if the
+    function has these lines several times. how: the effect in words. seed: a seed that found the
+    mutant and is tried first; -1 if none is known.
     """
 
     module: str
@@ -42,7 +42,7 @@ class Judged(NamedTuple):
 
 
 def load() -> list[Judged]:
-    """All entries. Raises TypeError where one lacks a field, ValueError for an unknown effect."""
+    """All entries. Raises: TypeError if an entry lacks a field, ValueError for an unknown effect."""
     entries = []
     for entry in tomllib.loads(PATH.read_text())["judged"]:
         judged = Judged(**entry)
@@ -54,5 +54,5 @@ def load() -> list[Judged]:
 
 
 def effects(entries: Iterable[Judged]) -> dict[str, str]:
-    """The effects of the harmful mutants, by their keys."""
+    """The keys of the harmful mutants, each with its effect."""
     return {entry.key: entry.effect for entry in entries if entry.effect != NONE}

@@ -1,13 +1,13 @@
-"""The mutants of a module: mutmut's operators, and some of our own for typical mistakes in a log.
+"""The mutants of a module: mutmut's operators, and further ones for typical mistakes in a log.
 
-mutmut's operators change values: a comparison, a sum, a number. A log suffers from other mistakes:
-a missing step, two steps in the wrong order, an unchecked condition. Ours (`OWN_OPERATORS`) make
-these.
+mutmut's operators change values: a comparison, a sum, a number. The typical mistakes in a log are
+different: a missing step, two steps in the wrong order, an unchecked condition. `OWN_OPERATORS`
+make these.
 
-Two of mutmut's operators are left out: None for an argument or an assigned value. They made half of
-all mutants and found nothing, since mypy --strict refuses these. Operators that change texts are
-left out, too. Only code that runs in a function call is changed, not assertions, log calls,
-annotations, decorators and defaults.
+Two of mutmut's operators are left out, which put None in place of an argument or an assigned value:
+they made half of all mutants and found nothing, since mypy --strict reports these. Operators that
+change strings are left out as well. Only code that runs in a function call is changed: no
+assertions, log calls, annotations, decorators or defaults.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ _NO_FUNCTIONS = ("__repr__", "__str__")
 class Mutant(NamedTuple):
     """One change of one function.
 
-    line: its number, from 1. first_line: of the outermost function around it. operator: its name.
-    key: identifies the change, and stays the same when lines move.
+    line: the number of the changed line, from 1. first_line: the first line of the outermost
+    function around the change. operator: the name of the mutation operator. key: identifies the
+    change, and stays the same when lines move.
     """
 
     module: str
@@ -71,7 +72,7 @@ class Mutant(NamedTuple):
 
 
 class _Site(NamedTuple):
-    """first_line, last_line: of the enclosing statement."""
+    """A change as positions in the source. first_line, last_line: those of the enclosing statement."""
 
     start: int
     end: int
@@ -81,7 +82,9 @@ class _Site(NamedTuple):
 
 
 class MutatedModule:
-    """A module and all its mutants; `source_of` gives the module's whole text with one of them."""
+    """A module and all its mutants; `source_of` gives the module's whole text with one mutant in
+    it.
+    """
 
     def __init__(self, root: Path, module: str, is_wanted: Callable[[str, str], bool]) -> None:
         self.module = module
@@ -122,7 +125,9 @@ class MutatedModule:
         replacement: str,
         lines: tuple[int, int] | None,
     ) -> None:
-        """Add a mutant. Takes: span, the replaced text; lines, of the statement around it."""
+        """Add a mutant. Takes: span, the start and end of the replaced text; lines, the line
+        numbers of the enclosing statement.
+        """
         start, end = span
         line = bisect_right(self._line_starts, start)
         first = self._line_starts[line - 1]
@@ -143,8 +148,8 @@ class MutatedModule:
 
 
 def key_of(module: str, function: str, old: str, new: str, number: int) -> str:
-    """The key of a mutant. Takes: number, which occurrence if a function has the same lines several
-    times.
+    """The key of a mutant. Takes: number, which occurrence of the lines it is if a function has
+    them several times.
     """
     text = f"{number} {module} {function}\n{old}\n{new}"
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
@@ -156,7 +161,7 @@ def stripped(text: str) -> str:
 
 
 def diff_of(mutant: Mutant) -> Iterator[str]:
-    """The change as lines with - and +."""
+    """The change as lines that begin with - or +."""
     for line in difflib.ndiff(mutant.old.splitlines(), mutant.new.splitlines()):
         if line[0] in "-+":
             yield line
@@ -166,7 +171,7 @@ def diff_of(mutant: Mutant) -> Iterator[str]:
 
 
 def step_left_out(node: cst.SimpleStatementLine) -> Iterable[cst.CSTNode]:
-    """Skip `self.write(x)`, `self.end = x`, `del …` or `raise …`."""
+    """Omit a step: `self.write(x)`, `self.end = x`, `del …` or `raise …`."""
     if m.matches(node, _STEP | _LASTING) and not m.matches(
         node, m.SimpleStatementLine(body=[m.Expr(_LOGGED)])
     ):
@@ -174,7 +179,7 @@ def step_left_out(node: cst.SimpleStatementLine) -> Iterable[cst.CSTNode]:
 
 
 def condition_forced(node: cst.If | cst.While | cst.CompIf) -> Iterable[cst.CSTNode]:
-    """A branch that is always taken, or never."""
+    """Take a branch always, or never."""
     if not isinstance(node, cst.While):
         yield node.test, cst.Name("True")  # type: ignore[misc]
     if not isinstance(node, cst.CompIf):
@@ -182,20 +187,20 @@ def condition_forced(node: cst.If | cst.While | cst.CompIf) -> Iterable[cst.CSTN
 
 
 def operand_dropped(node: cst.BooleanOperation) -> Iterable[cst.CSTNode]:
-    """Only one operand of `a and b` or `a or b` is checked."""
+    """Check only one operand of `a and b` or `a or b`."""
     yield node.left
     yield node.right
 
 
 def extreme_swapped(node: cst.Call) -> Iterable[cst.CSTNode]:
-    """min for max, any for all."""
+    """Swap min and max, any and all."""
     swapped = {"min": "max", "max": "min", "any": "all", "all": "any"}
     if isinstance(node.func, cst.Name) and node.func.value in swapped:
         yield node.with_changes(func=cst.Name(swapped[node.func.value]))
 
 
 def keyword_left_out(node: cst.Call) -> Iterable[cst.CSTNode]:
-    """A keyword argument is missing: if it has a default, no type checker notices."""
+    """Omit a keyword argument; if it has a default, no type checker notices."""
     for number, argument in enumerate(node.args):
         if argument.keyword is not None:
             yield node.with_changes(args=[*node.args[:number], *node.args[number + 1 :]])
@@ -229,8 +234,8 @@ def _may_swap(step: cst.CSTNode) -> bool:
 
 
 class _Finder(cst.CSTVisitor):
-    """Walks a module; `_scope` has the names of the enclosing classes and functions, `_outermost`
-    the outermost function.
+    """Walks a module and collects its mutants. `_scope` has the names of the enclosing classes and
+    functions, `_outermost` the outermost function.
     """
 
     METADATA_DEPENDENCIES = (PositionProvider,)
@@ -263,7 +268,7 @@ class _Finder(cst.CSTVisitor):
         if self._outermost is not None and self._into.is_wanted(self._outermost[0]):
             node.body.visit(self)
         self._outermost = outer
-        return False  # skips its annotations, defaults and decorators
+        return False  # annotations, defaults and decorators are not visited
 
     def visit_Annotation(self, node: cst.Annotation) -> bool:
         return False

@@ -1,8 +1,8 @@
-"""Plant a mutant in a process that has loaded the product: its function gets the changed code.
+"""Plants a mutant in a process that has loaded the product: the function gets the changed code.
 
-The changed module is compiled, and the existing function object gets the new `__code__`. Nothing is
-imported again and no file is written, so it takes milliseconds; bound methods, properties and
-imported names change with it. The change lasts until the process ends, so the caller forks.
+The changed module is compiled, and the existing function object gets the new `__code__`. No module
+is imported again and no file is written, so planting takes milliseconds; bound methods, properties
+and imported names have the change at once. It lasts until the process ends, so the caller forks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mutants.mutations import Mutant
 
 
 class UnfitMutant(Exception):
-    """The change is not valid Python, or its function does not exist."""
+    """The change is not valid Python, or the function to change does not exist."""
 
 
 class _Place(NamedTuple):
@@ -29,9 +29,9 @@ class _Place(NamedTuple):
 
 
 class Functions:
-    """All functions of some loaded modules, by file and line. Create it before the garbage
-    collector freezes; objects that are frozen already are unfrozen, since their functions would not
-    be found.
+    """All functions of some loaded modules, by file and line. Create this object before
+    gc.freeze(); it unfreezes objects that are frozen already, since it would not find their
+    functions.
     """
 
     def __init__(self, root: Path, modules: Iterable[str]) -> None:
@@ -39,19 +39,20 @@ class Functions:
         for module in modules:
             importlib.import_module(
                 "barnabas." + module.removesuffix(".py").replace("/", ".")
-            )  # the core loads its handlers lazily
+            )  # import each module: the core would load its handlers only when it needs them
         self._functions: dict[_Place, list[FunctionType]] = {}
-        gc.unfreeze()  # the collection of tests ends with a freeze
+        gc.unfreeze()  # pytest freezes all objects when it has collected the tests
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(root)):
                 code = each.__code__
-                path = os.path.realpath(code.co_filename)  # barnabas/storage is a symbolic link
+                # realpath, since barnabas/storage is a symbolic link
+                path = os.path.realpath(code.co_filename)
                 self._functions.setdefault(
                     _Place(path, code.co_name, code.co_firstlineno), []
                 ).append(each)
 
     def plant(self, mutant: Mutant, source: str) -> None:
-        """Change the function. Raises UnfitMutant."""
+        """Replace the function's code by the mutant's. Raises: UnfitMutant if this is impossible."""
         path = str(self._root / mutant.module)
         name = mutant.function.rpartition(".")[2]
         try:
@@ -70,7 +71,7 @@ class Functions:
         for function in functions:
             try:
                 function.__code__ = by_line[function.__code__.co_firstlineno]
-            except ValueError as error:  # the number of free variables changed
+            except ValueError as error:  # the mutant has another number of free variables
                 raise UnfitMutant(str(error)) from error
 
 

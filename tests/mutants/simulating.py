@@ -1,4 +1,4 @@
-"""Runs the simulator against mutants: up to a number of seeds, until one has findings."""
+"""Runs the simulator against mutants: each gets a number of seeds, or fewer if one has findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mutants.hunting import UNFIT, Verdict
 from mutants.mutations import Mutant, MutatedModule
 from mutants.planting import Functions, UnfitMutant
 
-SECONDS_A_SEED = 0.5  # on average: the unchanged broker takes an eighth of it
+SECONDS_A_SEED = 0.5  # a bound for the average seed; the unchanged broker takes an eighth of it
 LEAST_LIMIT_S = 60.0
 LONGEST_SEED_S = 15.0
 
@@ -30,10 +30,10 @@ def verdicts(
 ) -> Iterator[Verdict]:
     """The verdict of the seeds 0 … `seeds` - 1 on each mutant.
 
-    `test` names the seed and the kinds of its findings. tried_first: by a mutant's key, seeds that
-    found it before.
+    A verdict's `test` names the seed and the kinds of its findings. tried_first: by a mutant's
+    key, seeds that found it before.
     """
-    run_seed(0)  # loads the lazily imported modules
+    run_seed(0)  # load the lazily imported modules
     gc.collect()
     functions = Functions(root, modules)
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Which code is mutated, and which of it handles clients' data."""
+"""Which functions are mutated, and which of these handle clients' data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-# Modules, or patterns of folders, and their target functions; None for all.
+# For each module, or pattern of modules, the functions to mutate; None for all functions.
 TARGETS: dict[str, tuple[str, ...] | None] = {
     "coordinator/*.py": None,
     "storage/*.py": None,
@@ -28,10 +28,10 @@ TARGETS: dict[str, tuple[str, ...] | None] = {
     "broker/transactions/*.py": None,
 }
 
-# Paths on which a mistake loses, duplicates, hides or reveals data, or loses a decision or a
+# Functions in which a mistake may lose, duplicate, hide or reveal data, or lose a decision or a
 # consumer's progress: append, flush, recovery, markers, decisions, fencing, group offsets,
-# isolation, deletion. Not among them: responses to admin requests, metrics, refusals, and the
-# format of indexes, which can be rebuilt.
+# isolation, deletion. Left out are responses to admin requests, metrics, refusals, and the format
+# of indexes, which can be rebuilt.
 DATA_PATHS: dict[str, tuple[str, ...]] = {
     "coordinator/transactions/transaction_coordinator.py": (
         "TransactionCoordinator.replay", "TransactionCoordinator.apply",

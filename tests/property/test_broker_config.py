@@ -1,5 +1,5 @@
-"""Settings and properties files: any written value is read back, and a refusal names the
-setting.
+"""Settings and properties files: the broker reads back any value that was written, and an error
+names the setting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ text = st.text(st.characters(blacklist_categories=("Cs",)), max_size=12)
 
 
 def escaped(part: str) -> str:
-    """The text as Java's Properties.store escapes it."""
+    """The text with the escapes of Java's Properties.store."""
     out = []
     for character in part:
         if character in "\\ =:#!":

@@ -1,5 +1,5 @@
-"""The connection-rate quota of an address (KIP-612), with clients that come again when they were
-closed: each gets a share, the rate holds, and addresses without a quota are not slowed.
+"""The connection-rate quota of an address (KIP-612), with clients that reconnect after a refusal:
+each is accepted in the end, the rate is kept, and addresses without a quota are not slowed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ Quotas = dict[QuotaEntity, dict[str, float]]
 window_numbers = st.integers(2, 12)
 window_seconds = st.integers(1, 2)
 rates = st.sampled_from([1.0, 3.0, 20.0, 300.0])  # Kafka's are integers
-comings = st.lists(st.integers(0, 5000), min_size=1, max_size=40)  # when each client first connects
+# the time at which each client first connects
+comings = st.lists(st.integers(0, 5000), min_size=1, max_size=40)
 crowds = st.lists(st.integers(0, 2000), min_size=30, max_size=60)
 
 
 class Setting(NamedTuple):
-    """Windows and a rate."""
+    """The number and length of the quota windows, and a rate."""
 
     number: int
     size_s: int
@@ -50,8 +51,9 @@ quota_settings = st.builds(Setting, window_numbers, window_seconds, rates)
 def _admitted(
     limits: ConnectionLimits, comings: list[tuple[int, str]]
 ) -> list[tuple[int, str, int]]:
-    """When each client was accepted, its address, and when it first connected. A closed client
-    reconnects a millisecond after the delay, before or after those that first connect then.
+    """For each accepted client: when it was accepted, its address, and when it first connected. A
+    refused client reconnects a millisecond after the delay, before or after clients that first
+    connect at that time.
     """
     queue = [(at_ms, number, address, at_ms) for number, (at_ms, address) in enumerate(comings)]
     heapq.heapify(queue)
@@ -81,8 +83,8 @@ def test_the_rate_holds_and_nobody_starves(setting: Setting, comings: list[int])
         assert within <= setting.rate * (setting.number + 1) * setting.size_s + 1
     last_ms = max(at_ms for at_ms, _, _ in admitted)
     length_ms = (setting.number + 1) * size_ms
-    # few windows with a small quota let only a part of the rate through: with 1 a second in two
-    # windows of a second, half of it
+    # With few windows and a small quota only a part of the rate gets through: half of it, for
+    # example, with a rate of 1 per second and two windows of a second.
     assert last_ms <= max(comings) + 3 * len(comings) / setting.rate * 1000 + 2 * length_ms
 
 
@@ -91,8 +93,8 @@ def test_the_rate_holds_and_nobody_starves(setting: Setting, comings: list[int])
 def test_other_addresses_are_not_slowed(
     setting: Setting, bound: list[int], others: list[int], has_default: bool
 ) -> None:
-    """Without a quota they are never refused; with a quota for each address they get the same
-    decisions as without the other addresses.
+    """Addresses without a quota are never refused. If each address has a quota, an address gets the
+    same decisions as if it were alone.
     """
     quotas = setting.quota(None if has_default else BOUND)
     both = [(at_ms, BOUND) for at_ms in bound] + [(at_ms, OTHER) for at_ms in others]

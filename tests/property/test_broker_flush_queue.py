@@ -1,7 +1,7 @@
-"""The queue of flushes over any course of waits, flushes, full journals and a full disk.
+"""The flush queue under any sequence of waits, flushes, full journals and a full disk.
 
-A journal is deleted only when all that it has is durable in the logs' own files: else a power loss
-takes what was acknowledged as durable. And each waiting callback is called once.
+A journal may be deleted only when everything in it is durable in the logs' own files: otherwise a
+power loss would take data that was acknowledged as durable. Each waiting callback is called once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.storage.log.durability import FlushToken, LogEnd
 
 
 class Log:
-    """A log with the questions that the queue has; offsets are also positions."""
+    """A fake log with the methods that the queue calls; its offsets are also its positions."""
 
     def __init__(self, name: str) -> None:
         self.name, self.durability = name, self
@@ -51,7 +51,7 @@ class Log:
 
 
 class Written(NamedTuple):
-    """The end of a log that a journal has."""
+    """Data of a log in a journal, up to the offset `end`."""
 
     log: Log
     end: int
@@ -59,13 +59,13 @@ class Written(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record in a journal. effects: where it was appended, and what it has caused."""
+    """A record in a journal. effects: the places where it was appended and those that it caused."""
 
     effects: list[Written]
 
 
 class Journal:
-    """A flush journal that knows what its files have."""
+    """A fake flush journal that remembers what its files contain."""
 
     def __init__(self) -> None:
         self.size_bytes, self.has_older = 0, False
@@ -94,7 +94,7 @@ class Journal:
 
 
 class Host:
-    """A queue and its rim. calls: how often each of the waiting callbacks was called."""
+    """A queue with the server around it. calls: how often each waiting callback was called."""
 
     def __init__(self, log_count: int) -> None:
         self.outbox, self.journal, self.now_ms = Outbox(), Journal(), 1

@@ -1,6 +1,6 @@
-"""`bootstrap.checkpoint` of any cluster: our reader of Kafka's metadata finds the journal's whole
-contents in it, the conversion back gives the same journal, and its batches have the format of a
-file that Apache Kafka wrote.
+"""`bootstrap.checkpoint` of any cluster: the broker's reader of Kafka's metadata finds the
+journal's whole contents in it, the conversion back gives the same journal, and its batches have the
+format of a file that Apache Kafka wrote.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ USERS = st.tuples(TEXTS, st.sampled_from([1, 2]))
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[ClusterMetadata, dict[str, tuple[int, ...]]]:
-    """A journal, and the leader epochs of its partitions."""
+    """A journal of a random cluster, and the leader epochs of its partitions."""
     disk = new_disk()
     disk.mkdir("/data")
     metadata = ClusterMetadata(disk, "/data/journal")
@@ -131,12 +131,15 @@ def test_all_of_a_cluster_is_in_it_and_comes_back(
     before = state(metadata)
     report = _Merge(metadata, image, image, NODE_ID).run()
     assert (report.made, report.deleted, report.configured) == ([], [], [])
-    assert state(metadata) == before  # Kafka has changed nothing
+    # merging an image that Kafka has not changed leaves the journal as it was
+    assert state(metadata) == before
     check_batches(data)
 
 
 def check_batches(data: bytes) -> None:
-    """Offsets increase from 0; the first and the last batch have only control records."""
+    """Check that offsets increase from 0, and that the first and the last batch have only control
+    records.
+    """
     batches = list(batches_in(data))
     offset = 0
     for position, header in batches:

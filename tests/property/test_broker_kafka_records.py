@@ -1,5 +1,5 @@
-"""Records of Kafka's metadata log: each is decoded from its encoded form, and decoding and encoding
-Apache Kafka's own records gives the same bytes.
+"""Records of Kafka's metadata log: decoding an encoded record gives the same record, and decoding
+and encoding Apache Kafka's own records gives the same bytes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from barnabas.broker.kafka_directory.kafka_records import (
 from barnabas.storage.disk import OsDisk
 
 KAFKAS = Path(__file__).parent.parent / "fixtures" / "kafka-metadata" / "__cluster_metadata-0"
-WRITTEN_BY_KAFKA_3_9 = 7  # its records of known kinds
+WRITTEN_BY_KAFKA_3_9 = 7  # how many records of known kinds are in its log
 
-NOT_WRITTEN = (BEGIN, PARTITION_CHANGE)  # we do not decode all of their fields
+NOT_WRITTEN = (BEGIN, PARTITION_CHANGE)  # the broker decodes only some fields of these
 
 INT32S = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4)
 OF_TYPE: dict[str, st.SearchStrategy[Any]] = {

@@ -1,8 +1,8 @@
-"""The metadata journal against a model: any changes, then a truncation, a wrong byte, a kill or a
-power failure.
+"""The metadata journal against a model: random changes, then a truncation, a wrong byte, a kill or
+a power failure.
 
-Afterwards all changes are there, or the broker refuses the journal. Without the record of its size
-it may also have just the changes before the damage. No other outcome is allowed.
+Afterwards a start finds all changes, or refuses the journal. Without the record of the journal's
+size it may also find just the changes before the damage. No other outcome is allowed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def new_disk(seed: int = 0) -> SimDisk:
 
 
 def state_of(metadata: ClusterMetadata) -> State:
-    """Topics in the order of their ids, with those being created, since a start loads them all."""
+    """The topics by id, including those whose creation is unfinished, since a start loads these as
+    well; and the other contents of the journal.
+    """
     topics = [
         (topic.name, topic.topic_id, topic.partition_count, dict(topic.configs))
         for topic in (*metadata.topics.values(), *metadata.coming.values())
@@ -115,7 +117,7 @@ class Model:
         return topics, copy.deepcopy(self.dynamic), self.next_producer_id
 
     def apply(self, change: tuple[Any, ...], metadata: ClusterMetadata) -> None:
-        """Make the change in the model, and then in the journal, if it is possible."""
+        """Apply the change to the model and then to the journal, if it is possible."""
         kind, *arguments = change
         name = arguments[0] if arguments else ""
         if kind in ("create", "begin") and name not in self.topics:
@@ -130,7 +132,7 @@ class Model:
         elif kind == "is made" and self.coming:
             metadata.end_creation(metadata.coming[self.topics[self.coming.pop(0)][0]])
         elif name in self.coming:
-            return  # not visible to requests yet
+            return  # requests do not see a topic before its creation ends
         elif kind == "delete" and name in self.topics:
             del self.topics[name]
             metadata.delete_topics([name])
@@ -175,7 +177,7 @@ class Model:
 
 
 def written(disk: SimDisk, wanted: list[tuple[Any, ...]]) -> list[tuple[int, State]]:
-    """Make the changes; the journal's size and the state after each."""
+    """Make the changes. Gives the journal's size and the model's state after each of them."""
     metadata = ClusterMetadata(disk, PATH)
     model = Model()
     history = [(disk.size(PATH), model.state())]
@@ -247,7 +249,7 @@ def test_a_wrong_byte_anywhere_is_refused(
 
 
 def end_flush(job: FlushJob) -> None:
-    """Do the flusher thread's work, and then the next step."""
+    """Do the flusher thread's work, and then run the job's next step."""
     for file in job.files:
         file.fsync()
     assert job.then is not None
@@ -259,8 +261,8 @@ def end_flush(job: FlushJob) -> None:
 def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_under_way(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
-    """The changes include rewrites, which come after every few changes here, at once or in slices,
-    with their fsyncs at once or some changes later; the kill may come at each of their steps.
+    """The changes include rewrites of the journal, which happen every few changes here, at once or
+    in slices, with fsyncs that end at once or some changes later. The kill may come at each step.
     """
     disk = new_disk(seed)
     model = Model()
@@ -274,13 +276,15 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
         mock.patch.object(module, "SMALLEST_REWRITE", 6),
         mock.patch.object(module, "REWRITE_FACTOR", 1),
     ):
-        for _ in range(2):  # the second start sees what the first one left
+        for _ in range(2):  # the second round starts from the files that the first one left
             before = copy.deepcopy(model)
             disk.crash_in(data.draw(st.integers(0, 60)))
             try:
                 metadata = ClusterMetadata(disk, PATH)
                 assert state_of(metadata) == model.state()
-                model.coming.clear()  # a start makes their missing files
+                # a start of the broker would create the files of these topics and end their
+                # creation
+                model.coming.clear()
                 outbox = Outbox()
                 if not is_at_once:
                     metadata.run_steps = Syncs(outbox).run
@@ -312,7 +316,7 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
 def test_after_a_kill_a_cut_anywhere_loads_all_that_was_durable_or_is_refused(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
-    """The changes include rewrites of the journal, and a kill may come at each of their steps."""
+    """The changes include rewrites of the journal, and the kill may come at each of their steps."""
     disk = new_disk(seed)
     model = Model()
     before = copy.deepcopy(model)

@@ -1,5 +1,5 @@
-"""Rates against a model that keeps every window, token buckets against their promise, and the
-precedence of several quotas.
+"""Rates against a model that keeps every window, token buckets against the limit that they promise,
+and the precedence of several quotas.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from barnabas.broker.quotas.rates import MOST_MS, Rate, TokenBucket, Windows
 windows = st.builds(Windows, st.integers(1, 12), st.sampled_from([1000, 2000]))
 uses = st.lists(
     st.tuples(st.integers(0, 4000), st.floats(0, 50_000)), min_size=1, max_size=60
-)  # (milliseconds after the previous use, amount)
+)  # each use: (milliseconds since the previous one, amount)
 limits = st.floats(1, 10_000)
 KEY = "producer_byte_rate"
 
 
 class Model:
-    """All windows so far, as (start, last use, total)."""
+    """A rate that keeps all its windows, as (start, last use, total)."""
 
     def __init__(self, windows: Windows, now_ms: int) -> None:
         self._windows = windows
@@ -63,7 +63,9 @@ def test_a_rate_is_as_the_model_says(
 def test_whoever_waits_for_the_bucket_keeps_to_the_limit(
     windows: Windows, uses: list[tuple[int, float]], limit: float
 ) -> None:
-    """A rate promises less: usage before the oldest window is forgotten, even above the limit."""
+    """A rate would promise less: it forgets the usage before the oldest window, even where that was
+    above the limit.
+    """
     bucket = TokenBucket(windows)
     now_ms, used = 0, 0.0
     at_once = limit * windows.number * windows.size_ms / 1000
@@ -85,7 +87,9 @@ entities = st.dictionaries(st.sampled_from([USER, CLIENT_ID]), names, min_size=1
 def test_the_nearest_quota_holds(
     quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]],
 ) -> None:
-    """KIP-55: the user has precedence over the client id, and a name over the default."""
+    """KIP-55: a quota of the user takes precedence over one of the client id, and a quota for a
+    name over a default.
+    """
 
     def nearness(entity: tuple[tuple[str, str | None], ...]) -> tuple[int, ...]:
         named = dict(entity)

@@ -1,5 +1,5 @@
-"""A client without rights changes nothing and learns nothing: requests of every API and version, to
-a broker with state, which is compared before and after.
+"""A client without rights changes nothing and learns nothing: it sends requests of every API and
+version to a broker with state, which is compared before and after.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SETTINGS = {
 NOBODY, READER = "User:nobody", "User:reader"
 READERS_ACL = uuid.UUID(int=8)
 REQUESTS_OF_EACH_VERSION = 6
-STEPS = 400  # that build the broker's state
+STEPS = 400  # the number of requests that build the broker's state
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +42,7 @@ def quiet() -> Iterator[None]:
 
 
 class Past:
-    """A broker that has been used, with users and ACLs; and its names, which no response may
-    contain.
-    """
+    """A used broker with users and ACLs, and the names in it that no response may contain."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.storm = Storm(directory / "data", seed, **SETTINGS)
@@ -71,8 +69,8 @@ class Past:
         assert len(self.secrets) > 15, "there is something to tell"
 
     def answer(self, frame: bytes, principal: str = NOBODY) -> bytes:
-        """The response to a request without rights; empty if there is none, or the connection
-        ends.
+        """The response to a request from the principal; empty if there is none or the connection is
+        closed.
         """
         broker, outbox = self.broker, self.broker.outbox
         connection = self.storm._next_connection
@@ -128,9 +126,7 @@ def test_who_may_nothing_changes_nothing_and_learns_nothing(past: Past, api: Api
 def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
     past: Past, api: Api
 ) -> None:
-    """The topic may be given by name and by id: requests that name it are drawn as often as
-    others.
-    """
+    """A request may give the topic by name or by id; half of the requests name this topic."""
     maker, metadata = past.storm.maker, past.broker.metadata
     name = max(metadata.topics, key=lambda name: len(past.broker.topics.partitions_of(name)))
     past.storm.parts.access.authorizer = Authorizer(metadata)
@@ -157,7 +153,7 @@ def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
 
 
 def check_asked(past: Past, api: Api) -> None:
-    """No right was granted, and all checked rights are in the table."""
+    """Check that the request got no right, and that all rights that it needed are in the table."""
     rule = RULES[api.name]
     table = {(ask.operation.name, ask.resource_type.name) for ask in rule.asks}
     asked = {(record.operation, record.resource_type) for record in past.audited}
@@ -167,12 +163,12 @@ def check_asked(past: Past, api: Api) -> None:
 
 
 def _only_leaves_out(api: Api) -> bool:
-    """Whether the API refuses nothing, and only leaves out what may not be seen."""
+    """Whether the API refuses no request and instead leaves out what the client may not see."""
     return api.name in ("ListGroups", "ListTransactions", "DescribeCluster")
 
 
 def test_the_state_that_is_compared_can_change(past: Past) -> None:
-    """A super user's request changes it, which shows that the test above can fail."""
+    """A request of a super user changes the compared state: the tests above can fail."""
     before = state_of(past.broker)
     frame = request_frame(CreateTopicsRequest([creatable("made")]), 7, 77)
     past.answer(frame)

@@ -1,4 +1,6 @@
-"""Any bytes from a client that has not authenticated: it is never admitted, and nothing breaks."""
+"""Any bytes from a client that has not authenticated: the client is never admitted, and the broker
+raises nothing unexpected.
+"""
 
 from __future__ import annotations
 

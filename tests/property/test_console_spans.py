@@ -1,4 +1,4 @@
-"""A strip of a log against a naive model, which stores the state of each offset."""
+"""The console's strip of a log against a naive model, which stores the state of each offset."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Model:
 
 
 def random_steps(rng: random.Random) -> Iterator[tuple[Any, ...]]:
-    """Some writes and markers of three producers, a few deletions, and one or two restarts."""
+    """Some writes and markers of three producers, and sometimes a deletion or a restart."""
     for _ in range(rng.randrange(70)):
         producer_id = rng.choice(PRODUCERS)
         kind = rng.choices(("write", "end", "delete", "reopen"), (60, 36, 3, 1))[0]
@@ -94,8 +94,8 @@ def random_steps(rng: random.Random) -> Iterator[tuple[Any, ...]]:
 
 
 def check(strip: Strip, model: Model, log: Log) -> None:
-    """Each shown offset is as in the model, and spans have the properties that their module
-    promises.
+    """Check that each shown offset is as in the model, and that the spans have the properties that
+    their module promises.
     """
     window = strip.window
     assert strip.error == ""

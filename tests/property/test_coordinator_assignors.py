@@ -1,5 +1,6 @@
-"""Server-side assignors: each partition that any member wants has one owner that wants it;
-`uniform` has the best possible balance and moves few partitions; `range` gives contiguous ranges.
+"""Server-side assignors: each partition that any member wants is assigned to one member that wants
+it; `uniform` has the best possible balance and moves few partitions; `range` gives contiguous
+ranges.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ TOPICS = [uuid.UUID(int=number) for number in range(1, 4)]
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[dict[str, MemberToAssign], dict[uuid.UUID, int]]:
-    """Up to four members, with possible leftovers of a former assignment, and topics that have
-    changed since.
+    """Up to four members, some with remains of an earlier assignment, and topics that may have
+    changed since then.
     """
     counts = {
         topic: draw(st.integers(0, 4)) for topic in TOPICS[: draw(st.integers(1, len(TOPICS)))]
@@ -84,7 +85,7 @@ def test_uniform_is_balanced_as_well_as_anything_can_be(
     takers = [
         [name for name, member in members.items() if topic in member.topics] for topic, _ in found
     ]
-    if len(found) > 6:  # too many to try them all: compare pairs of members
+    if len(found) > 6:  # too many partitions to try all assignments: compare pairs of members
         loads = {name: list(found.values()).count(name) for name in members}
         for (topic, _), name in found.items():
             for other in members:

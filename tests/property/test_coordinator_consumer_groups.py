@@ -1,11 +1,11 @@
-"""Invariants under random members of both protocols in one group, with lost responses, restarts,
-topics that come and go, and conversions between the protocols.
+"""Invariants of a group with random members of both protocols, with lost responses, restarts,
+topics that are created and deleted, and conversions between the protocols.
 
 Checked after every step: a new coordinator that replays the log has the same hard state (by the
-host); the topics that the coordinator takes as known are those that the registry gives, also where
-patterns are looked up in slices; no partition is owned by two members; epochs of a member do not
-decrease while it stays. In the end, after heartbeats without disturbance, each partition that a
-member wants has an owner that wants it. The test finds planted defects.
+host); the topics that the coordinator regards as known are those of the registry, even while it
+looks up patterns in slices; no partition is owned by two members; a member's epoch does not
+decrease while the member stays. At the end, after undisturbed heartbeats, each partition that a
+member wants is owned by a member that wants it. Planted defects are found.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Actor:
         self.begin()
 
     def begin(self) -> None:
-        """Start again, as another process with the same name."""
+        """Start again as a new process with the same name."""
         self.incarnation += 1
         self.owned: set[Partition] = set()
 
@@ -163,7 +163,7 @@ class Classic(Actor):
 
     def beat(self, *, hears: bool = True, **_: Any) -> None:
         if self.ticket is not None and self.ticket not in self.host.requests:
-            self.ticket, self.next = None, "join"  # the request was lost in the restart
+            self.ticket, self.next = None, "join"  # the restart has lost the request that waited
         if self.ticket is not None:
             pass
         elif self.next == "join":
@@ -185,8 +185,8 @@ class Classic(Actor):
         self.read(hears=hears)
 
     def read(self, *, hears: bool) -> None:
-        """Take the response that it waits for, if there is one. hears: false if the response is
-        lost.
+        """Take the response to the waiting request, if there is one. hears: false if the response
+        is lost.
         """
         answer = None if self.ticket is None else self.host.answers.get(self.ticket)
         if answer is not None:
@@ -222,7 +222,7 @@ class Classic(Actor):
 
 
 class World:
-    """The host with its actors."""
+    """The coordinator's host and the clients."""
 
     def __init__(self, interval_ms: int) -> None:
         self.host = GroupHost(
@@ -269,7 +269,7 @@ class World:
                 self.change(step)
 
     def change(self, step: Step) -> None:
-        """Make a change that is no member's step."""
+        """Make a change to topics, time or the coordinator that is not a step of a member."""
         host, what = self.host, step.what
         match step.kind:
             case "pause":
@@ -288,7 +288,7 @@ class World:
                 host.lose_power({})
 
     def members(self) -> dict[str, tuple[str, Any]]:
-        """(kind, member) by id, from the group's current state."""
+        """The group's current members by id, each with its kind and its description."""
         described = self.host.describe_consumer_group()
         if described.error_code == Code.NONE:
             return {row.member_id: ("consumer", row) for row in described.members}
@@ -300,7 +300,8 @@ class World:
         owners: dict[Partition, str] = {}
         for actor in self.actors:
             if actor.id not in members:
-                continue  # a commit from it would be refused, whatever it believes
+                # this client is no member any more, so the coordinator would refuse its commits
+                continue
             kind, row = members[actor.id]
             if kind == "consumer" and row.member_epoch < 0:
                 continue
@@ -313,14 +314,15 @@ class World:
                 owners[partition] = actor.name
 
     def settle(self) -> None:
-        """Send heartbeats without disturbance until the group is stable; then each wanted partition
-        has an owner.
+        """Send undisturbed heartbeats until the group is stable; then check that each wanted
+        partition has an owner.
 
         Members that no client represents any more expire in the meantime.
         """
         for actor in self.actors:
             self.is_active[actor.name] = True
-        self.host.checks = False  # each event replays the whole log; one check follows at the end
+        # with checks, each event replays the whole log; a single check follows at the end
+        self.host.checks = False
         for rank in range(70):
             for actor in self.actors:
                 actor.beat()
@@ -347,7 +349,7 @@ class World:
 
 def run(steps: list[Step], interval_ms: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        # so that other steps come between the slices of a lookup
+        # short slices with pauses, during which other steps are made
         patch.setattr(topic_patterns, "WORK_BETWEEN_PAUSES", 1)
         patch.setattr(consumer_groups, "LOOKUP_PAUSE_MS", 400)
         world = World(interval_ms)
@@ -384,7 +386,7 @@ DEFECTS = {
 }  # fmt: skip
 
 
-FIRST_SEEDS = {  # where those before find nothing
+FIRST_SEEDS = {  # for defects that the first seeds do not find
     "a lookup of patterns counts as one of the topics at its end": 64,
     "a member is believed to have given up what it was only asked to": 40,
 }

@@ -1,8 +1,8 @@
-"""Invariants under random members, producers and operators of two groups, with restarts.
+"""Invariants of two groups with random members, producers and operators, and with restarts.
 
 Checked after every step: a new coordinator that replays the log has the same hard state (by the
 host); offsets equal those of a naive reading of the log; generations do not decrease; a member gets
-one assignment in each generation; no request gets two responses. In the end, when only time passes,
+one assignment in each generation; no request gets two responses. At the end, when only time passes,
 every waiting request gets a response.
 """
 
@@ -49,8 +49,10 @@ class Step(NamedTuple):
 
 
 KINDS = {
-    "round": 10,  # each client without a waiting request follows the protocol
-    "join": 3,  # the others are out of turn
+    # the weight of each step; in a round, each client without a waiting request follows the
+    # protocol
+    "round": 10,
+    "join": 3,  # this and the following steps disregard the protocol's order
     "sync": 2,
     "heartbeat": 1,
     "leave": 1,
@@ -77,7 +79,7 @@ STEPS = st.builds(
 
 
 class Actor:
-    """A client of one group that acts on the last response."""
+    """A client of one group that acts on the last response it received."""
 
     def __init__(self, group: str, instance: str | None) -> None:
         self.group, self.instance = group, instance
@@ -85,12 +87,12 @@ class Actor:
         self.forget()
 
     def forget(self) -> None:
-        """Mark it as no member."""
+        """Become a client that is no member."""
         self.member_id, self.generation, self.next = "", -1, "join"
 
 
 class World:
-    """The host with its clients, and the observations of each group."""
+    """The coordinator's host, the clients, and what was observed of each group."""
 
     def __init__(self, group_settings: GroupSettings) -> None:
         self.host = GroupHost(settings=group_settings, partition_count=2)
@@ -171,8 +173,8 @@ class World:
                 }
 
     def lose_power(self, end_offset: int) -> None:
-        """A power loss ends all logs at that offset at the latest. Then no group has members, and
-        no offset without metadata is beyond the logs.
+        """Lose power, after which no log of topic "t" ends beyond `end_offset`. Then check that no
+        group has members, and that no committed offset is beyond the end of its log.
         """
         host = self.host
         before = {group: host.fetch(group) for group in GROUPS}
@@ -221,8 +223,8 @@ class World:
         self.senders[ticket] = actor, "join", -1
 
     def sync(self, actor: Actor, count: int) -> None:
-        """SyncGroup with assignments for the first `count` members, each of which is a new
-        value.
+        """Send SyncGroup with assignments for the first `count` members, each a value that was not
+        used before.
         """
         self.assigned += 1
         everyone = [one.member_id for one in self.host.describe(actor.group).members]
@@ -274,8 +276,8 @@ class World:
             actor.forget()
 
     def stored_generations(self) -> dict[str, int]:
-        """The generation of each group's last record; checks that they only grow while the group
-        exists.
+        """The generation in each group's last record. Checks that generations only grow while the
+        group exists.
         """
         generations: dict[str, int] = {}
         for _, key, value, _ in self.host.log:
@@ -290,8 +292,8 @@ class World:
         return generations
 
     def check_offsets(self) -> None:
-        """For each partition, the last record in the log counts that is committed and not followed
-        by a tombstone.
+        """Check that each group's offset for a partition is the last committed one in the log that
+        no tombstone follows.
         """
         rows = list(enumerate(self.host.log))
         committed: dict[tuple[str, str, int], int] = {}
@@ -407,14 +409,14 @@ def test_small_groups_with_an_initial_delay(steps: list[Step], max_size: int) ->
 def test_a_group_goes_on_where_what_it_read_ends(
     runs: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
-    """Several runs of a broker, each with records, a power loss that removes some from the end, and
-    a start.
+    """A broker has several runs, each with new records, a power loss that removes some records at
+    the end, and a start.
 
-    A naive group remembers the records that it received: all records below its reset offset must be
-    among these, and none above it.
+    A naive group remembers the records that it received. They must include all records below its
+    reset offset, and no record above it.
     """
     host = GroupHost(partition_count=1)
-    log: list[tuple[int, int]] = []  # (leader epoch, a unique number)
+    log: list[tuple[int, int]] = []  # (leader epoch, a unique number) of each record
     given: list[tuple[int, int]] = []
     for epoch, (count, lost, read_count) in enumerate(runs):
         log += [(epoch, len(log) + number + 100 * epoch) for number in range(count)]
@@ -435,6 +437,6 @@ def test_a_group_goes_on_where_what_it_read_ends(
 
 
 def _end_of_epoch(log: list[tuple[int, int]], leader_epoch: int) -> tuple[int, int]:
-    """As in OffsetForLeaderEpoch: the largest epoch up to this one, and its end offset."""
+    """The largest epoch up to `leader_epoch` and its end offset, as in OffsetForLeaderEpoch."""
     below = [epoch for epoch, _ in log if epoch <= leader_epoch]
     return (below[-1], len(below)) if below else (leader_epoch, 0)

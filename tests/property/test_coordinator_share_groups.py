@@ -1,12 +1,12 @@
-"""Invariants of share groups under random members, administrators that set, delete and describe,
-topics that are created, grow and are deleted, lost responses, restarts, and a share coordinator
-that is late or refuses.
+"""Invariants of share groups with random members; administrators that set, delete and describe
+offsets; topics that are created, grow and are deleted; lost responses; restarts; and a share
+coordinator that is late or refuses.
 
 Checked after every step: a new coordinator that replays the log has the same hard state (by the
 host); a partition is assigned only if its state is initialised, and only to members that want its
-topic; states that the group lists as initialised exist. In the end, after heartbeats without
-disturbance, each partition that a member wants is assigned, to as many members as the assignor
-decides, and nothing is left to be initialised or deleted. The test finds planted defects.
+topic; states that the group lists as initialised exist. At the end, after undisturbed heartbeats,
+each partition that a member wants is assigned to as many members as the assignor decides, and
+nothing is left to be initialised or deleted. Planted defects are found.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Actor:
 
 
 class World:
-    """The host with its actors."""
+    """The coordinator's host and the clients."""
 
     def __init__(self, interval_ms: int) -> None:
         self.host = GroupHost(
@@ -149,7 +149,7 @@ class World:
                 self.change(step)
 
     def change(self, step: Step) -> None:
-        """Make a change that is no member's step."""
+        """Make a change to topics, time or the coordinator that is not a step of a member."""
         host, what = self.host, step.what
         match step.kind:
             case "pause":
@@ -214,14 +214,15 @@ class World:
                 ), "a partition without a state is assigned"
 
     def settle(self) -> None:
-        """Send heartbeats without disturbance until the group is stable; then each wanted partition
-        is assigned.
+        """Send undisturbed heartbeats until the group is stable; then check that each wanted
+        partition is assigned.
         """
         host = self.host
         host.share_states.at_once, host.share_states.failing = True, Code.NONE
         host.change_states()
         host.topics.setdefault("t", 2)
-        host.checks = False  # each event replays the whole log; one more check follows at the end
+        # with checks, each event replays the whole log; a single check follows at the end
+        host.checks = False
         for _ in range(25):
             for actor in self.actors:
                 actor.beat()

@@ -1,11 +1,11 @@
-"""Invariants under random members of a streams group, with lost responses, restarts, power losses,
+"""Invariants of a streams group with random members, with lost responses, restarts, power losses,
 and topics that are created, grow and are deleted.
 
 Checked after every step: a new coordinator that replays the log has the same hard state (by the
-host); no task is active at two members; no process has a task twice; epochs of a member do not
-decrease while it stays; a commit for a task is accepted only while the group assigns the task to
-that member. In the end, after heartbeats without disturbance, each task has one active member, and
-as many standby members as configured. The test finds planted defects.
+host); no task is active on two members; no process has a task twice; a member's epoch does not
+decrease while the member stays; a commit for a task is accepted only while the group assigns the
+task to that member. At the end, after undisturbed heartbeats, each task has one active member, and
+as many standby members as configured. Planted defects are found.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Member:
         self.begin()
 
     def begin(self) -> None:
-        """Start again, as another process with the same name."""
+        """Start again as a new process with the same name."""
         self.incarnation += 1
         self.id, self.epoch = f"{self.name}{self.incarnation}", 0
         self.forget()
@@ -145,7 +145,7 @@ def by_subtopology(tasks: set[Task]) -> dict[str, list[int]]:
 
 
 class World:
-    """The host with its members."""
+    """The coordinator's host and the members."""
 
     def __init__(self, interval_ms: int, delay_ms: int) -> None:
         self.host = GroupHost(topics={"t": 4, "u": 2}, partition_count=1)
@@ -184,7 +184,7 @@ class World:
                 self.change(step)
 
     def change(self, step: Step) -> None:
-        """Make a change that is no member's step."""
+        """Make a change to topics, time or the coordinator that is not a step of a member."""
         host, what = self.host, step.what
         match step.kind:
             case "pause":
@@ -211,7 +211,7 @@ class World:
                 host.lose_power({})
 
     def commit(self, member: Member, what: int) -> None:
-        """Commit an offset for a task that the member believes to have."""
+        """Commit an offset for a task that the member believes it owns."""
         of_t = sorted(number for name, number in member.active if name == "0")
         if not of_t or member.epoch == 0 or "t" not in self.host.topics:
             return
@@ -238,7 +238,7 @@ class World:
         )
 
     def check(self) -> None:
-        """Check the beliefs of those that are members."""
+        """Check the state of each member against that of the group."""
         assert wrong_deadlines(self.host.coordinator) == []
         described = self.host.describe_streams_group(GROUP)
         ids = {row.member_id for row in described.members}
@@ -266,7 +266,7 @@ class World:
                         assert other == member_id, f"{key} is at {other} and {member_id}"
 
     def settle(self) -> None:
-        """Send heartbeats without disturbance, with all topics, until the group is stable."""
+        """Send undisturbed heartbeats, with all topics present, until the group is stable."""
         host = self.host
         host.topics.setdefault("t", 4)
         for name in ("rep", "log"):
@@ -274,7 +274,8 @@ class World:
                 host.delete_topics(name)
         for member in self.members:
             self.is_active[member.name] = True
-        host.checks = False  # each event replays the whole log; one more check follows at the end
+        # with checks, each event replays the whole log; a single check follows at the end
+        host.checks = False
         for rank in range(40):
             for member in self.members:
                 member.beat()

@@ -1,4 +1,4 @@
-"""Topic name patterns against RE2 itself (google-re2): both refuse the same patterns, and match the
+"""Topic name patterns against RE2 itself (google-re2): both accept the same patterns, and match the
 same names.
 """
 
@@ -49,7 +49,7 @@ def test_they_are_re2s(pattern: str, names: list[str]) -> None:
     st.lists(st.text("aAäÄ /é\n1$", max_size=5), min_size=1, max_size=8),
 )
 def test_they_are_re2s_where_names_have_any_letters(pattern: str, names: list[str]) -> None:
-    """Names may have any letters, as transactional ids do; the pattern's letters come from the
+    """Names may contain any letters, as transactional ids do; the pattern's letters come from the
     names.
     """
     compiled = theirs(pattern)

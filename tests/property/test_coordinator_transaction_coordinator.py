@@ -2,7 +2,7 @@
 written markers and crashes.
 
 The host (helpers/txn_host.py) holds responses and markers back until the records before them are
-flushed, and a crash truncates the log to the flushed ones.
+flushed, and a crash truncates the log to the flushed records.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ FOLLOWS = {
 Producer = tuple[int, int]
 
 txns = st.sampled_from(TXNS)
-which = st.integers(0, 4)  # which producer of a transactional id, counted from the newest
+which = st.integers(0, 4)  # the index of a producer of a transactional id, 0 for the newest
 some_partitions = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True)
 
 
 class TransactionCoordinatorMachine(RuleBasedStateMachine):
-    """granted: (producer id, epoch) of each session with a response, by transactional id, oldest
-    first.
+    """Random requests to a coordinator, and the checks of its answers. granted: by transactional
+    id, the (producer id, epoch) of each session that got a response, oldest first.
     """
 
     def __init__(self) -> None:
@@ -170,8 +170,8 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         self.check_fenced(before)
 
     def check_fenced(self, since: int) -> None:
-        """Fencing aborts among the records appended since then have an epoch that no producer
-        got.
+        """Check the aborts that fenced a producer among the records from `since` on: their epoch
+        was not given to any producer.
         """
         for _, _, key, value in self.host.log[since:]:
             txn = decode_key(key)
@@ -317,7 +317,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
             last = self.durable(effect.transactional_id)[-1]
             assert last is not None and last.producer == (effect.producer_id, effect.producer_epoch)
             assert last.state.value == ("PrepareCommit" if effect.commit else "PrepareAbort")
-            # a record groups the partitions by topic
+            # the order differs, since a record groups the partitions by topic
             assert sorted(effect.partitions) == sorted(last.partitions) != []
         self.take_answers()
 
@@ -391,8 +391,8 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
                 assert found.producer_epoch >= had[-1][1]
 
     def teardown(self) -> None:
-        """Without further requests, every decision is completed and every request gets a
-        response.
+        """Send no further requests, and check that every decision is completed and every request
+        gets a response.
         """
         self.flush()
         while self.host.markers:
@@ -410,5 +410,5 @@ TestTransactionCoordinator.settings = settings(
         Phase.explicit,
         Phase.reuse,
         Phase.generate,
-    ),  # shrinking a failure takes minutes: add Phase.shrink when needed
+    ),  # no Phase.shrink: shrinking a failure takes minutes
 )

@@ -1,5 +1,5 @@
-"""Values of __transaction_state: every possible state of a transaction is the same after encoding
-and decoding.
+"""Values of __transaction_state: encoding and then decoding any possible state of a transaction
+gives the same state.
 """
 
 from __future__ import annotations

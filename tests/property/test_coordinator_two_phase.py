@@ -1,6 +1,6 @@
 """Sessions of two-phase commit on one transactional id: prepared, kept, ended, aborted and
-abandoned in any order, across kills, power losses and any time; the model says which producer may
-do what.
+abandoned in any order, with kills, power losses and pauses of any length in between. The model says
+which producer may do what.
 
 Source: KIP-939.
 """
@@ -34,14 +34,14 @@ T0 = TopicPartition("t", 0)
 LATE = (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
 
 timeouts = st.sampled_from([TIMEOUT_MS, 3 * TIMEOUT_MS])
-which = st.sampled_from([0, 0, 0, 0, 1, 2])  # 0: the current producer, 1: the one before, ...
+which = st.sampled_from([0, 0, 0, 0, 1, 2])  # 0: the current producer, 1: its predecessor, ...
 
 
 class Prepared(RuleBasedStateMachine):
-    """pairs: all assigned ones. writer: the pair with the open transaction, or None. is_kept:
-    whether the current producer is another one. is_two_phase: whether the transaction never times
-    out; otherwise timeout_ms is the time from began_ms to its abort. decisions: of all ended
-    transactions, whether they commit.
+    """A model of one transactional id. pairs: all (producer id, epoch) pairs that were assigned.
+    writer: the pair with the open transaction, or None. is_kept: whether a later producer has kept
+    that transaction. is_two_phase: whether the transaction never times out; if it does, it is
+    aborted timeout_ms after began_ms. decisions: for each ended transaction, whether it committed.
     """
 
     @initialize(level=st.integers(0, 2), epoch=st.sampled_from([0, 32_762, 32_765]))
@@ -65,7 +65,7 @@ class Prepared(RuleBasedStateMachine):
         return self.pairs[-1 - nth] if nth < len(self.pairs) else (9_999, 0)
 
     def give(self, pair: tuple[int, int]) -> None:
-        """A producer continues with this pair, which must be new."""
+        """Make a pair, which must be new, that of the current producer."""
         assert pair not in self.pairs and 0 <= pair[1] <= 32_766
         if self.pairs and pair[0] == self.pairs[-1][0]:
             assert pair[1] > self.pairs[-1][1], "an epoch went backwards"
@@ -107,7 +107,7 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(first_ms=timeouts, then_ms=timeouts)
     def prepare_and_keep(self, first_ms: int, then_ms: int) -> None:
-        """A long timeout in place of two-phase commit, and a crash."""
+        """Keep a transaction in a later session, with a long timeout in place of two-phase commit."""
         self.begin_session(enable=False, timeout_ms=first_ms)
         self.write(0)
         self.keep(enable=False, timeout_ms=then_ms)
@@ -144,14 +144,14 @@ class Prepared(RuleBasedStateMachine):
         elif pair == self.current and version == 5 and not commit:  # without a transaction
             assert answer.error_code == Code.NONE
             self.give((answer.producer_id, answer.producer_epoch))
-        # otherwise it is a repeated end, or one without a transaction, which other tests cover
+        # other cases are a repeated EndTxn or one without a transaction, which other tests cover
 
     # --- the world -------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from([TIMEOUT_MS, TIMEOUT_MS, NO_TIMEOUT_MS]))
     def time_goes_by(self, ms: int) -> None:
         if ms > TIMEOUT_MS and self.writer is None:
-            return  # longer, and the id would expire
+            return  # after a longer time the id would expire
         self.host.tick(ms)
         if self.writer is None or self.is_two_phase:
             return

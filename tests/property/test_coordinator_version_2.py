@@ -31,14 +31,14 @@ T0 = TopicPartition("t", 0)
 LATE = (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
 NO_PRODUCER = (-1, -1)
 
-which = st.integers(0, 3)  # 0: the current producer, 1: the one before, ...
+which = st.integers(0, 3)  # 0: the current producer, 1: its predecessor, ...
 
 
 class Versions(RuleBasedStateMachine):
-    """pairs: all assigned ones, in order. current: the pair that may continue; NO_PRODUCER after an
-    abort below level 2. is_open: whether a transaction is open. ended: the pair whose EndTxn of
-    version 2 led to `current`, and whether it committed. decisions: of all ended transactions,
-    whether they commit.
+    """A model of one transactional id. pairs: all (producer id, epoch) pairs that were assigned, in
+    order. current: the pair that may continue; NO_PRODUCER after an abort below level 2. is_open:
+    whether a transaction is open. ended: the pair whose EndTxn of version 2 led to `current`, and
+    whether it committed. decisions: for each ended transaction, whether it committed.
     """
 
     @initialize(level=st.integers(0, 2), epoch=st.sampled_from([0, 32_763, 32_765]))
@@ -58,11 +58,13 @@ class Versions(RuleBasedStateMachine):
         self.begin_session()
 
     def pair(self, nth: int) -> tuple[int, int]:
-        """The nth assigned pair from the last; or one that no producer has."""
+        """The pair assigned `nth` before the last one; one that no producer has if there are too
+        few.
+        """
         return self.pairs[-1 - nth] if nth < len(self.pairs) else (9_999, 0)
 
     def give(self, pair: tuple[int, int]) -> None:
-        """A producer continues with this pair, which must be new."""
+        """Make a pair, which must be new, that of the current producer."""
         assert pair not in self.pairs and 0 <= pair[1] <= 32_766
         if self.pairs and pair[0] == self.pairs[-1][0]:
             assert pair[1] > self.pairs[-1][1], "an epoch went backwards"
@@ -86,7 +88,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule(nth=which)
     def write(self, nth: int) -> None:
-        """Produce 12, which adds and verifies the partition."""
+        """Send Produce of version 12, which adds the partition to the transaction and verifies it."""
         pair = self.pair(nth)
         self.host.handle(
             self.host.coordinator.on_writing(

@@ -1,11 +1,11 @@
 """A crash of the process or the machine before and after each change of the disk, for each kind of
 write of a broker.
 
-The course below is run once, on a disk that keeps an image of what a crash would leave at each
-change (`helpers/crash_images.py`). Then a broker is started on each image. Its state equals the
-live broker's before or after the interrupted action (`helpers/pictures.py`); after a power loss,
-this holds for what is promised to survive one. It keeps no state of deleted things
-(`helpers/strays.py`), and the next power loss loses nothing either.
+The course is run once, on a disk that records at each change what a crash at that moment would
+leave (`helpers/crash_images.py`). Then a broker is started on each of these images. Its state must
+equal the live broker's state before or after the interrupted action (`helpers/pictures.py`); after
+a power loss, this holds only for state that must survive a power loss. The broker must keep no
+state of deleted things (`helpers/strays.py`), and a second power loss must not lose anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 from sim.disk import Refusal
 
-SHARE = 20  # the quick test tries one image of this many
+SHARE = 20  # the quick test tries one of this many images
 
 
 def faults_of(course: Course, image: Image) -> list[str]:
@@ -43,7 +43,7 @@ def faults_of(course: Course, image: Image) -> list[str]:
 
 
 def wrong_in(part: str, share: int) -> list[str]:
-    """The faults found on one of every `share` images."""
+    """The faults on one of every `share` images of this part of the course."""
     course = Course()
     getattr(course, part)()
     course.disk.is_taking = False
@@ -74,7 +74,9 @@ def test_each_crash_leaves_what_there_was_or_what_there_is(part: str) -> None:
 
 
 def left_after(key: int, after: int) -> list[str]:
-    """Send a request when the disk allows only `after` more changes; later there is space again."""
+    """Send a request while the disk allows only `after` further changes; then free space. Gives the
+    faults of the broker.
+    """
     full = FullDisk()
     b = full.b
     request, version = REQUESTS[key](full)

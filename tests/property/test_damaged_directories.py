@@ -1,5 +1,5 @@
 """One file of the broker's directory is truncated, changed or missing: the broker starts with
-everything that the rest holds, or names the bad file and says what to do.
+everything that the other files contain, or names the bad file and says what to do.
 
 The requirements are in helpers/damaged_directories.py, which also tries every byte
 (`PYTHONPATH=tests:. python -m helpers.damaged_directories`).
@@ -48,7 +48,7 @@ def test_any_one_damage(way: str, pick: float, kind: str, where: float, value: i
     ],
 )
 def test_each_file_beside_the_logs_is_gone(way: str, suffix: str) -> None:
-    """Indexes, snapshots, manifests, checkpoints and the journal are each rebuilt from the logs."""
+    """The logs are enough to rebuild indexes, snapshots, manifests, checkpoints and the journal."""
     names = [name for name in files_of(way) if name.endswith(suffix)]
     assert names or (suffix, way) in ((".index", "killed"), (".timeindex", "killed")), (
         "there is such a file"

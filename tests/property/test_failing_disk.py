@@ -1,8 +1,8 @@
-"""One operation of the disk fails, for each operation during each kind of write of a broker.
+"""One operation of the disk fails: each operation in turn, during each kind of write of a broker.
 
-After an error of the device (EIO) the broker continues with everything that it promised, or it ends
-with that error; then everything not durable is lost, and a start has everything promised. After a
-lack of space for one operation (ENOSPC), the broker continues: its state equals that after a
+After a device error (EIO) the broker either continues with all promised state, or ends with that
+error; then everything that is not durable is lost, and the next start has all promised state. After
+a lack of space for one operation (ENOSPC) the broker continues: its state equals the state after a
 restart, no trace of the refused request is left, and the next request of each kind succeeds.
 """
 
@@ -18,14 +18,14 @@ from helpers.failing_disk import FailingDisk, is_of_the_disk
 from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 
-SHARE = 200  # the quick test fails one operation of this many
+SHARE = 200  # the quick test fails one of this many operations
 CODES = (errno.EIO, errno.ENOSPC)
-OF_ANY_TIME = "metadata.", "log "  # a start also restores offsets and states that have expired
+OF_ANY_TIME = "metadata.", "log "  # not other state, since a start restores what has expired
 OURS = str(Path(__file__).resolve().parents[1])
 
 
 def count_of(part: str, code: int) -> int:
-    """The number of operations that may fail."""
+    """The number of operations that can fail in this part of the course."""
     return _course(part, code, -1).count
 
 
@@ -39,7 +39,7 @@ def _course(part: str, code: int, fails_at: int) -> FailingDisk:
 
 
 def wrong_after(part: str, code: int, fails_at: int) -> list[str]:
-    """The faults after a failure of that operation."""
+    """The faults of the broker after operation number `fails_at` has failed with `code`."""
     course = Course(FailingDisk)
     b, disk = course.b, course.disk
     assert isinstance(disk, FailingDisk)
@@ -52,14 +52,14 @@ def wrong_after(part: str, code: int, fails_at: int) -> list[str]:
             raise
         has_ended = True
     except AssertionError as error:
-        if not _is_of_a_test(error):  # one of the tests is a refused request
+        if not _is_of_a_test(error):  # the course itself checks that a request succeeds, and fails
             raise
     disk.forget()
     facts = [fact for _, _, fact in course.facts]
     if has_ended:
         if code == errno.EIO:
             b.broker.logs.note_failure()
-        elif part != "starts":  # a start or a stop may need space
+        elif part != "starts":  # for want of space, only a start or a stop may end
             return ["it ended for want of space"]
         if code == errno.EIO and fails_at % 2:
             b.copy_disk(is_new_mount=False)
@@ -73,7 +73,7 @@ def wrong_after(part: str, code: int, fails_at: int) -> list[str]:
 
 
 def wrong_now(b: DiskBroker, facts: list[Fact], ways: tuple[str, ...]) -> list[str]:
-    """The faults of a running broker: now, after a restart, and after a power loss."""
+    """The faults of a running broker, those after a restart, and those after a power loss."""
     found = [f"off line: {key}: {error}" for key, error in b.broker.logs.offline.items()]
     found += strays_of(b.broker)
     found += [f"lost: {number}" for number, fact in enumerate(facts) if not fact(b)]
@@ -92,7 +92,7 @@ def wrong_now(b: DiskBroker, facts: list[Fact], ways: tuple[str, ...]) -> list[s
 
 
 def _go_on(b: DiskBroker) -> None:
-    """A request of each kind, which must succeed."""
+    """Send a request of each kind, which must succeed."""
     producer = Producer(b, "goes on")
     producer.send("u", 1, b"goes on")
     producer.send_offset("goes on", "u", 1)
@@ -111,7 +111,7 @@ def _is_of_a_test(error: BaseException) -> bool:
 
 
 def wrong_in(part: str, code: int, share: int) -> dict[int, list[str]]:
-    """The faults after one of every `share` operations, by its number."""
+    """The faults after a failure of one of every `share` operations, by the operation's number."""
     count = count_of(part, code)
     found = {at: wrong_after(part, code, at) for at in range(share // 2 % count, count, share)}
     return {at: wrong for at, wrong in found.items() if wrong}

@@ -1,5 +1,5 @@
 """The largest and the most repetitive requests of every API, sent to a broker with an authorizer: a
-sample here, all of them by `make fuzz`. The requirements are in fuzz/ordeal.py.
+sample in this module, all of them by `make fuzz`. The requirements are in fuzz/ordeal.py.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from barnabas.protocol.api_table import APIS, Api
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = "0.008"
-MOST_ANSWER_A_BYTE = 20  # a refusal of 100 bytes for a name of a few bytes
+MOST_ANSWER_A_BYTE = 20  # a name of a few bytes may get a refusal of 100 bytes
 
 
 def test_a_sample_of_giants_holds_up_nobody() -> None:
-    """For each kind of rule the sample always includes an API that was slow before it worked in
-    slices.
+    """The sample always includes, for each kind of rule, an API that was slow before it was
+    processed in slices.
     """
     always = ["Fetch", "Metadata", "DescribeGroups"]
     for arguments in (
@@ -50,9 +50,10 @@ def test_a_sample_of_giants_holds_up_nobody() -> None:
     "api", [api for api in APIS if api.key != PRODUCE], ids=lambda api: api.name
 )
 def test_what_is_named_again_makes_no_longer_answer(tmp_path: Path, api: Api) -> None:
-    """The requests repeat one element in each array of the oldest and the newest version, with
-    existing names: a group whose description has 800 KB, a topic, an id, a user. Some responses
-    have a row for each element, as Apache Kafka's do; none repeats long contents.
+    """The requests repeat one element in an array, for each array of the oldest and the newest
+    version. The element names things that exist: a group whose description has 800 KB, a topic, a
+    user. Some responses have a row for each element, as Apache Kafka's do, but none repeats long
+    contents.
     """
     for number, version in enumerate(sorted({api.min_version, api.max_version})):
         ordeal = Ordeal(tmp_path / str(number))
@@ -70,8 +71,8 @@ def test_what_is_named_again_makes_no_longer_answer(tmp_path: Path, api: Api) ->
 def test_answers_in_parts_are_those_to_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Api
 ) -> None:
-    """Requests for some hundred things, made from the schemas, are handled at once and seven things
-    at a time.
+    """Requests with some hundred elements, made from the schemas, are processed at once and in
+    slices of seven elements.
     """
     shapes = wide_requests.SHAPES[api.name]
     for shape in shapes:
@@ -111,7 +112,9 @@ def test_what_does_not_hold_is_found(outcome: Outcome, is_found: bool) -> None:
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_a_giant_is_a_whole_request_of_its_size(api: Api) -> None:
-    """This ensures that a giant is not refused just because it is truncated."""
+    """If giants were malformed, the broker would refuse them early, and the tests above would prove
+    nothing.
+    """
     for version in {api.min_version, api.max_version}:
         made = list(giants(api, version, most_bytes=4000, kinds=ELEMENTS))
         assert len(made) == len(ELEMENTS) * len(array_paths(api, version))

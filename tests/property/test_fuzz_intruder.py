@@ -1,5 +1,5 @@
-"""The intruder: some hundred frames here, a hundred thousand by `PYTHONPATH=tests:. python -m fuzz
---intruder`.
+"""The intruder: a thousand frames in this module, a hundred thousand by `PYTHONPATH=tests:. python
+-m fuzz --intruder`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def intruder(tmp_path: Path) -> Iterator[Intruder]:
 def test_nobody_gets_in_nothing_breaks_and_nothing_grows(intruder: Intruder) -> None:
     for _ in range(2):
         before = blocks()
-        intruder.random.seed(1)  # the same frames again, when everything loaded on demand is there
+        # the second round has the same frames, but all lazily loaded code is in memory by then
+        intruder.random.seed(1)
         intruder.run(1000)
         intruder.check_state()
     assert intruder.findings == {}, "\n\n".join(intruder.findings.values())

@@ -1,7 +1,7 @@
-"""Mutated requests of every API and version against the real core: a few thousand here, a hundred
-thousand by `PYTHONPATH=tests:. python -m fuzz`.
+"""Mutated requests of every API and version against the real core: a few thousand in this module, a
+hundred thousand by `PYTHONPATH=tests:. python -m fuzz`.
 
-The requirements are in fuzz/storm.py. The later tests have the frames that earlier storms found.
+The requirements are in fuzz/storm.py. The later tests send the frames that earlier storms found.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ WITH_RIGHTS = {
 }
 
 
-@pytest.mark.parametrize(  # with seeds whose mutations leave enough valid requests of each API
+@pytest.mark.parametrize(  # seeds whose mutations leave enough valid requests of each API
     ("seed", "settings"), [(1, {}), (5, WITH_RIGHTS)], ids=["plain", "with rights"]
 )
 def test_a_storm(seed: int, settings: dict[str, str]) -> None:
-    """No crash, no response to an undecodable request, no state left over; then a start after a
-    kill and one after a stop, with equal state.
+    """The broker does not crash, sends no response to an undecodable request, and keeps no state of
+    closed connections. A start after a kill and one after a clean stop both restore its state.
     """
     path = Path(scratch_directory())
     storm = Storm(path / "data", seed, **settings)
@@ -88,7 +88,7 @@ def test_a_storm(seed: int, settings: dict[str, str]) -> None:
 
 
 def test_what_is_not_understood_leaves_nothing_in_memory() -> None:
-    """The same truncated frames are repeated: the second thousand takes no more memory than the
+    """The same truncated frames are sent again: the second thousand takes no more memory than the
     first.
     """
     storm = Storm(Path(scratch_directory()) / "data", 3)
@@ -123,7 +123,7 @@ def test_what_is_not_understood_leaves_nothing_in_memory() -> None:
     ids=lambda value: value.name if isinstance(value, Api) else str(value),
 )
 def test_both_readings_of_a_good_request_agree(api: Api, version: int) -> None:
-    """The fuzzer's own decoder and the broker's get the same values from the same bytes."""
+    """The fuzzer's own decoder and the broker's decoder get the same values from the same bytes."""
     random = Random(version)
     maker = Maker(random, Knowledge(), NOW_MS)
     for number in range(5):
@@ -155,7 +155,7 @@ def assert_same(values: object, decoded: object) -> None:
 @settings(max_examples=drawn(300))
 @given(st.binary(max_size=200), st.sampled_from(VERSIONS))
 def test_any_bytes_for_a_body(body: bytes, row: tuple[Api, int]) -> None:
-    """The decoder accepts them, or raises one of the errors that the core expects."""
+    """The decoder accepts the bytes, or raises one of the errors that the core expects."""
     api, version = row
     frame = (
         struct.pack(">hhih", api.key, version, 7, -1)
@@ -176,7 +176,7 @@ def test_any_bytes_for_a_body(body: bytes, row: tuple[Api, int]) -> None:
 @settings(max_examples=drawn(200))
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_mutated_batch_is_a_batch_of_bytes(seed: int, small: bool) -> None:
-    """The mutator never fails, and nearly always changes something."""
+    """The mutator never fails."""
     batch = encode_batch([NewRecord(b"k", b"v" * (1 if small else 50), NOW_MS)])
     assert isinstance(mutated_batch(bytearray(batch), Random(seed)), bytes)
 
@@ -210,8 +210,8 @@ def outcome(storm: Storm, frame: bytes) -> str:
 
 @pytest.mark.parametrize("count", [-2, -5, -(2**31)])
 def test_a_negative_count_is_null(storm: Storm, count: int) -> None:
-    """It is not an empty array: Metadata takes null for all topics, DescribeGroups (key 15) for
-    none.
+    """A negative count does not mean an empty array: Metadata returns all topics for null, and
+    DescribeGroups (key 15) does not accept null.
     """
     assert outcome(storm, head(METADATA, 1) + struct.pack(">i", count)) == "answered"
     assert outcome(storm, head(15, 0) + struct.pack(">i", count)) == "hung up"
@@ -245,7 +245,7 @@ def test_null_where_none_may_be_in_a_produce(storm: Storm) -> None:
 
 
 def test_tagged_fields_longer_than_the_request(storm: Storm) -> None:
-    """Also in a Produce, which is decoded in the receive buffer."""
+    """The rule also holds for a Produce, which is decoded in the receive buffer."""
     frame = head(PRODUCE, 9) + b"\0" + b"\0" + struct.pack(">hi", -1, 100) + b"\1"
     assert outcome(storm, frame + b"\0") == "answered"
     assert outcome(storm, frame + b"\1\5\3abc") == "answered"
@@ -253,8 +253,8 @@ def test_tagged_fields_longer_than_the_request(storm: Storm) -> None:
 
 
 def test_a_varint_without_end_is_refused_at_once(storm: Storm) -> None:
-    """Without the check, such a frame would keep the core busy for hours; the test allows a minute,
-    for slow machines.
+    """Without the check, such a frame would keep the core busy for hours. The limit of a minute
+    allows for slow machines.
     """
     began = time.process_time()
     endless = b"\xff" * 4_000_000
@@ -267,7 +267,7 @@ def test_a_varint_without_end_is_refused_at_once(storm: Storm) -> None:
 
 @pytest.mark.parametrize("first", ["ok", "\ufffd"])
 def test_letters_that_are_not_utf8_are_replaced_where_they_stand(storm: Storm, first: str) -> None:
-    """The same bytes occur elsewhere in the request, and are unchanged there."""
+    """The same bytes occur elsewhere in the request, where they are not replaced."""
     resource = (
         struct.pack(">ib", 1, 4)
         + struct.pack(">h", 1)
@@ -305,8 +305,8 @@ def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:
 
 
 def test_offsets_of_an_epoch_that_was_never_given_out(storm: Storm) -> None:
-    """While a transaction is open, such offsets are accepted, as in Apache Kafka, and raise the
-    partition's epoch; the coordinator still ends the transaction.
+    """While a transaction is open, offsets with such an epoch are accepted, as in Apache Kafka, and
+    raise the partition's epoch; the coordinator can still end the transaction.
     """
     broker = storm.broker
     assert outcome(storm, head(22, 1) + string("id") + struct.pack(">i", 60_000)) in (

@@ -1,10 +1,9 @@
-"""No command deletes topics' data, or sets them aside, because a file is missing, empty or
-truncated.
+"""No command deletes topics' data, or sets it aside, because a file is missing, empty or truncated.
 
-Each file of a data directory, of ours, of one handed over to Kafka, and of one made by Kafka, is
-removed, emptied and truncated, one at a time; then a start, a take-over or a hand-over follows, and
-a day passes. Each segment that stays without the damage must stay with it, in its place, and its
-topic must exist; or the command refuses with an error, and changes no segment.
+There are data directories of Barnabas, of Barnabas after a hand-over to Kafka, and of Kafka itself.
+Each file is removed, emptied and truncated, one at a time; then a start, a take-over or a hand-over
+follows, and a day passes. Each segment that would remain without the damage must remain in its
+place, and its topic must exist; or the command refuses with an error and changes no segment.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ Files = dict[str, bytes]
 
 
 class World(NamedTuple):
-    """A data directory, and the id of its node. deleted: topics that a record deletes."""
+    """A data directory, and the id of its node. deleted: topics that the metadata log deletes."""
 
     files: Files
     node_id: int = NODE_ID
@@ -94,7 +93,7 @@ def loaded(files: Files) -> SimDisk:
 
 
 def filled() -> SimDisk:
-    """Topics of several segments, one of which has a retention of an hour and a half."""
+    """Topics with several segments each; "brief" has a retention of an hour and a half."""
     disk = new_disk()
     fill(disk)
     broker = opened(disk)
@@ -120,8 +119,8 @@ def filled() -> SimDisk:
 
 @cache
 def ours(way: str) -> World:
-    """A directory of ours, stopped or killed. The retention of the topic "brief" ends within the
-    day that the commands wait.
+    """A directory of Barnabas after a clean stop or a kill. The retention of the topic "brief" ends
+    within the day that passes after a command.
     """
     disk = filled()
     if way == "killed":
@@ -132,8 +131,8 @@ def ours(way: str) -> World:
 
 @cache
 def handed_over(way: str) -> World:
-    """The same directory after the hand-over. Kafka creates one topic, deletes one, and sets
-    unlimited retention for "brief".
+    """That directory after the hand-over. Unless Kafka was not started, it creates one topic,
+    deletes one, and sets unlimited retention for "brief".
     """
     disk = filled()
     graduate(disk)
@@ -181,7 +180,7 @@ def handed_over(way: str) -> World:
 
 
 def write_checkpoint(disk: SimDisk) -> None:
-    """Kafka's metadata after the deletion, as of offset 900."""
+    """Write a checkpoint of Kafka's metadata after the deletion, as of offset 900."""
     before = loaded(saved(disk))
     for name in (MARK_NAME, BOOTSTRAP_NAME):
         before.unlink(f"{DATA}/{name}")
@@ -195,7 +194,7 @@ def write_checkpoint(disk: SimDisk) -> None:
 
 @cache
 def of_kafkas_own() -> World:
-    """A directory that Apache Kafka 3.9 wrote and stopped cleanly."""
+    """A directory that Apache Kafka 3.9 wrote before a clean stop."""
     files = {}
     for root in (FIXTURES / "kafka-logdir" / "logdir", FIXTURES / "kafka-metadata"):
         for path in root.rglob("*"):
@@ -208,7 +207,9 @@ def of_kafkas_own() -> World:
 
 
 def start(disk: SimDisk, world: World) -> None:
-    """A start, a day, and a stop. AssertionError if a topic is gone whose segments exist."""
+    """Start the broker, let a day pass, and stop. Raises: AssertionError if a topic with segments
+    is gone.
+    """
     broker = opened(disk, node_id=str(world.node_id))
     for hour in range(25):
         now_ms = NOW_MS + hour * DAY_MS // 24
@@ -237,13 +238,15 @@ def serve(broker: Broker, now_ms: int) -> None:
 
 
 def take_over(disk: SimDisk, world: World) -> None:
-    """A take-over, and a start."""
+    """Take the directory over from Kafka, and start the broker."""
     bring_back(disk, DATA, lambda path: flush(disk, path))
     start(disk, world)
 
 
 def hand_over(disk: SimDisk, world: World) -> None:
-    """A hand-over: Kafka's metadata have each topic that has segments."""
+    """Hand the directory over to Kafka, and check that Kafka's metadata has each topic with
+    segments.
+    """
     before = partitions_of(saved(disk))
     graduate(disk)
     image = read_bootstrap(disk, f"{DATA}/bootstrap.checkpoint")
@@ -292,8 +295,8 @@ def segments_of(files: Files) -> set[str]:
 
 @cache
 def kept(world_name: str, command: Command) -> frozenset[str]:
-    """The segments that stay without any damage; the others are deleted by records. If the command
-    is refused without damage, those that a take-over keeps.
+    """The segments that remain if no file is damaged; metadata records delete the others. If the
+    directory is handed over to Kafka, those that a take-over keeps.
     """
     world = WORLDS[world_name][0]()
     disk = loaded(world.files)
@@ -309,7 +312,7 @@ def kept(world_name: str, command: Command) -> frozenset[str]:
 
 
 class Complaints(logging.Handler):
-    """Log messages at WARNING and above."""
+    """Collects log messages at WARNING and above."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -330,7 +333,9 @@ def complaints() -> Iterator[list[str]]:
 
 
 def check(world_name: str, command: Command, path: str, data: bytes | None) -> str:
-    """Run the command with that file missing (None) or with these contents; gives the outcome."""
+    """Run the command with the file `path` missing (data is None) or with other contents. Gives:
+    the outcome, "done" or the error's text.
+    """
     world = WORLDS[world_name][0]()
     files = {**world.files, path: data} if data is not None else dict(world.files)
     if data is None:
@@ -344,18 +349,18 @@ def check(world_name: str, command: Command, path: str, data: bytes | None) -> s
             outcome = "done"
         except (LogDirectoryError, GraduationError) as error:
             outcome = str(error)
-            if isinstance(error, UncleanError):  # the command adds the advice
+            if isinstance(error, UncleanError):  # the command line appends the advice
                 outcome += ": start the broker there"
             assert "\n" not in outcome and any(word in outcome for word in ADVICE), outcome
     after = saved(disk)
-    own = path.rpartition("/")[0]  # the damaged partition's directory, if it is a partition's file
+    own = path.rpartition("/")[0]  # the directory of the damaged file, which may be a partition's
     for segment in kept(world_name, command):
         if segment == path:
             continue
         now = after.get(segment)
         if now is None and segment.startswith(f"{own}/") and path.endswith(".log"):
-            # It is after the end of the truncated log: it is kept as a set-aside file, and a
-            # message says so.
+            # The segment is after the end of the truncated log: it is kept as a set-aside file, and
+            # a message says so.
             now = after.get(segment.replace(".log", ".set-aside"))
             assert texts, f"{segment} is set aside, and nothing is said"
         assert now is not None and now.startswith(world.files[segment]), (
@@ -390,7 +395,7 @@ def test_without_damage_each_command_does_its_work(world_name: str) -> None:
 
 @pytest.mark.parametrize("world_name", WORLDS)
 def test_each_file_beside_the_logs_is_lost(world_name: str) -> None:
-    """Each file of the directory itself and of Kafka's metadata: removed, emptied and cut."""
+    """The damaged files are those in the data directory itself and in Kafka's metadata log."""
     world, commands = WORLDS[world_name][0](), WORLDS[world_name][1]
     for path, data in world.files.items():
         if path.count("/") == 2 or path.startswith(OF_KAFKA):

@@ -1,12 +1,13 @@
-"""A crash of the leader, and of its standby, at each change of its disk.
+"""A crash of the leader or of its standby at each change of its disk.
 
-The course of `test_crash_images.py` is run once by a leader with a standby that gets everything.
+The course of `test_crash_images.py` is run once by a leader whose standby receives every change.
 Then, at each change of a disk:
 
-what crashes    what is tried the leader      it starts again, and its standby follows it again the
-standby     it takes over, if its note allows it: it knows what the leader knew
-                before or after the interrupted action, and all that was promised by then
-the standby     it follows the current leader, and is equal to it, also after a power loss
+what crashes    what is tried
+the leader      it starts again, and its standby follows it again
+                the standby takes over, if its note allows that: it has the leader's state before
+                or after the interrupted action, and everything promised until then
+the standby     it follows the current leader, and becomes equal to it, also after a power loss
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sim.disk import SimDisk
 from barnabas.broker.replication.following import FOLLOWING, StandbyNote, holding_of
 from barnabas.broker.replication.leadership import Holding
 
-SHARE = 200  # the quick test tries one image of this many
+SHARE = 200  # the quick test tries one of this many images
 PARTS = ("transactions", "requests", "remake", "retention", "compaction", "returns")
 
 
@@ -37,7 +38,7 @@ class AwaitedLeader(LeaderBroker):
 
 
 class LeadersDisk(ImagedDisk):
-    """copies: the standby's contents at each image of a kill."""
+    """The leader's disk. copies: for each image of a kill, the standby's files at that moment."""
 
     standby: ImagedDisk | None = None
 
@@ -52,9 +53,9 @@ class LeadersDisk(ImagedDisk):
 
 
 class PairCourse(Course):
-    """After each event of the leader, the standby gets everything.
+    """A course whose standby receives every change after each event of the leader.
 
-    Takes: is_from_start, whether to take images during the first comparison, too.
+    Takes: is_from_start, whether to take images during the first comparison as well.
     """
 
     def __init__(self, is_from_start: bool) -> None:
@@ -84,7 +85,7 @@ class PairCourse(Course):
                 self.standby.take()
 
     def returns(self) -> None:
-        """The standby is away during many changes, and then compares its files piece by piece."""
+        """Disconnect the standby for many changes; then it compares its files piece by piece."""
         assert self.pair is not None
         self.pair.cut()
         self.do("delete", lambda: self.full.call(deletion("gone"), 4))
@@ -98,7 +99,7 @@ class PairCourse(Course):
 
 
 def faults_of_successor(course: PairCourse, image: Image) -> list[str]:
-    """The faults of a standby that takes over on that image."""
+    """The faults of a standby that takes over on the image."""
     note = StandbyNote(disk_of(image, course.standby), DATA_DIR).read()
     if note != FOLLOWING or not image.is_same_run:
         return []
@@ -106,18 +107,18 @@ def faults_of_successor(course: PairCourse, image: Image) -> list[str]:
     found = [f"off line: {key}: {error}" for key, error in b.broker.logs.offline.items()]
     found += strays_of(b.broker)
     way = "" if course.is_whole else "metadata."
-    # the start finishes a deletion that the standby has begun
+    # two actions ahead: the start finishes a deletion that the standby has begun
     found += changed_amid(course, image.done, b, way, ahead=2)
     return found + lost_by(course, image.done, b)
 
 
 def lost_by(course: Course, done: int, b: DiskBroker) -> list[str]:
-    """What was promised by then, and is missing."""
+    """The promised facts, as of action `done`, that do not hold on the broker."""
     return [f"lost: {name}" for at, name, fact in course.facts if at <= done and not fact(b)]
 
 
 def faults_of_return(leader: LeaderBroker, standby: SimDisk) -> list[str]:
-    """The faults of a standby that has followed the leader again."""
+    """The faults of a standby that follows the leader again after an interruption."""
     pair = Pair(leader, standby)
     pair.connect()
     pair.deliver_all()
@@ -131,7 +132,7 @@ def faults_of_return(leader: LeaderBroker, standby: SimDisk) -> list[str]:
 
 
 def faults_of_leader(course: PairCourse, image: Image) -> list[str]:
-    """The faults of the leader when it starts on that image, with a standby."""
+    """The faults of the leader when it starts on the image, with a standby."""
     assert isinstance(course.disk, LeadersDisk)
     b = started_on(image, course.b, AwaitedLeader.open)
     assert isinstance(b, AwaitedLeader)
@@ -146,7 +147,7 @@ def faults_of_leader(course: PairCourse, image: Image) -> list[str]:
 
 
 def wrong_in(part: str, share: int) -> list[str]:
-    """The faults found on one of every `share` images."""
+    """The faults on one of every `share` images of the leader and of the standby."""
     course = PairCourse(part == "transactions")
     getattr(course, part)()
     course.disk.is_taking = course.standby.is_taking = False

@@ -1,5 +1,5 @@
-"""Frames come out of the buffer whole and in order, however the bytes arrive; headers are decoded
-from kafka-python's encoding.
+"""Frames come out of the buffer whole and in order, no matter in which pieces the bytes arrive;
+headers are decoded from kafka-python's encoding.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_connections_that_share_memory_keep_apart(
 
 
 def test_frames_that_are_not_taken_yet_are_kept() -> None:
-    """The connection has a pending request, and has sent more."""
+    """A connection has a pending request, and its buffer has received further ones."""
     memory = ReceiveMemory()
     one, other = new_buffer(memory=memory), new_buffer(memory=memory)
     data = framed([b"first", b"second", b"third"])
@@ -113,7 +113,9 @@ def test_a_large_frame_gives_its_memory_back() -> None:
 
 
 def test_only_a_produce_may_be_larger_than_other_requests() -> None:
-    """A larger request is refused when its size and API are known, before the rest is received."""
+    """A larger request is refused as soon as its size and API are known, before the rest is
+    received.
+    """
 
     def next_of(api_key: int, size: int) -> memoryview | None:
         buffer = FrameBuffer(1 << 20, ReceiveMemory(), 1000)

@@ -116,8 +116,8 @@ def outcome(read: Read, data: Buffer, at: int, version: int) -> tuple[Message, i
 def check(
     by_hand: Read, generated: Read, encoded: bytes, version: int, noise: list[tuple[int, int]]
 ) -> None:
-    """Both decode the same, from the whole request, truncated anywhere, and with other bytes in
-    some places.
+    """Both decoders give the same result for the whole request, for each truncation of it, and with
+    other bytes in some places.
     """
     for end in range(len(encoded)):
         assert outcome(by_hand, memoryview(encoded)[:end], 0, version) is None

@@ -1,4 +1,4 @@
-"""The hand-written responses to Produce and Fetch are the same bytes as kafka-python's."""
+"""The hand-written responses to Produce and Fetch have the same bytes as kafka-python's."""
 
 from __future__ import annotations
 

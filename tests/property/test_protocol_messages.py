@@ -1,5 +1,5 @@
-"""Our messages against kafka-python's, which other code makes from the same schemas: every message,
-every version, encoding and decoding.
+"""Barnabas's messages against kafka-python's, whose code is generated from the same schemas: every
+message, every version, encoding and decoding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from barnabas.protocol.primitives import MalformedMessageError
 NUMBERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 EXAMPLES = settings(
     max_examples=drawn(12), phases=[Phase.explicit, Phase.reuse, Phase.generate]
-)  # shrinking a message takes minutes
+)  # no shrinking, which takes minutes for a message
 REFUSALS = (MalformedMessageError, IndexError, packing.error)
 # kafka-python decodes these as sets of bits under one name
 SETS_OF_KAFKA_PYTHON = {
@@ -34,7 +34,7 @@ SETS_OF_KAFKA_PYTHON = {
     "DescribeGroups": ("authorized_operations",),
     "Metadata": ("cluster_authorized_operations", "topic_authorized_operations"),
 }
-# with arrays nested four deep, which take seconds to draw
+# messages with arrays nested four deep, which take seconds to draw
 DEEP = ("ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe")
 NO_ID = uuid.UUID(int=0)
 FIRST_VERSIONS = {api.name: api.min_version for api in APIS} | {
@@ -64,7 +64,7 @@ MESSAGES = [
 
 
 def value_of(api: str, one: Field, version: int) -> st.SearchStrategy[Any]:
-    """Values of the field as kafka-python takes them; a struct as a dict."""
+    """Values of the field in kafka-python's form; a struct is a dict."""
     is_null = one.nullable.first <= version <= one.nullable.last
     if one.struct:
         base: st.SearchStrategy[Any] = st.deferred(
@@ -93,7 +93,7 @@ def value_of(api: str, one: Field, version: int) -> st.SearchStrategy[Any]:
 
 
 def fields_of(api: str, struct: Struct, version: int) -> st.SearchStrategy[dict[str, Any]]:
-    """The fields of the version, without some of the tagged ones."""
+    """Values for all fields of the version; tagged fields may be absent."""
     required, optional = {}, {}
     for one in struct.fields:
         if one.versions.first <= version <= one.versions.last:
@@ -137,8 +137,8 @@ def their_message(
 
 
 def without_defaults_of_tags(api: str, struct: Struct, fields: dict[str, Any]) -> dict[str, Any]:
-    """kafka-python writes each given tagged field; Apache Kafka, and we, only those with another
-    value than the default.
+    """The fields without tagged ones that have their default value: kafka-python writes these if
+    they are given, Apache Kafka and Barnabas do not.
     """
     kept = {}
     for one in struct.fields:
@@ -183,7 +183,7 @@ def test_a_message_is_what_kafka_python_makes_of_it(
     )
     assert ours.encode(version) == encoded
     assert type(ours).read(memoryview(encoded), 0, version) == (ours, len(encoded))
-    for end in range(len(encoded)):  # truncation is refused at every byte
+    for end in range(len(encoded)):  # decoding fails for a message that is truncated at any byte
         with pytest.raises(REFUSALS):
             type(ours).decode(memoryview(encoded)[:end], version)
 

@@ -1,4 +1,4 @@
-"""The hand-written response to Metadata is the same bytes as kafka-python's."""
+"""The hand-written response to Metadata has the same bytes as kafka-python's."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_metadata(
 
 
 def test_many_partitions_need_a_longer_count() -> None:
-    """A compact array's count takes a second byte from 127 on and a third from 16,383 on."""
+    """The count of a compact array has two bytes from 127 elements on, and three from 16,383 on."""
     for count in (126, 127, 128, 16_382, 16_383, 16_384):
         topic = MetadataTopic(0, "t", uuid.UUID(int=5), False, (0,) * count)
         frame = encode_metadata(

@@ -1,5 +1,6 @@
-"""Whatever a leader does and wherever the connection is cut, a following standby has a prefix of
-the leader's changes, and a broker started on its copy has everything that the standby confirmed.
+"""For any changes of a leader and any interruptions of the connection, a standby that follows has a
+prefix of the leader's changes, and a broker started on its copy has everything that the standby
+confirmed.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ ACTIONS = st.one_of(
 
 
 class World:
-    """A pair, and its acknowledged writes. committed: by topic, the values of transactions
-    committed since its creation, each with the position that must be applied for it.
+    """A pair, and the transactions that were acknowledged. committed: for each topic, the values of
+    transactions committed since its creation, with the position up to which a standby must have
+    applied changes to have the value.
     """
 
     def __init__(self) -> None:
@@ -81,11 +83,11 @@ class World:
             self.pair.leader.delete(name)
 
     def tick(self, elapsed_ms: int, _: None) -> None:
-        """Advance the time: checkpoints are written, and files of deleted topics are removed."""
+        """Let time pass: checkpoints are written, and files of deleted topics are removed."""
         self.pair.leader.tick(elapsed_ms)
 
     def deliver(self, size: int, times: int) -> None:
-        """Carry some bytes over the connection, and open it first if there is none."""
+        """Deliver some bytes, after opening a connection if there is none."""
         self.pair.connect()
         for _ in range(times):
             self.pair.deliver(size)
@@ -95,7 +97,7 @@ class World:
         self.pair.cut()
 
     def kill(self, _: None, __: None) -> None:
-        """Kill the leader; it is restarted before a take-over."""
+        """Kill the leader and start it again."""
         self._restart(self.pair.leader.kill)
 
     def stop(self, _: None, __: None) -> None:
@@ -106,13 +108,16 @@ class World:
         self.pair.cut()
         self._producer = None
         how()
-        # positions start again: everything acknowledged is in the logs, and so in every later copy
+        # The positions of the new run start from the beginning: everything acknowledged is in the
+        # logs, and so in every later copy.
         self.committed = {
             name: [(0, value) for _, value in rows] for name, rows in self.committed.items()
         }
 
     def check_successor(self) -> None:
-        """A broker on the standby's copy has everything that it confirmed."""
+        """Take over on the standby's copy, and check that it has everything that the standby
+        confirmed.
+        """
         applied = self.pair.applied
         if applied < 0:
             return
@@ -136,7 +141,7 @@ CHANGES = st.one_of(
     st.tuples(st.just("remove_tree"), st.sampled_from(DIRECTORIES), st.none()),
     st.tuples(st.just("look"), st.integers(1, 3), st.none()),
 )
-# a directory in which the same file is discarded repeatedly, as the cleaner does
+# changes of a directory in which one file is discarded repeatedly, as the cleaner does
 DISCARDS = st.one_of(
     st.tuples(st.just("append"), st.sampled_from(("d/f", "d/f.old")), st.binary(min_size=1)),
     st.tuples(st.just("rename"), st.just("d/f"), st.just("f.old")),
@@ -144,7 +149,8 @@ DISCARDS = st.one_of(
 )
 
 
-# one file of several pieces that is cut and grows while it is compared, as a log is
+# changes of one file of several pieces, which is truncated and grows during the comparison, as a
+# log does
 CUTS = st.one_of(
     st.tuples(st.just("append"), st.just("r"), st.binary(min_size=4, max_size=9)),
     st.tuples(st.just("truncate"), st.just("r"), st.integers(0, 9)),
@@ -153,7 +159,7 @@ CUTS = st.one_of(
 
 
 class Files:
-    """A small directory with changes as a broker makes them, and no others."""
+    """A small directory whose changes are limited to those that a broker makes."""
 
     def __init__(self) -> None:
         self.inner = SimDisk(random.Random(0), lambda: 0)
@@ -168,7 +174,7 @@ class Files:
         if kind in ("append", "replace") and not disk.is_dir(directory):
             disk.mkdir(directory)
         if full.endswith(".cleaned") and kind in ("append", "replace", "truncate"):
-            disk = self.inner  # as by another process
+            disk = self.inner  # the cleaner, another process, writes directly to the disk
         if kind == "append":
             disk.open(full, create=True).append(value)
         elif kind == "replace":
@@ -188,7 +194,7 @@ class Files:
             disk.rmtree(full)
 
     def content(self) -> dict[str, bytes]:
-        """All files except the cleaner's."""
+        """The contents of all files except the cleaner's."""
         names = [name for name, _ in take_inventory(self.disk, "/x")]
         return {
             name: self.disk.read(f"/x/{name}")
@@ -198,7 +204,7 @@ class Files:
 
 
 def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
-    """The leader's inventory of a copy when everything was acknowledged."""
+    """The leader's inventory of a copy once everything is acknowledged."""
     inventory: dict[str, Held] = {}
     for path, part in take_inventory(disk, "/x"):
         add_to_inventory(inventory, path, part)
@@ -208,7 +214,7 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
 @settings(max_examples=drawn(400))
 @example([("append", "d/f.old", b"0")], None, [("look", 1, None), ("rename", "d/f.old", "f.old")])
 @example([("append", "d/f", b"0")], None, [("move", "d", "e")])
-@example(  # a new directory gets the name of an old one that the copy has not removed yet
+@example(  # a new directory has the name of an old one that the copy has not yet removed
     [("append", "d/f", b"0")], [("append", "e/g", b"1")], [("look", 3, None), ("move", "d", "e")]
 )
 @example([("append", "d/f", b"0")], [("append", "e/f", b"1")], [("move", "d", "e")])
@@ -223,7 +229,7 @@ def test_a_copy_of_anything_comes_to_be_the_directory_while_that_changes(
     check_copy(before, of_the_copy, meanwhile)
 
 
-# a few files that all exist, so that most changes meet a file that is or will be compared
+# a few files that all exist: most changes affect a file that is or will be compared
 FEW = ("r", "d/f", "d/g", "e/f")
 FULL = st.tuples(*(st.binary(max_size=9) for _ in FEW)).map(
     lambda contents: [("replace", path, data) for path, data in zip(FEW, contents, strict=True)]
@@ -256,9 +262,8 @@ def test_a_file_that_is_cut_and_grows_while_it_is_compared_is_copied(
 
 
 def check_copy(before: list[Any], of_the_copy: list[Any] | None, meanwhile: list[Any]) -> None:
-    """A standby's copy becomes equal to the directory, which changes in the meantime.
-
-    of_the_copy: the copy's differences; None if there is no copy yet.
+    """Check that a standby's copy becomes equal to the directory, which changes in the meantime.
+    of_the_copy: how the copy differs at the start; None if there is no copy yet.
     """
     leader, copy = Files(), Files()
     for change in before:
@@ -310,7 +315,7 @@ def test_a_standby_has_a_prefix_and_all_that_it_confirmed(
 
 # --- strangers ------------------------------------------------------------------------------------
 
-NUMBERS = st.integers(-(1 << 63), (1 << 64) - 1)  # the range of msgpack
+NUMBERS = st.integers(-(1 << 63), (1 << 64) - 1)  # the integers that msgpack can encode
 PROOFS = st.one_of(st.binary(max_size=40), st.none(), st.text(max_size=5), NUMBERS)
 SAID = st.one_of(
     st.tuples(st.just("hello"), st.sampled_from([wire.VERSION, 0, "x"]), st.binary(max_size=40)),
@@ -325,7 +330,9 @@ SAID = st.one_of(
 def test_strangers_get_a_challenge_at_most_and_take_no_place(
     strangers: list[list[tuple[Any, ...]]], cut: int, order: random.Random
 ) -> None:
-    """This holds for any bytes, in any pieces, before, while and after a standby connects."""
+    """This holds for any bytes, in any pieces, before a standby connects, during that, and
+    afterwards.
+    """
     pair = Pair()
     leading = pair.leader.leading
     admission: Admission[int] = Admission(leading)

@@ -1,7 +1,7 @@
-"""The share partition against a model that stores the state of each single record.
+"""The share partition against a model that stores the state of every record.
 
-Each record from the start offset on is at any moment available, acquired by one member until a
-time, acknowledged or archived; its delivery count is the number of its acquisitions. The stored
+At any moment, each record from the start offset on is available, acquired by one member until a
+deadline, acknowledged or archived; its delivery count is how often it was acquired. The stored
 state restores the same share partition, except that acquired records are available again.
 """
 
@@ -35,7 +35,7 @@ MEMBERS = ("one", "two", "three")
 MOST_BATCHES, LONGEST_BATCH = 12, 6
 members = st.sampled_from(MEMBERS)
 sizes = st.integers(1, 12)
-batch_sizes = st.integers(-1, 12)  # a request may name any number
+batch_sizes = st.integers(-1, 12)  # -1 too, since a request may contain any number
 
 
 class Record:
@@ -51,7 +51,7 @@ class Record:
 
 
 class Machine(RuleBasedStateMachine):
-    """Members, locks and the log do any allowed step, in any order."""
+    """Makes any allowed step of members, locks and the log, in any order."""
 
     @initialize(
         deliveries=st.integers(2, 6),
@@ -159,7 +159,7 @@ class Machine(RuleBasedStateMachine):
         self.take(made)
 
     def is_known(self, offset: int) -> bool:
-        """Whether the offset is in flight: after compaction some are skipped."""
+        """Whether the offset is in flight; compaction leaves some offsets out."""
         return any(
             batch.first_offset <= offset <= batch.last_offset for batch in self.partition.batches()
         )
@@ -207,7 +207,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The broker restarts from the stored state."""
+        """Restart the broker, which loads the stored state."""
         self.partition = SharePartition(self.stored_start, list(self.stored))
         for offset, record in enumerate(self.records):
             if offset >= self.stored_start:
@@ -216,7 +216,7 @@ class Machine(RuleBasedStateMachine):
         self.partition.on_log_start(self.log_start)
 
     def take(self, made: Transition) -> None:
-        """Store a transition as the share coordinator does, and apply it."""
+        """Store a transition as the share coordinator would, and apply it."""
         start_offset = self.partition.start_offset
         if made.stored:
             combine(self.stored, made.stored, start_offset)

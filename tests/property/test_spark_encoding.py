@@ -1,4 +1,4 @@
-"""Any rows in any pieces: decoding the encoded bytes, also by another client's code, gives the
+"""Any rows in any batches: decoding the encoded bytes, also with another client's code, gives the
 original records.
 """
 
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
         ("timestamp", pa.timestamp("us", "UTC")),
     ]
 )
-# Other types that Spark or a builder of Arrow batches may pass.
+# Other types that Spark or another source of Arrow batches may pass.
 OTHER_TYPES = {
     "key": [pa.large_binary(), pa.binary_view()],
     "value": [pa.large_binary(), pa.binary_view()],
@@ -66,7 +66,7 @@ HEADERS = st.lists(
     ),
     max_size=3,
 )
-# From 1677 to 2262, the range of nanoseconds; and values close together, as most are.
+# The range of nanoseconds, from 1677 to 2262; and values close together, as in most batches.
 MICROSECONDS = st.one_of(
     st.none(), st.integers(-9_000_000_000_000_000, 9_000_000_000_000_000), st.integers(-3000, 3000)
 )
@@ -93,8 +93,8 @@ def rows_of(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @st.composite
 def added(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
-    """The rows in several Arrow batches, which may be slices of larger ones, of other types, and
-    without the columns that are null anyway.
+    """The rows in several Arrow batches, which may be slices of larger batches, have other types,
+    or lack columns that have only nulls.
     """
     schema = SCHEMA
     for name, types in OTHER_TYPES.items():
@@ -146,7 +146,7 @@ def by_aiokafka(batch: EncodedRecordBatch) -> list[tuple[Any, ...]]:
 
 
 def checked(batch: EncodedRecordBatch, record_batch_bytes: int, codec: Codec) -> list[Record]:
-    """One batch's records, after checks of its header."""
+    """The records of a batch whose header has been checked."""
     header = read_header(batch.data)
     assert header.size_bytes == len(batch.data)
     assert header.crc == computed_crc(batch.data)
@@ -187,7 +187,7 @@ def test_batches_hold_the_rows(
 ) -> None:
     parts = data.draw(added(rows))
     found_by_way = []
-    for loops in ways()[::2]:  # arrays, and compiled loops
+    for loops in ways()[::2]:  # with array operations, and with compiled loops
         encoding = encoder(
             compression=Compression(codec),
             record_batch_bytes=record_batch_bytes,

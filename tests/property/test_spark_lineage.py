@@ -1,32 +1,32 @@
 """The sink under copied and restored checkpoints, several drivers, expired groups and kills at each
-step: no row is ever duplicated, nor lost without an error.
+step: no row is ever duplicated, or lost without an error.
 
 The sink is the real one: `StreamWriter.commit`, its decisions, its files in real checkpoint
 directories, its attempts. Its surroundings are models: a driver that handles `offsets/N` and
 `commits/N` as Spark does, and brokers that follow the protocols of transactions and groups. The
 naive model is the set of the source's rows that are in the sink.
 
-    after each batch that a driver ended without an error
-        all rows of the source up to its end that pass the filter are in the sink
-    always
+  after each batch that a driver completed without an error
+        all rows of the source that pass the filter, up to the batch's end, are in the sink
+  always
         no row is in the sink twice
 
-A driver that stops with a SinkError ends; its unfinished batch is not checked. With one checkpoint
-and one driver at a time no driver stops, whatever kills it and however long nothing is published.
-The exception is a driver that was killed within an attempt and stays down until the group's offsets
-have expired.
+A driver that gets a SinkError stops; its unfinished batch is not checked. With one checkpoint and
+one driver at a time no driver stops, no matter when it is killed or how long it publishes nothing.
+The only exception is a driver that was killed within an attempt and stays down until the group's
+offsets have expired.
 
-Other drivers run in the middle of an attempt, before each of its requests, and between its reads
-and its writes; drivers are killed there, and before and after each file is written. Time passes
-between batches, not within an attempt: `offsets.retention.minutes` is longer than any pause of a
-driver between two requests.
+Other drivers run in the middle of an attempt: before each of its requests, and between its reads
+and its writes. Drivers are killed at these points, and before and after each file is written. Time
+passes between batches, not within an attempt: `offsets.retention.minutes` is longer than any pause
+of a driver between two requests.
 
 Some rows are published by the driver, others by tasks in their own transactions
 (task_transactions.py), on brokers with and without two-phase commit. Other attempts of these tasks
-leave transactions with the same rows, before a batch is committed or long after; ids come from the
-real pool. With two-phase commit, transactions that no driver keeps may time out at any time, and a
-single driver leaves no transaction open. Without it no timeouts are modelled, since one between a
-decision and its EndTxns loses rows.
+leave transactions with the same rows, before a batch is committed or long afterwards; ids come from
+the real pool. With two-phase commit, transactions that no driver keeps may time out at any time,
+and a single driver leaves no transaction open. Without two-phase commit no timeouts are modelled,
+since a timeout between a decision and its EndTxns loses rows.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ from barnabas.spark_connector.transactional_producer import FencedError
 
 QUERY = "query"
 GROUP = "barnabas-spark-query"
-KEPT_BATCHES = 2  # Spark's batches with files, spark.sql.streaming.minBatchesToRetain
+KEPT_BATCHES = 2  # how many batches keep their files, as spark.sql.streaming.minBatchesToRetain
 SCHEMA = StructType().add("value", StringType())
 
 
 class Killed(BaseException):
-    """SIGKILL of the driver: it runs no further, and no cleanup runs."""
+    """A SIGKILL of the driver: it executes no further step, and no cleanup."""
 
 
 def _kill() -> None:
@@ -92,19 +92,20 @@ def _kill() -> None:
 
 @dataclass
 class TaskSession:
-    """One transactional id of tasks and its last transaction. ends_as: the producer that may end
-    it.
+    """A transactional id of tasks, and its most recent transaction. ends_as: the producer that may
+    end the transaction.
     """
 
     writer: Producer
     ends_as: Producer
     rows: list[bytes] = field(default_factory=list)
     state: str = "Empty"
-    ended: tuple[Producer, bool] | None = None  # the producer, and whether it committed
-    lasts: bool = False  # it never times out
+    # the producer that ended it, and whether it committed
+    ended: tuple[Producer, bool] | None = None
+    lasts: bool = False  # whether it never times out
 
     def end(self, *, commit: bool) -> list[bytes]:
-        """Gives: the rows that become readable."""
+        """End the transaction. Gives: the rows that become readable."""
         self.state = "CompleteCommit" if commit else "CompleteAbort"
         self.ended = self.ends_as, commit
         return self.rows if commit else []
@@ -112,7 +113,9 @@ class TaskSession:
 
 @dataclass
 class Brokers:
-    """The topic, the two groups and the transactional id of one query."""
+    """The brokers of one query: the topic, the notes in its two groups, and the tasks'
+    transactional ids.
+    """
 
     topic: list[bytes] = field(default_factory=list)
     committed: tuple[int, str, tuple[str, ...]] | None = None
@@ -122,7 +125,7 @@ class Brokers:
     ids: dict[str, TaskSession] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """The group's offsets expire."""
+        """Let the group's offsets expire."""
         self.committed = None
 
     @property
@@ -130,7 +133,7 @@ class Brokers:
         return sorted(name for name, each in self.ids.items() if each.state == OPEN)
 
     def write_as_task(self, name: str, rows: list[bytes]) -> TaskTransaction:
-        """A task begins a session, and writes."""
+        """Begin a task's session, and write rows in a transaction."""
         before = self.ids.get(name)
         if before is None:
             number = len(self.ids)
@@ -144,7 +147,7 @@ class Brokers:
         return TaskTransaction(name, producer)
 
     def time_out(self) -> None:
-        """All open transactions that no driver keeps time out."""
+        """Let all open transactions that no driver keeps time out."""
         for each in self.ids.values():
             if each.state == OPEN and not each.lasts:
                 each.end(commit=False)
@@ -154,7 +157,7 @@ class Brokers:
 
 
 class ModelCoordinators:
-    """The coordinators of tasks' ids, as a driver sees them."""
+    """The coordinators of the tasks' transactional ids, as a driver sees them."""
 
     def __init__(self, brokers: Brokers, steps: Steps) -> None:
         self._brokers, self._steps = brokers, steps
@@ -164,7 +167,7 @@ class ModelCoordinators:
         return self._brokers.keeps
 
     def close(self) -> None:
-        """There are no connections to close."""
+        """Do nothing: the model has no connections."""
 
     def open_ids(self, prefix: str) -> list[str]:
         self._steps.reach()
@@ -195,16 +198,16 @@ class ModelCoordinators:
             session = self._brokers.ids[name]
             if session.state == OPEN and session.ends_as == producer:
                 self._brokers.topic += session.end(commit=commit)
-                self._steps.reach()  # after a kill here the driver does not know
+                self._steps.reach()  # a driver killed here does not learn of its success
             elif session.ended != (producer, commit):
                 refused.append(name)
         return refused
 
 
 class Steps:
-    """The disturbance before a step of the running driver: nothing, a kill, or other drivers.
+    """What disturbs the running driver before one of its steps: nothing, a kill, or other drivers.
 
-    `act` is None, or runs before step `at`, counted from the start of a batch.
+    `act`, if not None, runs before step number `at`, counted from the start of a batch.
     """
 
     def __init__(self) -> None:
@@ -215,7 +218,7 @@ class Steps:
         self.at, self.act = at, act
 
     def reach(self) -> None:
-        """A driver comes to its next step."""
+        """Run what is planned for the driver's next step."""
         if self.turns is not None:
             self.turns.reach()
         if self.act is None:
@@ -319,7 +322,7 @@ class ModelProducer:
         self._brokers.topic += self._rows
         self._brokers.committed = offset, metadata_text, tuple(more)
         self._epoch = -1
-        self._steps.reach()  # after a kill here the driver does not know
+        self._steps.reach()  # a driver killed here does not learn of its success
 
     def abort(self) -> None:
         self._rows = []
@@ -336,7 +339,7 @@ def _as_offsets(each: tuple[Any, ...] | None) -> dict[str, CommittedBatch]:
 
 
 class StepwiseCheckpoint(Checkpoint):
-    """A checkpoint whose writes are steps, too."""
+    """A checkpoint in which each write counts as two steps."""
 
     steps: Steps
 
@@ -348,7 +351,7 @@ class StepwiseCheckpoint(Checkpoint):
 
 @dataclass
 class Driver:
-    """One run of the query on a checkpoint: the part of Spark that numbers batches."""
+    """A run of the query on a checkpoint, with the part of Spark that numbers batches."""
 
     directory: Path
     run: str
@@ -356,15 +359,15 @@ class Driver:
     ways: tuple[int, ...] = ()  # how rows are published, see `_messages`
     is_running: bool = True
     next_batch: int | None = None
-    position: int = 0  # start of the next batch in the source
+    position: int = 0  # the offset in the source at which the next batch starts
 
     def _end_of(self, batch_id: int) -> int:
         text = (self.directory / "offsets" / str(batch_id)).read_text() if batch_id >= 0 else "{}"
         return int(json.loads(text).get("end", 0))
 
     def plan(self, available: int, time: int) -> tuple[int, int, int] | None:
-        """The batch to run: number, start and end; a planned one of an earlier driver, or a new
-        one.
+        """The number, start and end of the next batch, which is one that an earlier driver planned
+        or a new one.
         """
         offsets, commits = self.directory / "offsets", self.directory / "commits"
         if self.next_batch is None:
@@ -401,7 +404,7 @@ PASSES = st.lists(st.booleans(), min_size=1, max_size=4)
 
 
 class Lineages(RuleBasedStateMachine):
-    """One query, its checkpoint and copies of it, and their drivers."""
+    """One query with its checkpoint, copies of the checkpoint, and their drivers."""
 
     drivers = Bundle("drivers")
     checkpoints = Bundle("checkpoints")
@@ -414,8 +417,8 @@ class Lineages(RuleBasedStateMachine):
         self.source: list[bool] = []  # for each row, whether it passes the filter
         self.running: list[Driver] = []
         self.names = self.time = 0
-        self.zombies: list[list[bytes]] = []  # the rows of attempts that write late
-        self.is_alone = True  # no driver was ever overtaken
+        self.zombies: list[list[bytes]] = []  # the rows of task attempts that write later
+        self.is_alone = True  # whether no driver was ever overtaken
         StepwiseCheckpoint.steps = self.steps
         for target, name, value in (
             (sink, "Publisher", lambda *_: self._publisher()),
@@ -484,12 +487,13 @@ class Lineages(RuleBasedStateMachine):
 
     @rule()
     def time_passes(self) -> None:
-        if self.brokers.keeps:  # otherwise a timeout might come between a decision and its EndTxns
+        # without two-phase commit it might come between a decision and its EndTxns
+        if self.brokers.keeps:
             self.brokers.time_out()
 
     @rule()
     def late_attempt(self) -> None:
-        """A task of an earlier batch, whose executor was believed dead, writes now."""
+        """Let a task of an earlier batch, whose executor was believed dead, write now."""
         if self.zombies:
             self.brokers.write_as_task(self._name(f"{GROUP}/late.z"), self.zombies.pop())
 
@@ -502,7 +506,7 @@ class Lineages(RuleBasedStateMachine):
         batches: int,
         ways: tuple[int, ...] = (),
     ) -> None:
-        """A run of the query from start to end, over old rows and new ones."""
+        """Start a driver on a checkpoint, run batches with old rows and new ones, and stop it."""
         self.source += passes
         driver = self.start(directory, limit, ways)
         for _ in range(batches):
@@ -539,7 +543,7 @@ class Lineages(RuleBasedStateMachine):
         ways: tuple[int, ...],
         killed_at: int | None,
     ) -> None:
-        """Another driver runs in the middle of the batch, as if this one were believed dead."""
+        """Run other drivers in the middle of this driver's batch, as if it were believed dead."""
 
         def overtake() -> None:
             successor = self.start(other, limit, ways)
@@ -558,7 +562,7 @@ class Lineages(RuleBasedStateMachine):
     # --- a batch
 
     def _run(self, driver: Driver, at: int = 0, act: Callable[[], None] | None = None) -> None:
-        """Run the driver's next batch, with `act` in the middle of it."""
+        """Run the driver's next batch, and `act` before its step number `at`."""
         if not driver.is_running:
             return
         self.time += 1
@@ -592,7 +596,7 @@ class Lineages(RuleBasedStateMachine):
         finally:
             self.steps.plan(0, None)
             self._nothing_is_doubled()
-        if driver.is_running:  # it was not killed during the batch
+        if driver.is_running:  # the driver was not killed during the batch
             driver.done(number, end)
             self._nothing_is_lost(end)
             if self.is_alone and self.brokers.keeps and driver.ways:
@@ -601,8 +605,8 @@ class Lineages(RuleBasedStateMachine):
     def _messages(
         self, driver: Driver, start: int, end: int, number: int
     ) -> list[WriterCommitMessage | None]:
-        """The messages of a batch's tasks: one task for each way, with the rows distributed among
-        them.
+        """The messages of a batch's tasks. There is one task for each way of publishing, and the
+        rows are distributed among the tasks.
         """
         values = [b"%d" % row for row in range(start, end) if self.source[row]]
         ways = driver.ways or (BY_DRIVER,)
@@ -645,7 +649,7 @@ class Lineages(RuleBasedStateMachine):
         )
 
     def _write_as_task(self, driver: Driver, values: list[bytes], number: int) -> TaskTransaction:
-        """Write as `open_task_writer` does."""
+        """Write rows as `open_task_writer` would."""
         ids = TransactionalIds(GROUP, run_token(driver.run), str(self.root / "ids"))
         name = ids.new()
         for earlier in ids.take(number):
@@ -723,7 +727,7 @@ def world() -> Iterator[Lineages]:
 
 
 def ran(world: Lineages, directory: Path, *, limit: int, batches: int = 9) -> bool:
-    """A run from start to end. Gives: whether it ended without an error."""
+    """Run the query from start to end. Gives: whether no error stopped it."""
     driver = world.start(directory, limit)
     world.batch(driver, batches)
     is_fine, driver.is_running = driver.is_running, False
@@ -744,8 +748,8 @@ def test_an_older_checkpoint_whose_first_batch_has_no_rows_stops_at_that(world: 
 
 
 def test_a_copy_goes_on_where_the_original_had_no_rows(world: Lineages) -> None:
-    """Blue/green deployment: the original's last batch left no note, and the group's note is the
-    copy's.
+    """In a blue/green deployment the original's last batch has no rows and leaves no note, so the
+    group's note is the one of the copy.
     """
     directory = world.first_checkpoint()
     world.write_to_the_source([True])
@@ -779,8 +783,8 @@ def test_a_group_that_is_forgotten_stops_an_older_checkpoint_alone(world: Lineag
 
 
 def test_a_query_of_an_earlier_release_goes_on(world: Lineages) -> None:
-    """That release noted only its first batch, and Spark has deleted the plan of the last one with
-    rows.
+    """The earlier release noted only its first batch, and Spark has deleted the plan of the last
+    batch with rows.
     """
     directory = world.first_checkpoint()
     world.write_to_the_source([True, True] + [False] * 2 * KEPT_BATCHES)
@@ -794,8 +798,8 @@ def test_a_query_of_an_earlier_release_goes_on(world: Lineages) -> None:
 
 
 def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
-    """Its successor is then killed before Spark logs its last batch, and the group's offsets
-    expire.
+    """The driver hangs at its begun note, and a successor commits two batches. The successor is
+    killed before Spark logs the second one, and the group's offsets expire.
     """
     directory = world.first_checkpoint()
     world.write_to_the_source([True] * 3)
@@ -805,10 +809,10 @@ def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
     def overtake() -> None:
         successor = world.start(directory, 1)
         world.batch(successor, 1)  # the same batch
-        world._run(successor, 7, _kill)  # the next batch, which is committed
+        world._run(successor, 7, _kill)  # the next batch, which it commits
         assert not successor.is_running
 
-    world._run(hung, 4, overtake)  # at its begun note
+    world._run(hung, 4, overtake)  # the driver hangs at its begun note
     assert not hung.is_running and world.brokers.topic == [b"0", b"1", b"2"]
     begun = _as_offsets(world.brokers.begun)["t"]
     assert begun.planned.batch_id == 1, "the schedule is as it should be"
@@ -820,13 +824,13 @@ def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
 # --- tasks' transactions: all schedules of one kill, and of a driver that another one overtakes
 
 WRITTEN = [(BY_TASK, BY_TASK), (BY_DRIVER, BY_TASK_WITH_A_LOSER), (BY_TASK_WITH_A_ZOMBIE,)]
-STEPS = 30  # more than any batch has
+STEPS = 30  # more than the steps of any batch
 each_world = pytest.mark.parametrize("keeps", [True, False], ids=["two-phase", "plain"])
 each_way = pytest.mark.parametrize("ways", WRITTEN, ids=["tasks", "both", "zombies"])
 
 
 def ended(world: Lineages, directory: Path, ways: tuple[int, ...]) -> None:
-    """A last driver finishes the rest, and every row is there once."""
+    """Let a last driver finish; then check that every row is in the topic once."""
     world.is_alone = True
     world.late_attempt()
     last = world.start(directory, 2, ways)
@@ -838,7 +842,7 @@ def ended(world: Lineages, directory: Path, ways: tuple[int, ...]) -> None:
 @each_world
 @each_way
 def test_a_driver_is_killed_at_each_step(keeps: bool, ways: tuple[int, ...]) -> None:
-    """Its successor is killed, too, at the same step or a later one."""
+    """The killed driver's successor is killed as well, at the same step or a later one."""
     for at in range(STEPS):
         for next_at in (at, at + 4, STEPS):
             with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):
@@ -854,7 +858,7 @@ def test_a_driver_is_killed_at_each_step(keeps: bool, ways: tuple[int, ...]) -> 
 @each_world
 @each_way
 def test_a_driver_is_overtaken_at_each_step(keeps: bool, ways: tuple[int, ...]) -> None:
-    """Its successor may be killed at another step, and then the first driver wakes up."""
+    """The successor may be killed at another step; then the first driver wakes up."""
     for at in range(STEPS):
         for killed_at in (None, *range(at % 4, STEPS, 4)):
             with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):
@@ -895,7 +899,7 @@ FEW_TURNS = product([4, 8], [9, 11, 13, 15], [3, 5, 7], [4, STEPS])
 def test_a_driver_and_its_zombie_take_turns(
     lengths: tuple[int, ...], ways: tuple[int, ...], keeps: bool, batches: int
 ) -> None:
-    """The tasks of both have written, for the same batch or for two successive ones."""
+    """The tasks of both drivers have written, for the same batch or for two successive batches."""
     with a_world(keeps, ways, batches=0) as (world, directory, zombie):
         world.is_alone = False
         done = world.prepared(zombie)

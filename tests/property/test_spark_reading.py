@@ -1,4 +1,4 @@
-"""A range is read completely and once through any temporary trouble of the brokers: leaders move,
+"""A range is read completely and once despite any temporary trouble of the brokers: leaders move,
 metadata is stale, connections end, end offsets lag behind.
 """
 
@@ -41,7 +41,7 @@ PASSING = (
 
 
 class Written(NamedTuple):
-    """A log, and the committed values in it by offset."""
+    """A log, and its committed values by offset."""
 
     log: FakeLog
     values: dict[int, str]
@@ -49,8 +49,8 @@ class Written(NamedTuple):
 
 @st.composite
 def logs(draw: st.DrawFn) -> Written:
-    """Plain batches and transactions of three producers, interleaved, with gaps of compaction. All
-    transactions have ended, and the last record is plain.
+    """Logs with plain batches and interleaved transactions of three producers, with gaps as after
+    compaction. All transactions have ended, and the last record is plain.
     """
     batches: list[bytes] = []
     aborted: list[tuple[int, int, int]] = []
@@ -112,7 +112,7 @@ def logs(draw: st.DrawFn) -> Written:
 
 @contextmanager
 def restless(log: FakeLog, chance: random.Random) -> Iterator[list[FakeBroker]]:
-    """Two nodes with one log, of which one or the other is the leader at any time."""
+    """Two nodes with the same log, which take turns as its leader at random."""
     leader = 1
     nodes = [FakeBroker({("t", 0): log}) for _ in NODES]
 
@@ -145,7 +145,7 @@ def restless(log: FakeLog, chance: random.Random) -> Iterator[list[FakeBroker]]:
 
     def fetch(broker: FakeBroker, request: Any, code: int) -> Any:
         answer = FakeBroker._fetch(broker, request, code)
-        if chance.random() < 0.3:  # a new leader whose end offset lags behind
+        if chance.random() < 0.3:  # the leader is new, and its end offset lags behind
             (part,) = answer.responses[0].partitions
             part.last_stable_offset = request.topics[0].partitions[0].fetch_offset
             part.high_watermark = chance.choice((part.last_stable_offset, part.high_watermark))
@@ -171,7 +171,7 @@ def test_every_committed_record_of_a_range_once(
     with pytest.MonkeyPatch.context() as patch, restless(written.log, random.Random(seed)) as nodes:
         patch.setattr(
             "barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 600_000
-        )  # the partition is never unavailable here
+        )  # the partition never stays unavailable here
         options = ClientOptions(
             tuple(("127.0.0.1", node.port) for node in nodes),
             retry_backoff_ms=1,
@@ -186,9 +186,7 @@ def test_every_committed_record_of_a_range_once(
                 ("offset", "value"),
                 read_committed=True,
                 fail_on_data_loss=True,
-                open_transactions=OpenTransactions(
-                    wait=False
-                ),  # no transaction is open, so nothing is left out
+                open_transactions=OpenTransactions(wait=False),  # no transaction is open
             )
             rows = [
                 (row["offset"], row["value"].decode()) for part in parts for row in part.to_pylist()

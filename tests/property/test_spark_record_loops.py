@@ -1,8 +1,8 @@
-"""Loops and arrays: for any bytes of a batch, both give the same rows or the same error, and no
-loop reads outside of the bytes.
+"""Decoding with compiled loops and with array operations: for any bytes of a batch, both give the
+same rows or the same error, and no loop reads outside of the bytes.
 
-The loops are run as plain Python on an array that refuses every index outside of it, and compiled
-if numba is installed.
+The loops run as plain Python on an array that refuses every index outside of it, and as compiled
+code if numba is installed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ FAR = 2**62
 
 
 class Guarded:
-    """An array that refuses indexes outside of its elements, also negative ones, since compiled
-    loops have no bounds checks.
+    """An array that refuses indexes outside of its elements, including negative ones, since
+    compiled loops have no bounds checks.
     """
 
     def __init__(self, data: Any) -> None:
@@ -87,8 +87,8 @@ def test_compiled_loops_are_among_those_that_are_tested() -> None:
     assert len(all_loops()) == 2
 
 
-# Bytes in place of a varint: small ones, ones near the ends of their ranges, ones that are too
-# long, ones with needless bytes.
+# ODD has bytes that take the place of a varint: small values, values near the ends of their ranges,
+# varints that are too long, and varints with needless bytes.
 def varint(value: int) -> bytes:
     out = bytearray()
     encode_varint(value, out)
@@ -122,7 +122,7 @@ deltas = st.integers(-5, 5) | st.sampled_from(
 
 @st.composite
 def written(draw: st.DrawFn, delta: int, damage: bool) -> bytes:
-    """A record; with damage, each of its parts may be arbitrary."""
+    """An encoded record; with damage, any of its parts may be arbitrary."""
     whole = encode_record(
         NewRecord(draw(blobs), draw(blobs), draw(deltas), draw(headers)), delta, 0
     )
@@ -170,7 +170,7 @@ def assemble(
 
 @st.composite
 def logs(draw: st.DrawFn, damage: bool) -> bytes:
-    """Batches of each codec; with damage, a record or the count may be arbitrary."""
+    """Batches of each codec; with damage, one record or the record count may be arbitrary."""
     out, base = bytearray(), draw(st.sampled_from([0, 7, 2**40]))
     for _ in range(draw(st.integers(1, 4))):
         count = draw(st.integers(1, 6))
@@ -232,7 +232,7 @@ def outcome(
 
 
 def checked(column: pa.Array) -> pa.Array:
-    column.validate()  # not in full: a header's key need not be text
+    column.validate()  # not full=True: a header's key may be invalid UTF-8
     return column
 
 
@@ -273,7 +273,7 @@ def test_loops_read_what_arrays_read(
         expected = outcome(log, None, base + start, base + end, wanted)
         assert isinstance(expected, list)
         for loops in all_loops():
-            for buffer in (log, bytearray(log)):  # the latter is a connection's receive buffer
+            for buffer in (log, bytearray(log)):  # a bytearray, as a connection's receive buffer is
                 assert outcome(buffer, loops, base + start, base + end, wanted) == expected
 
 
@@ -294,8 +294,8 @@ def test_damage_has_the_same_words(log: bytes, wanted: dict[str, bool], size: in
     | st.lists(numbers | st.just(b"\x0c\0\0\0\1\1\0"), max_size=20).map(b"".join),
 )
 def test_no_loop_looks_outside(data: st.DataObject, content: bytes) -> None:
-    """The loops get only the bytes, with any position and any number of records. They may refuse
-    them, but must not read outside of them.
+    """The loops get arbitrary bytes, with any position and any number of records. They may refuse
+    the bytes, but must not read outside of them.
     """
     start = data.draw(st.integers(0, len(content)))
     end = data.draw(st.integers(start, len(content)))
@@ -360,7 +360,8 @@ def test_copies_stay_within_both_arrays(
         assert not fits or out.tobytes() == bytes(expected)
 
 
-# a record with a header whose key is not text, which only a reader of single records checks
+# The fields of a record with a header whose key is not UTF-8, which only a reader of single records
+# checks.
 CONTENT = b"\0\0\0\1\1\2\2\xff\1"
 
 
@@ -372,12 +373,12 @@ CONTENT = b"\0\0\0\1\1\2\2\xff\1"
         (
             b"\x92\x80\x80\x80\x80\x00" + CONTENT,
             "the records end before their count is reached",
-        ),  # a length of six bytes
+        ),  # the length is a varint of six bytes
         (
             varint(9) + b"\1" + CONTENT[1:],
             "the records end before their count is reached",
         ),  # attributes
-        (b"\x13" + CONTENT, "the records end before their count is reached"),  # a length of -10
+        (b"\x13" + CONTENT, "the records end before their count is reached"),  # the length is -10
         (varint(6) + b"\0\0\0\1\1\1", "a record has a negative number of headers"),
     ],
 )
@@ -390,7 +391,7 @@ def test_what_arrays_do_not_read_themselves_loops_do_not_either(record: bytes, s
 
 
 def test_a_count_that_no_batch_can_hold_takes_no_memory() -> None:
-    """The header says 2^31 - 1 records: a table with these columns would take 144 GiB."""
+    """The header says that there are 2^31 - 1 records. A table for that many would take 144 GiB."""
     log = assemble(b"\0" * 40, 2**31 - 1)
     said = {str(outcome(log, way, 0, FAR, {})) for way in (None, *all_loops())}
     assert said == {f"{Code.INVALID_RECORD}: a record is not as long as it says"}

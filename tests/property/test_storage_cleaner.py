@@ -1,6 +1,4 @@
-"""Compaction against a naive model of it, over random histories; and a kill or a power loss at any
-step of it.
-"""
+"""Compaction against a naive model, over random histories, with a kill or a power loss at any step."""
 
 from __future__ import annotations
 
@@ -59,14 +57,14 @@ def open_on(disk: SimDisk, config: LogConfig, now_ms: int) -> LogManager:
 
 
 class History:
-    """A log, and the knowledge of a naive reader of everything ever written: each record, and which
+    """A log, and what a naive reader knows of everything ever written: each record, and which
     transactions were aborted.
     """
 
     def __init__(self, disk: SimDisk, config: LogConfig) -> None:
         config = replace(
             config, producer_id_expiration_ms=2**60
-        )  # never: a restart would restore expired ones
+        )  # never expire them: a restart would restore expired producers
         self.disk, self.config, self.now_ms = disk, config, NOW_MS
         self.manager = open_on(disk, config, NOW_MS)
         self.log = self.manager.create("t", 0, TOPIC_ID, config, NOW_MS)
@@ -137,7 +135,7 @@ class History:
         )
 
     def latest(self, end: int) -> dict[int, tuple[bytes, bytes | None]]:
-        """The latest committed record of each key below `end`, by its offset."""
+        """The latest committed record of each key below `end`; the result is by offset."""
         found: dict[bytes, int] = {}
         for offset in sorted(self.written):
             if offset < end and offset not in self.aborted:
@@ -300,7 +298,7 @@ def test_cleaning_what_is_clean_changes_nothing(
     history.append([(b"last", b".")])
     for _ in range(
         3
-    ):  # data are removed, their markers and tombstones get a horizon, empty segments are merged
+    ):  # 1: data is removed. 2: markers and tombstones get a horizon. 3: empty segments merge
         compact(history.manager, history.log, None, history.now_ms)
     before = [data for _, data in batches_of(history.log)]
     compact(history.manager, history.log, None, history.now_ms + 1)
@@ -349,8 +347,8 @@ def test_the_producers_are_known_from_a_cleaned_log_alone(
 
 
 def dirty_history(seed: int, disk: SimDisk) -> History:
-    """Transactions, tombstones and plain records over several segments, some of which were cleaned
-    before.
+    """A history of transactions, tombstones and plain records over several segments, some of which
+    have been cleaned.
     """
     rng = random.Random(seed)
     history = History(
@@ -396,9 +394,9 @@ def test_a_stop_at_any_step_of_a_cleaning_loses_nothing(seed: int, at: int, powe
     try:
         done = compact(history.manager, log, cleaned_to, NOW_MS + 1)
     except Crash:
-        done = cleaned_to  # the checkpoint was not written
+        done = cleaned_to  # the crash came before the checkpoint was written
     crashes = 0
-    while True:  # a start may be interrupted too
+    while True:  # a crash may interrupt a start as well
         if power:
             disk.lose_power()
         else:
@@ -438,8 +436,8 @@ def test_a_stop_at_any_step_of_a_cleaning_loses_nothing(seed: int, at: int, powe
 
 
 def test_the_steps_of_a_cleaning_are_as_many_as_the_test_above_tries() -> None:
-    """Otherwise the kill would always come after the end of cleaning; most steps of its range are
-    before it.
+    """The range of the test above must not be much longer, or its kills would come after the end of
+    cleaning; most of its steps are before the end.
     """
     counts = []
     for seed in range(10):

@@ -1,8 +1,9 @@
 """One file of a log directory is truncated, changed or missing: the log loads with everything that
-the rest holds, or an error names the place and the fault.
+the other files contain, or an error names the place and the fault.
 
-Each damage is sampled over every file and byte of a small directory with several segments, open and
-aborted transactions, and a log start within a segment; after a clean stop and after a kill.
+Each kind of damage is sampled over every file and byte of a small directory, after a clean stop and
+after a kill. It has several segments, open and aborted transactions, and a log start within a
+segment.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ LAST = {5: [(12, 3), (9, 3), (6, 3), (3, 3), (0, 3)], 6: [(4, 2), (2, 2), (0, 2)
 
 
 def write_history(path: str, way: str) -> Log:
-    """About four segments; producers 5 (idempotent), 6 (aborts), 7 (open at the end)."""
+    """Write a log of about four segments. Producer 5 is idempotent, 6 aborts transactions, and 7
+    has one open at the end.
+    """
     manager, log = new_log(path, segment_bytes=700, index_interval_bytes=100, retention_ms=-1)
     for turn in range(5):
         log.append(batch([b"i%d" % turn] * 3, pid=5, epoch=0, seq=3 * turn), now_ms=NOW_MS)
@@ -83,7 +86,7 @@ def write_history(path: str, way: str) -> Log:
 def original(
     way: str,
 ) -> tuple[str, dict[int, bytes | None], dict[int, bytes | None], tuple[int, int, int]]:
-    """A directory with that history, and the records read from it."""
+    """A directory with the history of `write_history`, the records read from it, and its offsets."""
     path = mkdtemp()
     log = write_history(path, way)
     reader = open_manager(shutil.copytree(path, mkdtemp() + "/data"), CONFIG).logs["t", 0]
@@ -98,7 +101,7 @@ def files_of(path: str) -> list[str]:
 
 
 def damage(file: Path, kind: str, where: float, value: int) -> int:
-    """Gives the position of the first damaged byte."""
+    """Damage a file. Gives: the position of the first damaged byte."""
     data = bytearray(file.read_bytes())
     at = min(int(len(data) * where), max(len(data) - 1, 0))
     if kind == "delete":
@@ -175,15 +178,15 @@ def check_that_nothing_is_missing(
             if pid == 5:
                 assert log.append(again, now_ms=NOW_MS).duplicate
                 continue
-            with pytest.raises(KafkaError) as refused:  # the transaction has ended
+            with pytest.raises(KafkaError) as refused:  # its transaction has ended
                 log.append(again, now_ms=NOW_MS)
             assert refused.value.code == Code.UNKNOWN_PRODUCER_ID
     assert log.end_offset_for_epoch(0) == (0, offsets[2])
 
 
 def check_what_a_log_file_still_holds(copy: str, path: str, name: str, kind: str, at: int) -> None:
-    """Every undamaged batch is read, or is set aside with a log message, or an error names the
-    file.
+    """Check that every undamaged batch is read or is set aside with a log message, or that an error
+    names the file.
     """
     intact = []
     for original_file in sorted(Path(path, "t-0").glob("*.log")):
@@ -221,7 +224,7 @@ def check_what_a_log_file_still_holds(copy: str, path: str, name: str, kind: str
 
 
 def read_or_refused(log: Log, offset: int) -> bytes | None:
-    """One batch, or None after an error that names the file."""
+    """The batch at an offset, or None if an error names the file."""
     try:
         return fetched(log.read(offset, max_bytes=1, min_one_batch=True))
     except KafkaError as error:

@@ -91,8 +91,8 @@ def test_no_bytes_break_an_index(data: bytes, size: int) -> None:
 def test_the_aborted_index_finds_what_a_scan_finds(
     rows: list[tuple[int, int, int]], fetch_offset: int, length: int
 ) -> None:
-    """Each transaction ends at a marker; the last stable offset is then the first offset of the
-    earliest open transaction.
+    """Transactions end at their markers. The last stable offset at a marker is the first offset of
+    the earliest transaction that is open.
     """
     entries, end = [], 0
     for pid, back, ahead in rows:
@@ -176,7 +176,7 @@ def test_snapshots_hold_the_last_batch_of_each_producer(
 def test_sequences_are_checked_as_a_naive_model_does(
     rows: list[tuple[int, int, int, int, bool]],
 ) -> None:
-    """The model keeps every batch; its verdicts are written from KIP-98's rules."""
+    """The model keeps every batch, and its verdicts follow KIP-98's rules."""
     state, end = ProducerStateManager(), 0
     history: dict[int, list[tuple[int, int, int, int]]] = {}
     for pid, epoch, sequence, count, transactional in rows:
@@ -254,7 +254,7 @@ def test_a_manifest_round_trips() -> None:
 def test_rows_that_stay_packed_make_the_snapshot_of_all_packed_again(
     steps: list[tuple[str, int, bool]],
 ) -> None:
-    """Steps are numbered by the clock; with True the state is replaced by its decoded snapshot."""
+    """A step's number is its time. A step with True replaces the state by its decoded snapshot."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(producer_state, "FEWEST_PRODUCERS", 3)
         patch.setattr(producer_rows, "MOST_CHANGED", 2)

@@ -32,7 +32,7 @@ PRODUCERS = (1, 2, 3)
 
 @dataclass
 class Producer:
-    """A producer's own state: its epoch, the next sequence, and its last batches as (first
+    """A producer's own state: its epoch, its next sequence, and its latest batches as (first
     sequence, values, offset, whether transactional).
     """
 
@@ -44,8 +44,8 @@ class Producer:
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The model: a dict of offset -> value, the aborted transactions, the producers; the log must
-    agree after every step.
+    """A log and its model: a dict of offset -> value, the aborted transactions, and the producers.
+    The log must agree with the model after every step.
     """
 
     def __init__(self) -> None:
@@ -122,13 +122,13 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pid=st.sampled_from(PRODUCERS), which=st.integers(0, 4), others=st.booleans())
     def again(self, pid: int, which: int, others: bool) -> None:
-        """Send a batch again, or other records with its sequences."""
+        """Send a batch again, or other records with the batch's sequences."""
         producer = self.producers[pid]
         if which >= len(producer.batches):
             return
         sequence, values, offset, transactional = producer.batches[which]
         if others and offset < self.log.log_start_offset:
-            return  # a restarted log cannot tell them apart
+            return  # a restarted log cannot distinguish these records from the original ones
         data = batch(
             [b"other"] * len(values) if others else values,
             pid=pid,
@@ -211,8 +211,8 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(garbage=st.sampled_from([b"", b"\0" * 70, b"\0\0\0\0\0\0\0\1\0\0\0\x50\0\0\0\0\2", b"x"]))
     def kill_and_start(self, garbage: bytes) -> None:
-        """A kill, perhaps within a write: part of a batch, or garbage, is left at the end."""
-        self.manager.on_tick(NOW_MS)  # acknowledged log starts are on disk then
+        """Kill the log, perhaps within a write, which leaves part of a batch or garbage at the end."""
+        self.manager.on_tick(NOW_MS)  # writes the acknowledged log starts
         if self.log.durability.durable_offset >= self.log.log_end_offset:
             self.manager.write_checkpoints()
         path = self.log.segments.active.batches.path(".log")
@@ -223,7 +223,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.end)
     @rule(share=st.floats(0, 1))
     def time_travel(self, share: float) -> None:
-        """A read from any offset, at each isolation level."""
+        """Read from any offset, at each isolation level."""
         offset = self.start + int((self.end - self.start) * share)
         if offset < self.end:
             data = self.log.read(offset, max_bytes=1, min_one_batch=True)

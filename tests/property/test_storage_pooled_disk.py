@@ -1,9 +1,9 @@
-"""A pool of descriptors against a model: files that are never closed, and a list in order of last
-use.
+"""A pool of file descriptors against a model: files that are never closed, and a list of them in
+the order of their last use.
 
-The same operations are done on two directories. On one the operating system's disk keeps each file
-open, as a broker with enough descriptors does; on the other a pool closes and opens them. Reads
-give the same bytes, even after renames; and the files used last are open.
+Each operation is done in two directories. In one, the operating system's disk keeps every file
+open, as in a broker with enough descriptors; in the other, a pool closes and reopens files. Reads
+give the same bytes, even after renames, and the files that were used last are open.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATHS = st.builds(lambda directory, name: f"{directory}/{name}", st.sampled_from
 
 
 class SmallDisk(OsDisk):
-    """A disk with a limit of descriptors, of which `others` are used elsewhere."""
+    """A disk that allows `most` open files, and refuses the next `refused` attempts to open one."""
 
     def __init__(self) -> None:
         self.most, self.refused = 8, 0
@@ -45,7 +45,7 @@ class SmallDisk(OsDisk):
 
 
 class Handle:
-    """One file, opened on both disks. number: in the order of opening."""
+    """One file, opened on both disks. number: its place in the order of opening."""
 
     def __init__(self, number: int, pooled: Any, kept: Any) -> None:
         self.number, self.pooled, self.kept = number, pooled, kept
@@ -61,7 +61,7 @@ class PooledFiles(RuleBasedStateMachine):
         self.below = SmallDisk()
         self.disk, self.plain = PooledDisk(self.below), OsDisk()
         self.handles: list[Handle] = []
-        self.recent: list[Handle] = []  # the last used one is at the end
+        self.recent: list[Handle] = []  # ends with the one used last
         self.count = self.reserved = 0
 
     def teardown(self) -> None:
@@ -92,14 +92,14 @@ class PooledFiles(RuleBasedStateMachine):
         del self.recent[: max(0, len(self.recent) - share)]
 
     def name_goes(self, path: str) -> list[Handle]:
-        """The files whose path is removed or replaced; they leave the order of use once they are
-        opened.
+        """The open files whose path is about to be removed or replaced. They leave the order of use
+        when the pool has opened them.
         """
         going = [h for h in self.handles if h.pooled.path == self.pooled(path)]
         return [handle for handle in going if not handle.pooled.is_removed]
 
     def gone(self, handles: list[Handle]) -> None:
-        # opening them has closed others, as any opening does
+        # to open these files, the pool has closed others
         open_now = set(self.disk.order)
         self.recent = [
             h for h in self.recent if h not in handles and h.pooled.key in open_now
@@ -180,8 +180,8 @@ class PooledFiles(RuleBasedStateMachine):
 
     @rule(directory=st.sampled_from(DIRECTORIES))
     def replace_directory(self, directory: str) -> None:
-        """As when a topic is deleted and created again: its open files continue under another
-        name.
+        """Replace a directory, as when a topic is deleted and created again: its open files remain
+        usable under another name.
         """
         self.count += 1
         for disk, path in ((self.disk, self.pooled), (self.plain, self.kept)):
@@ -223,7 +223,9 @@ class PooledFiles(RuleBasedStateMachine):
 
     @rule(path=PATHS, refused=st.integers(1, 12))
     def others_take_all_descriptors(self, path: str, refused: int) -> None:
-        """Opening a file fails until enough least recently used files are closed."""
+        """The system has no descriptor left for some attempts to open a file; the pool closes the
+        least recently used files until an attempt succeeds.
+        """
         before = list(self.recent)
         self.below.refused = refused
         try:

@@ -1,4 +1,6 @@
-"""Logs on a disk that loses power: flushed records are there, and the log opens and continues."""
+"""Logs on a disk that loses power: all flushed records survive, and the log opens and accepts
+appends.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_what_was_flushed_survives(seed: int, power: bool) -> None:
 
 
 def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
-    """Several runs of one log; the model is the durable part at the last flush."""
+    """Run a log several times, with crashes. The model is the part of it that was durable at the
+    latest flush.
+    """
     manager = open_on(disk)
     log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     sequence, now_ms = 0, NOW_MS
@@ -83,7 +87,7 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
         manager = open_on(disk)
         assert manager.offline == {}
         opened = manager.logs.get(("t", 0))
-        if opened is None:  # no write came through, or the directory itself was not on the disk
+        if opened is None:  # no write, or not even the directory, reached the disk
             assert not durable
             opened = manager.create(
                 "t", 0, TOPIC_ID, CONFIG, NOW_MS, leader_epoch=manager.leader_epoch
@@ -105,14 +109,16 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
             if 0 <= entry.txn_first_offset <= last.first_offset:
                 assert log.append(again, now_ms=now_ms).duplicate
             else:
-                with pytest.raises(KafkaError) as refused:  # the transaction has ended
+                with pytest.raises(KafkaError) as refused:  # its transaction has ended
                     log.append(again, now_ms=now_ms)
                 assert refused.value.code == Code.UNKNOWN_PRODUCER_ID
         log.flush()
 
 
 def flush(rng: random.Random, manager: LogManager, log: Log) -> None:
-    """Flush in place, or by the journal; an older journal is deleted once the log is flushed."""
+    """Flush the log's own files, or append to the journal, which is deleted once the log is
+    flushed.
+    """
     begun = log.durability.try_begin_journal(1 << 20) if rng.random() < 0.7 else None
     if begun is None:
         log.flush()

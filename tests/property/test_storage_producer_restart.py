@@ -1,4 +1,4 @@
-"""A log's producer state gives the same verdicts before and after a restart, for every batch that
+"""A log's producer state gives the same verdict before and after a restart, on every batch that
 could come next.
 """
 
@@ -24,21 +24,21 @@ Verdict = tuple[Any, ...]
 writes = st.tuples(
     st.just("write"),
     st.sampled_from(PRODUCERS),
-    st.integers(0, 1),  # increase of the epoch
+    st.integers(0, 1),  # the epoch's increase
     st.integers(1, 2),  # records
     st.booleans(),  # transactional
 )
 markers = st.tuples(
     st.just("end"),
     st.sampled_from(PRODUCERS),
-    st.integers(0, 1),  # 1: version 2, which raises the epoch
+    st.integers(0, 1),  # 1: a marker of version 2, which raises the epoch
     st.booleans(),
 )
 steps = st.one_of(writes, writes, markers, st.tuples(st.just("roll")))
 
 
 def carry_out(log: Log, all_steps: list[tuple[Any, ...]]) -> None:
-    """Each step as far as the log accepts it: refusals are verdicts, too."""
+    """Try each step. The log may refuse a step, which is a verdict of its own."""
     for name, *values in all_steps:
         if name == "roll":
             if log.segments.active.batches.size:
@@ -71,7 +71,8 @@ def verdict(log: Log, *sent: Any) -> Verdict:
         earlier = log.producer_state.check_batch(*sent, log._restore_window)
     except KafkaError as error:
         return ("refused", error.code)
-    # A snapshot has no checksums, and only the producer's last timestamp, as Apache Kafka's.
+    # Compare four fields: a snapshot, in Apache Kafka's format, has no checksums, and only the
+    # producer's last timestamp.
     return ("append",) if earlier is None else ("repeats", *earlier[:4])
 
 
@@ -99,7 +100,7 @@ def test_a_restarted_log_judges_every_batch_as_the_live_one(
         carry_out(log, all_steps)
         before = verdicts(log)
         if not clean:
-            log.flush()  # a restart sees only flushed records
+            log.flush()  # a start restores only flushed records
         manager, log = reopened(manager, LogConfig(), clean=clean)
         assert verdicts(log) == before
         manager.close(NOW_MS)

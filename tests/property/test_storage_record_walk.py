@@ -1,5 +1,5 @@
-"""The walk over a batch's records accepts exactly what opening each record accepts, and what
-kafka-python decodes.
+"""The fast walk over a batch's records accepts exactly the batches of which every record can be
+opened, and which kafka-python decodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BASE_MS = 1_700_000_000_000
 
 
 def by_itself(body: bytes, count: int) -> int | None:
-    """The highest timestamp delta, by opening each record; None if the bytes are not records."""
+    """The highest timestamp delta, found by opening each record; None if the bytes are not records."""
     position, highest = 0, -(1 << 63)
     try:
         for delta in range(count):
@@ -47,7 +47,7 @@ def walked(body: bytes | memoryview, count: int) -> int | None:
 
 
 def read_by_kafka_python(body: bytes, count: int) -> list[tuple[int, int]]:
-    """Offset and timestamp of each record, as decoded by kafka-python."""
+    """The offset and timestamp of each record, as decoded by kafka-python."""
     batch = encode_batch([NewRecord(None, b"", BASE_MS)])[:HEADER_SIZE] + body
     batch[23:27] = (count - 1).to_bytes(4, "big")
     batch[57:61] = count.to_bytes(4, "big")
@@ -58,7 +58,7 @@ def read_by_kafka_python(body: bytes, count: int) -> list[tuple[int, int]]:
 
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[list[NewRecord], bytes]:
-    """Records as producers make them: runs of one shape, in which sizes, keys, timestamps and
+    """Records as producers make them: runs of similar records, in which sizes, keys, timestamps and
     headers vary.
     """
     rng = random.Random(draw(st.integers(0, 1 << 30)))
@@ -143,7 +143,7 @@ def test_what_is_changed_is_taken_only_if_it_still_is_what_it_says(
         try:
             read = read_by_kafka_python(bytes(changed), len(records))
         except (UnicodeDecodeError, CorruptRecordError) as error:
-            # for Apache Kafka and librdkafka a header's name is any bytes
+            # Apache Kafka and librdkafka accept any bytes as a header's name
             assert "UnicodeDecodeError" in repr(error)
             return
         assert [offset for offset, _ in read] == list(range(len(records)))
@@ -164,5 +164,5 @@ def test_offset_deltas_of_three_bytes() -> None:
     for wrong in (8191, 8192, 20_000, count - 1):
         swapped = bytearray(body)
         start = body.index(encode_record(NewRecord(None, b"", 0), wrong, 0))
-        swapped[start + 3] ^= 2  # another delta of the same size
+        swapped[start + 3] ^= 2  # another delta, encoded in as many bytes
         assert walked(bytes(swapped), count) is None

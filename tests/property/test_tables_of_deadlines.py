@@ -1,5 +1,5 @@
-"""The tables of deadlines, each a heap that drops what is no longer waited for, against a plain
-list: whatever was added, removed and due before, the earliest row is the next one.
+"""The tables of deadlines against a plain list. Each is a heap that drops removed rows in sweeps:
+after any additions, removals and expiries, its next row is the earliest one.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class OfTrash:
 
 @pytest.fixture(autouse=True)
 def small_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heaps are swept with few rows, too."""
+    """Let heaps with few rows be swept as well."""
     monkeypatch.setattr(purgatory, "FEWEST_SWEPT", 2)
     monkeypatch.setattr(timers, "_SMALL", 2)
 
@@ -95,10 +95,12 @@ def small_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(seed=st.integers(0, 1 << 32))
 @settings(max_examples=drawn(60))
 def test_the_earliest_row_is_the_next_one(kind: type[Table], seed: int) -> None:
-    """Several rows come and go at a time: a heap is swept when most of its rows wait no longer."""
+    """Several rows are added or removed in each step, since a heap is swept when most of its rows
+    have been removed.
+    """
     chance = random.Random(seed)
     table, now_ms, key = kind(), 0, 0
-    rows: list[tuple[int, int]] = []  # deadline and key; keys rise
+    rows: list[tuple[int, int]] = []  # (deadline, key), with increasing keys
     for _ in range(40):
         step = chance.choice(("add", "remove", "remove", "look", "wait"))
         if step == "add":

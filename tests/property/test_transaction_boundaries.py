@@ -1,7 +1,7 @@
-"""Requests of the transaction protocol with ids and epochs at the ends of their ranges, live and
-after replay.
+"""Requests of the transaction protocol with ids and epochs at the ends of their ranges, before and
+after a replay.
 
-They are refused or succeed, and their effects never stop the broker: not at once, not when the
+They are refused or succeed, and their effects never stop the broker: not immediately, not when the
 transaction times out, and not at the next start.
 """
 
@@ -45,8 +45,8 @@ REFUSED = (42, 47, 48, 49, 51, 90)
 
 
 def found_in_a_log(host: TxnHost, epoch: int, state: TransactionState, fence: bool) -> None:
-    """Append a state as a log may contain it, from this version, an earlier one, or another
-    broker.
+    """Append a transaction's state that a log may contain, written by this version, an earlier
+    version or another broker.
     """
     at_rest = state in (
         TransactionState.EMPTY,
@@ -80,7 +80,7 @@ def meant(host: TxnHost, producer_id: Any, epoch: Any) -> tuple[int, int]:
 
 
 def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
-    """Send the request; gives whether it succeeded."""
+    """Send the request of a step. Gives whether it succeeded."""
     match step:
         case "init":
             answer = host.init("txn", pid=producer_id, epoch=epoch)
@@ -135,7 +135,7 @@ def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(
                     assert asked_by in granted, f"{step} of {asked_by}, which no producer got"
         found = host.coordinator.metadata("txn")
         if found is not None and found.state is TransactionState.EMPTY:
-            granted.add(found.producer)  # the producer got this session
+            granted.add(found.producer)  # the coordinator has begun this session
     host.crash()
     host.tick(60_000)
     assert host.state("txn") not in ("Ongoing", "PrepareCommit", "PrepareAbort")

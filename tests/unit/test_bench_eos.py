@@ -1,5 +1,5 @@
-"""The parts of bench/eos.py that compute: medians and overheads, the table, the figures kept as
-JSON, percentiles.
+"""The calculations of bench/eos.py: medians and overheads, the table, the figures kept as JSON,
+percentiles.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_a_turn_is_as_long_as_its_interval() -> None:
 
 
 def test_percentiles_are_by_nearest_rank() -> None:
-    ordered = [15.0, 20.0, 35.0, 40.0, 50.0]  # the example of Wikipedia's "Percentile"
+    ordered = [15.0, 20.0, 35.0, 40.0, 50.0]  # an example from Wikipedia's "Percentile"
     assert [percentile(ordered, part) for part in (0.05, 0.3, 0.4, 0.5, 1.0)] == [
         15,
         20,

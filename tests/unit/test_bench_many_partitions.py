@@ -1,5 +1,5 @@
-"""bench/many_partitions.py does what it says: every kind of work is answered without an error, and
-has a figure and its place in the table.
+"""bench/many_partitions.py works: every kind of request succeeds, and has a figure and a place in
+the table.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""bench/scale.py does what it says: in each case brokers of all sizes do the same work, and the
-table compares them with the smallest.
+"""bench/scale.py works: in each case brokers of all sizes do the same work, and the table compares
+each with the smallest one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def burn(ms: int) -> None:
 
 @contextmanager
 def watched_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The recorded calls; the patch is undone at the end."""
+    """The recorded calls. At the end, the watched function is restored."""
     undo: list[Callable[[], None]] = []
     watch_thread = watched_daemon.watch_thread
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""The records that a member of a share group acquires. The expected answers are those of Apache
+"""The records that a member of a share group acquires. The expected results are those of Apache
 Kafka 4.3.
 """
 
@@ -23,7 +23,7 @@ ALL = Taker("m", 500, 500)
 
 
 def log(*lengths: int, first: int = 0) -> list[LogBatch]:
-    """Consecutive batches of a log, with these lengths."""
+    """Consecutive batches of a log, which have these lengths."""
     ends = itertools.accumulate(lengths, initial=first)
     return [LogBatch(begin, end - 1) for begin, end in itertools.pairwise(ends)]
 
@@ -82,8 +82,8 @@ def test_records_that_come_again_keep_their_batches() -> None:
 
 
 def test_records_that_fail_again_and_again_come_in_ever_smaller_parts() -> None:
-    """500 records with 10 deliveries each: five times a fetch gets all of them, then 250, 125, 62,
-    31 and one.
+    """500 records may be delivered 10 times each: the first five fetches get all of them, and the
+    next ones 250, 125, 62, 31 and 1.
     """
     limits = GroupLimits(delivery_count=10)
     partition = SharePartition(0)
@@ -153,7 +153,7 @@ def test_aborted_batches_are_cut_out() -> None:
 
 
 def test_the_cost_does_not_depend_on_the_number_of_locked_records() -> None:
-    """The partition's state has runs and batches, not an entry per record."""
+    """The state of a share partition has runs and batches, not an entry for each record."""
     partition = SharePartition(0)
     limits = GroupLimits(record_locks=1_000_000)
     take(partition, log(100_000), limits=limits)

@@ -1,5 +1,5 @@
-"""The commands that a start prints: they work as printed, or the text names the settings
-they need.
+"""The commands that a start prints: they work as printed, or the text names the settings that they
+need.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_clients_of_a_protected_listener_are_told_what_they_need(
 def test_commands_have_the_name_that_the_certificate_is_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], listener: str, address: str
 ) -> None:
-    """With 127.0.0.1 a client refuses the certificate of the advertised name."""
+    """With 127.0.0.1, a client would refuse the certificate, which is for the advertised name."""
     make_certificates(tmp_path, hosts=["kafka.example"])
     settings = {
         "listeners": listener,

@@ -113,7 +113,7 @@ def test_jobs_are_done_in_a_process_of_low_priority(
     assert {path.name: path.read_bytes() for path in tmp_path.glob("t-0/*.cleaned")} == made
     process.submit(job._replace(directory=str(tmp_path / "is-not-there")))
     assert "No such file" in done.get(timeout=PATIENCE_S)[2]
-    assert process_id_of(process) == process_id  # the same process is still in use
+    assert process_id_of(process) == process_id  # an error does not end the process
 
 
 def test_a_process_that_dies_fails_its_job_and_the_next_has_another(
@@ -144,7 +144,7 @@ def test_it_ends_when_there_is_nothing_to_do(job: CleanJob, done: queue.SimpleQu
 
 
 def test_a_stop_does_not_wait_for_the_job(job: CleanJob, done: queue.SimpleQueue[Done]) -> None:
-    """The process is suspended during the job, so that the job does not end by itself."""
+    """The cleaner process is suspended, so the job cannot end by itself."""
     process = CleanerProcess(lambda *ended: done.put(ended))
     process.submit(job)
     assert done.get(timeout=PATIENCE_S)[1] is not None
@@ -152,7 +152,7 @@ def test_a_stop_does_not_wait_for_the_job(job: CleanJob, done: queue.SimpleQueue
     assert process_id is not None
     os.kill(process_id, signal.SIGSTOP)
     process.submit(job)
-    wait_until(process._jobs.empty)  # the job is in the process's pipe, or about to be
+    wait_until(process._jobs.empty)  # the pipe to the process has the job, or is about to get it
     stopping = threading.Thread(target=process.stop, daemon=True)
     stopping.start()
     stopping.join(PATIENCE_S)
@@ -164,7 +164,7 @@ def test_a_stop_does_not_wait_for_the_job(job: CleanJob, done: queue.SimpleQueue
 
 
 def slow_job(path: Path) -> CleanJob:
-    """A job with many small segments, each of which needs its own fsyncs."""
+    """A job with many small segments, which takes long because each needs its own fsyncs."""
     manager: LogManager = open_manager(path / "slow", COMPACTED)
     log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
     for number in range(500):

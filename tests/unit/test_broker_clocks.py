@@ -1,4 +1,4 @@
-"""The two clocks of the machine."""
+"""The machine's two clocks, steady and wall."""
 
 from __future__ import annotations
 

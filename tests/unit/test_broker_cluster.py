@@ -1,5 +1,5 @@
-"""The leaders of partitions among several brokers; the rules are those of Apache Kafka's controller
-(KRaft's ReplicationControlManager and PartitionChangeBuilder).
+"""The leaders of partitions in a cluster of several brokers; the rules are those of Apache Kafka's
+controller (KRaft's ReplicationControlManager and PartitionChangeBuilder).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def cluster(host: CoreHost) -> Cluster:
 
 
 def make(host: CoreHost, name: str, *replicas: tuple[int, ...], **configs: str) -> None:
-    """Create a topic whose partitions have these replicas."""
+    """Create a topic whose partitions have the given replicas."""
     host.create(name, len(replicas), **configs)
     host.broker.metadata.set_topic_replicas(name, replicas)
     host.broker.cluster._leaderships.clear()

@@ -1,5 +1,5 @@
-"""Cleaning of logs as the core decides it, without a cleaner process: when a log is cleaned, the
-order of the effects, and failures.
+"""The core's decisions on cleaning, without a cleaner process: when a log is cleaned, the order of
+the effects, and failures.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ BACKOFF_MS = 100
 
 
 class Host:
-    """A broker's compaction and flush queue, with a rim that carries out everything immediately."""
+    """A broker's compaction and flush queue, without a server: the test carries out flushes and
+    jobs.
+    """
 
     def __init__(self, path: Path, **settings: str) -> None:
         self.path, self.now_ms = path, NOW_MS
@@ -65,7 +67,7 @@ class Host:
         return self.logs.create(topic, 0, TOPIC_ID, replace(COMPACTED, **settings), NOW_MS)
 
     def tick(self) -> None:
-        """Move the clock to the next deadline, and carry out the flushes that it starts."""
+        """Move the clock to the next deadline, and carry out the flushes that this starts."""
         deadline = self.compaction.next_deadline_ms()
         assert deadline is not None
         self.now_ms = max(self.now_ms, deadline)
@@ -80,7 +82,7 @@ class Host:
             (job.then or partial(self.flushes.on_flushed, job))(self.now_ms)
 
     def clean(self, error: str = "") -> str:
-        """Carry out the one pending job; gives the name of its directory."""
+        """Carry out the only pending job. Gives the name of its directory."""
         (job,) = self.outbox.cleanings
         self.outbox.cleanings.clear()
         result: CleanResult | None = None if error else clean(OsDisk(), job)
@@ -92,8 +94,8 @@ class Host:
         return Path(job.directory).name
 
     def check_clean_parts(self) -> None:
-        """In the part of a log that counts as clean each key is there once: nothing cleans that
-        part for a key of its own any more.
+        """Check that each key is in the clean part of a log only once. Later cleanings would not
+        remove a duplicate there.
         """
         for partition, end in self.compaction._cleaned_to.items():
             log = self.logs.logs.get(partition)
@@ -118,7 +120,8 @@ def test_a_dirty_log_is_flushed_cleaned_and_noted(tmp_path: Path) -> None:
     assert not host.outbox.flushes
     host.now_ms = NOW_MS + BACKOFF_MS
     host.compaction.on_tick(host.now_ms)
-    assert host.outbox.flushes and not host.outbox.cleanings  # the flush comes before cleaning
+    # the log is flushed before it is cleaned
+    assert host.outbox.flushes and not host.outbox.cleanings
     assert host.compaction.next_deadline_ms() is None
     host.flush()
     assert host.clean() == "t-0"
@@ -145,7 +148,8 @@ def test_the_dirtiest_log_goes_first_and_one_at_a_time(tmp_path: Path) -> None:
     order = [cleaned, host.clean()]
     host.tick()
     order.append(host.clean())
-    assert order == ["a-0", "b-0", "a-0"]  # all of b was dirty then, and a part of a
+    # at the second choice, all of b was dirty, but only a part of a
+    assert order == ["a-0", "b-0", "a-0"]
     host.tick()
     assert not host.outbox.cleanings
 
@@ -163,7 +167,7 @@ def test_the_checkpoint_is_heeded_after_a_start(tmp_path: Path) -> None:
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0")
     again = Host(tmp_path)
     again.tick()
-    assert again.outbox.cleanings[0].first_dirty_offset == 0  # an unreadable checkpoint is ignored
+    assert again.outbox.cleanings[0].first_dirty_offset == 0  # it has no entry, so it is ignored
 
 
 def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path) -> None:
@@ -182,7 +186,7 @@ def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path)
     again.flush()
     result = clean(
         OsDisk(), job._replace(groups=job.groups[:1], aborted=(), end_offset=2)
-    )  # the directory belongs to the new log of that name now
+    )  # this directory now belongs to the new log of that name
     host.outbox.cleanings.clear()
     host.compaction.on_cleaned(job, result, "", host.now_ms)
     assert [entry[0] for entry in entries(again)] == list(range(10))
@@ -195,7 +199,7 @@ def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path)
 @pytest.mark.parametrize("error", ["", "its cleaner failed"])
 def test_nothing_is_kept_of_a_deleted_log(tmp_path: Path, error: str) -> None:
     """The cleaned offset, a failure and the unreadable offsets are all dropped. Otherwise the next
-    log of that name, with an unreadable batch at the same offset, would cause no warning.
+    log of that name would cause no warning if it had an unreadable batch at the same offset.
     """
     host = Host(tmp_path)
     fill(host.log("one-that-goes"))
@@ -204,7 +208,7 @@ def test_nothing_is_kept_of_a_deleted_log(tmp_path: Path, error: str) -> None:
     result = None if error else clean(OsDisk(), job)._replace(unreadable=(0,))
     host.outbox.cleanings.clear()
     host.compaction.on_cleaned(job, result, error, host.now_ms)
-    for flush in host.outbox.flushes:  # the flush of the recovery point before the swap
+    for flush in host.outbox.flushes:  # flushes the recovery point before the swap
         assert flush.then is not None
         flush.then(host.now_ms)
     delete_log(host.logs, "one-that-goes", 0, host.now_ms)
@@ -228,8 +232,8 @@ def test_a_log_that_is_deleted_while_it_is_flushed_is_let_be(tmp_path: Path) -> 
 def test_a_job_takes_no_segment_that_came_while_its_log_was_flushed(
     tmp_path: Path, count: int
 ) -> None:
-    """A segment from during the flush is not durable: a power loss would lose its records and keep
-    the cleaned ones.
+    """A segment that is written during the flush is not durable: a power loss would lose its
+    records and keep the cleaned segments.
     """
     host = Host(tmp_path)
     log = host.log()
@@ -251,12 +255,12 @@ def test_a_job_takes_no_segment_that_came_while_its_log_was_flushed(
 def test_what_was_not_replaced_for_want_of_a_segment_is_cleaned_again(
     tmp_path: Path, lost: int
 ) -> None:
-    """Segments of its group went meanwhile, by DeleteRecords or retention."""
+    """Segments of the job's group were deleted during the job, by DeleteRecords or retention."""
     host = Host(tmp_path)
     log = host.log(cleanup_policy=frozenset({"compact", "delete"}))
     for number in range(12):
         put(log, b"%d" % (number % 3), b"%d" % number)
-    log.config = replace(log.config, segment_bytes=400)  # several of its segments become one
+    log.config = replace(log.config, segment_bytes=400)  # one cleaned segment replaces several
     host.tick()
     (job,) = host.outbox.cleanings
     host.outbox.cleanings.clear()
@@ -288,7 +292,7 @@ def test_a_result_for_a_log_that_is_not_compacted_any_more_is_dropped(tmp_path: 
 def test_a_checkpoint_that_says_nothing_is_kafkas_and_no_fault(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, is_said: bool
 ) -> None:
-    """A checkpoint without entries is valid: Kafka's broker creates the file when it starts."""
+    """A checkpoint without entries is valid: Kafka's broker creates one when it starts."""
     (tmp_path / "cleaner-offset-checkpoint").write_bytes(data)
     host = Host(tmp_path)
     log = host.log()
@@ -314,7 +318,7 @@ def test_a_failure_is_logged_and_tried_again_later_and_later(
     assert len(entries(log)) == 4
     fill(other)
     host.tick()
-    assert host.clean() == "other-0"  # other logs are cleaned meanwhile
+    assert host.clean() == "other-0"  # while this log waits, another one is cleaned
     while not host.outbox.cleanings:
         host.tick()
     assert began + FIRST_RETRY_MS <= host.now_ms < began + FIRST_RETRY_MS + 2 * BACKOFF_MS
@@ -332,8 +336,8 @@ def test_a_failure_is_logged_and_tried_again_later_and_later(
 def test_a_compaction_waits_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ) -> None:
-    """A file that the cleaning writes does not fit on the disk: the broker continues, and the log
-    is cleaned later. Any other disk error (EIO) is raised.
+    """When the disk has no space for a file of the cleaning, the broker continues, and cleans the
+    log later. Any other disk error (EIO) is raised.
     """
     host = Host(tmp_path)
     log = host.log()
@@ -381,8 +385,8 @@ def test_compacted_segments_that_find_no_space_for_their_names_serve_readers(
     renamed: int,
     code: int,
 ) -> None:
-    """When a rename fails, the replaced segments are already deleted, and the manifest lists the
-    compacted ones.
+    """When the rename fails, the replaced segments have already been deleted, and the manifest
+    lists the compacted ones.
     """
     host = Host(tmp_path)
     log = host.log()
@@ -459,7 +463,7 @@ def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptur
         False,
         None,
         None,
-    )  # so the segment must be read to find its aborted transactions
+    )  # the segment must be read for its aborted transactions
     host.tick()
     assert not host.outbox.cleanings
     assert "t-0 cannot be compacted" in caplog.text
@@ -504,7 +508,7 @@ def test_without_log_cleaner_enable_nothing_is_cleaned(tmp_path: Path) -> None:
 
 
 def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
-    """Between the swaps the log may get appends, lose its oldest segments, or be deleted."""
+    """Between the swaps the log may receive appends, lose its oldest segments, or be deleted."""
     for meanwhile in ("nothing", "append", "delete the oldest", "delete the topic"):
         host = Host(tmp_path / meanwhile)
         log = host.log()
@@ -516,7 +520,8 @@ def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
         host.flush()
         left = [entry[0] for entry in entries(log)]
         assert left == list(range(SWAPPED_AT_ONCE, 41))
-        assert host.compaction.next_deadline_ms() == host.now_ms  # due now, after other events
+        # due at once, but after other events
+        assert host.compaction.next_deadline_ms() == host.now_ms
         assert not (host.path / "cleaner-offset-checkpoint").exists()
         if meanwhile == "append":
             fill(log, 1)
@@ -543,8 +548,8 @@ def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
 
 
 def internal_logs(host: Host, *names: str, **settings: Any) -> list[Log]:
-    """Logs whose segments do not become full. Each record of `fill` takes at least 70 bytes in
-    them.
+    """Logs with segments so large that they do not become full. A record of `fill` takes at least
+    70 bytes in them.
     """
     settings = {"segment_bytes": 1 << 20, "min_cleanable_dirty_ratio": 0.5, **settings}
     return [host.log(name, **settings) for name in names]
@@ -591,7 +596,9 @@ def test_what_is_clean_is_not_rolled_again_before_as_much_is_dirty(tmp_path: Pat
     ("count", "is_rolled"), [(1, False), (2, True)], ids=["a sliver", "a sixteenth"]
 )
 def test_a_sliver_is_not_worth_a_segment(tmp_path: Path, count: int, is_rolled: bool) -> None:
-    """Partitions with few dirty bytes each are not rolled, though their sum is above the bound."""
+    """Partitions that have few dirty bytes each are not rolled, although their sum is above the
+    bound.
+    """
     host = Host(tmp_path)
     logs = internal_logs(host, OFFSETS_TOPIC)
     logs += [
@@ -627,7 +634,7 @@ def test_some_are_rolled_at_a_call(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_transactions_are_open_is_rolled_once(tmp_path: Path) -> None:
-    """The records of the closed segment are not stable yet: further segments would not help."""
+    """Records of an open transaction cannot be cleaned, so rolling further segments would not help."""
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "100"})
     (log,) = internal_logs(host, OFFSETS_TOPIC)
     fill(log)

@@ -1,5 +1,5 @@
-"""Settings by Apache Kafka's names. Defaults and bounds are those of the configuration reference of
-Apache Kafka 3.9.
+"""Settings with Apache Kafka's names. Defaults and bounds are those of the configuration reference
+of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from barnabas.storage.log_config import LogConfig
 
 LONG_MAX = 9223372036854775807
 
-# name: (type, default as DescribeConfigs shows it), as Apache Kafka 3.9 documents its topic
-# settings
+# Apache Kafka 3.9's topic settings, as documented: the type and the default, in the form that
+# DescribeConfigs shows.
 KAFKA_TOPIC_SETTINGS = {
     "cleanup.policy": (7, "delete"),
     "compression.gzip.level": (3, "-1"),
@@ -99,7 +99,7 @@ KAFKA_BROKER_DEFAULTS = {
     "connections.max.idle.ms": 600000,
 }
 
-# the file config/kraft/server.properties of Apache Kafka 3.9, without its comments
+# config/kraft/server.properties of Apache Kafka 3.9, without comments
 KRAFT_FILE = """
 process.roles=broker,controller
 node.id=1
@@ -196,8 +196,8 @@ def test_broker_defaults_are_those_of_kafka() -> None:
     assert {name: defaults[name] for name in KAFKA_BROKER_DEFAULTS} == KAFKA_BROKER_DEFAULTS
 
 
-# Settings of share groups: the defaults and bounds of Apache Kafka 4.3; None where there is no
-# bound. __share_group_state has as many replicas here as other topics.
+# Settings of share groups with Apache Kafka 4.3's (default, lower bound, upper bound); None for no
+# bound. By default __share_group_state has one replica here, as other topics have.
 KAFKA_SHARE_SETTINGS = {
     "group.share.assignment.interval.ms": (1000, 0, None),
     "group.share.assignors": (("simple",), None, None),
@@ -569,7 +569,9 @@ def test_a_bad_dynamic_value_changes_nothing() -> None:
 
 
 def test_what_kafka_lets_change_at_run_time_may_change() -> None:
-    """A sample of dynamic and read-only settings, from the reference's update mode column."""
+    """The sample has dynamic and read-only settings, from the "update mode" column of the
+    reference.
+    """
     dynamic = {
         "log.segment.bytes",
         "log.retention.ms",
@@ -645,7 +647,7 @@ TYPES = {
     Kind.DOUBLE: float,
     Kind.LIST: tuple,
 }
-# Prefixes of settings that the code reads by composed names: a group's bounds, a listener's tokens.
+# Prefixes of settings whose names the code composes: a group's bounds, a listener's tokens.
 READ_BY_PREFIX = (
     "group.consumer.min.", "group.consumer.max.", "group.share.", "group.streams.",
     "sasl.oauthbearer.",
@@ -653,13 +655,15 @@ READ_BY_PREFIX = (
 
 
 def attributes_of(table: type) -> dict[str, Row[Any]]:
-    """The rows of a table by the names of their attributes."""
+    """The rows of a table, by the names of its attributes."""
     parts = (vars(part) for part in table.__mro__)
     return {name: row for part in parts for name, row in part.items() if isinstance(row, Row)}
 
 
 def test_each_row_is_an_attribute_that_has_a_value_of_its_type() -> None:
-    """mypy knows the attribute's type from the row's function; this checks the value."""
+    """mypy derives an attribute's type from the function that defines the row; this test checks the
+    value.
+    """
     broker, topic = (
         BrokerConfig.from_properties({}),
         TopicConfig(BrokerConfig.from_properties({}), {}),
@@ -678,8 +682,8 @@ def test_each_row_is_an_attribute_that_has_a_value_of_its_type() -> None:
 
 
 def test_a_setting_that_has_an_effect_is_read_somewhere() -> None:
-    """A setting is read by its attribute or its name. The default of a topic's setting is read
-    together with the topic's own.
+    """The code may read a setting by its attribute or its name. A topic setting's default is read
+    together with the topic's own value.
     """
     root = Path(__file__).parents[2]
     code = "\n".join(
@@ -695,7 +699,7 @@ def test_a_setting_that_has_an_effect_is_read_somewhere() -> None:
         if not {attribute, row.name} & names
         and not row.doc.startswith(("Accepted", "Default of"))
         and not row.name.startswith(READ_BY_PREFIX)
-        and row.name != "remote.storage.enable"  # false is its only value
+        and row.name != "remote.storage.enable"  # it can only be false
     }
     assert unread == set()
 

@@ -1,4 +1,4 @@
-"""Settings as requests show them: value, source and synonyms (KIP-226)."""
+"""Settings in the form that requests return: value, source and synonyms (KIP-226)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_password_in_an_address_is_hidden(text: str, shown: str) -> None:
 
 
 def test_no_setting_shows_a_password_wherever_it_is_set() -> None:
-    """Each setting that accepts any text is set to one with a password, in every layer."""
+    """Each setting that accepts any text gets a value with a password, in every layer."""
     text = "https://ann:her-password@example.org/keys"
     for setting in broker_entries(BrokerConfig.from_properties({})):
         row = setting.setting
@@ -96,7 +96,7 @@ def test_no_setting_shows_a_password_wherever_it_is_set() -> None:
 
 # --- what Kafka lets change at run time ---------------------------------------------------------
 
-# DynamicBrokerConfig.AllDynamicConfigs of Apache Kafka, by the set that each belongs to.
+# Apache Kafka's DynamicBrokerConfig.AllDynamicConfigs, split into the sets that it consists of.
 SSL_RECONFIGURABLE = """ssl.keystore.type ssl.keystore.location ssl.keystore.password
     ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.truststore.type
     ssl.truststore.location ssl.truststore.password ssl.truststore.certificates"""
@@ -131,7 +131,7 @@ OTHERS = """metric.reporters producer.id.expiration.ms transaction.partition.ver
     remote.log.index.file.cache.total.size.bytes remote.fetch.max.wait.ms
     remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
     group.share.assignment.interval.ms
-    group.streams.assignment.interval.ms"""  # the last two since 4.3
+    group.streams.assignment.interval.ms"""  # the last two: since 4.3
 ALL_DYNAMIC = {
     name
     for names in (
@@ -145,7 +145,7 @@ ALL_DYNAMIC = {
     )
     for name in names.split()
 }
-# Quotas that Kafka lists only once they are set, and that can be set only at run time.
+# Kafka lists these quotas only once they are set, which is possible only at run time.
 LISTED_WHERE_SET = {
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",

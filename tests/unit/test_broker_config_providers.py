@@ -1,4 +1,4 @@
-"""Values that are read from files and the environment by Apache Kafka's references."""
+"""Values that a configuration file takes from files and the environment with Apache Kafka's syntax."""
 
 from __future__ import annotations
 

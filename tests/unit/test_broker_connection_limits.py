@@ -1,4 +1,6 @@
-"""Limits of connections by number and by rate, with times as Apache Kafka 3.9 showed them."""
+"""Limits on the number and the rate of connections, with the times that were recorded with Apache
+Kafka 3.9.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +65,8 @@ def test_all_connections_are_counted() -> None:
 
 
 def test_what_comes_too_fast_from_an_address_is_closed_later() -> None:
-    """As recorded: at a rate of 1 a second ten connections were served, and ten more were closed
-    after a second each.
+    """In the recording, with a rate of 1 per second, ten connections were served and ten further
+    ones were closed after a second each.
     """
     bound = limits(quotas=rate_of(HERE, 1.0))
     assert [bound.on_connected(HERE, 3) for _ in range(10)] == [None] * 10
@@ -100,8 +102,8 @@ def test_whoever_comes_too_fast_has_those_after_him_wait() -> None:
 
 
 def test_nothing_is_kept_of_an_address_whose_connections_have_ended() -> None:
-    """The count of an address is dropped with its last connection, since there is no bound on the
-    number of addresses. Connections from before the limits are counted too.
+    """The count of an address is dropped with its last connection, since the number of addresses is
+    not bounded. Connections from before the limits were set are counted as well.
     """
     bound = limits(addresses=(HERE, HERE))
     for number in range(300):
@@ -194,9 +196,11 @@ def test_a_listener_has_a_number_of_its_own() -> None:
 
 
 def test_a_listener_has_a_rate_of_its_own_and_no_number_then() -> None:
-    """The listener's connections count only towards the broker's bound on their number."""
+    """A listener has no limit on the number of its connections; they count towards the broker's
+    limit.
+    """
     bound = listener_limits(max_connection_creation_rate="2")
     pauses = [bound.on_connected(0) for _ in range(10)]
     assert pauses == sorted(pauses)
-    assert pauses[0] < pauses[-1] == 1000  # at most one window
+    assert pauses[0] < pauses[-1] == 1000  # a pause takes at most one window
     assert not bound.is_full

@@ -1,4 +1,4 @@
-"""Connections as the core knows them."""
+"""The core's state of a connection."""
 
 from __future__ import annotations
 

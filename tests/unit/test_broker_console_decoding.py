@@ -1,4 +1,4 @@
-"""Keys and values that the console decodes with schemas, in a separate process, from a small
+"""Keys and values that the console decodes in a separate process, with schemas from a small
 registry.
 """
 
@@ -28,7 +28,7 @@ ORDER = {
     "name": "Order",
     "fields": [{"name": "id", "type": "long"}, {"name": "item", "type": "string"}],
 }
-DATA = b"\x0e\x06tea"  # Avro: 7 as a zigzag varint, 3 bytes of text
+DATA = b"\x0e\x06tea"  # Avro: 7 as a zigzag varint, a text of 3 bytes
 PROTO = 'syntax = "proto3"; message A { int32 x = 1; } message B { string name = 1; }'
 TLS = Path(__file__).resolve().parents[1] / "fixtures" / "tls"
 SLOW = {"type": "string", "pattern": "^(a+)+$"}
@@ -68,7 +68,7 @@ def test_each_kind_is_decoded(registry: FakeRegistry, decoder: Decoder) -> None:
         wire_format.header(proto, (1,)) + b"\x0a\x03tea",
         wire_format.header(schema) + b'{"a": 1}',
     ]
-    # Each value has its own request: a request's time is bounded, and the first value of each kind
+    # One request for each value: a request's time is limited, and the first value of each format
     # loads a library.
     assert [decoder.decode([part])[0] for part in data] == [
         Decoded(avro, "AVRO", '{"id": 7, "item": "tea"}'),
@@ -119,7 +119,7 @@ def test_a_few_bytes_that_become_very_much_are_an_error(
     registry: FakeRegistry, decoder: Decoder
 ) -> None:
     head = wire_format.header(add(registry, {"type": "array", "items": "null"}))
-    many = b"\xfe\xff\xff\xff\xff\xff\xff\x7f\0"  # a block of 2^53 nulls
+    many = b"\xfe\xff\xff\xff\xff\xff\xff\x7f\0"  # an Avro block of 2^53 nulls
     bomb, after = decoder.decode([head + many, head + b"\0"])
     assert bomb.error and bomb.text == ""
     assert after.text == "[]" or "others took the time" in after.error
@@ -253,9 +253,7 @@ def test_without_the_extra_the_page_says_what_to_install(
 
 
 def test_only_the_registry_s_own_address_is_asked(registry: FakeRegistry) -> None:
-    """An answer that leads to another address is an error, and so is a reference that names an
-    address.
-    """
+    """A redirect to another address is an error, and so is a reference that contains an address."""
     with fake_registry() as other:
         schema_id = add(
             registry, ORDER, references=[{"name": "x", "subject": f"{other.url}/", "version": 1}]

@@ -1,5 +1,6 @@
-"""The cost of the console: shared snapshots, counts of requests that stop without clients, and a
-bound on clients. Its answers are tested with a browser (e2e/test_console.py).
+"""The cost of the console: clients share snapshots, requests are not counted while there are no
+clients, and the number of clients is limited. Its responses are tested with a browser
+(e2e/test_console.py).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def until(is_so: Any) -> None:
 
 
 class Watched:
-    """A console with a fake server: a loop in a thread, and its own broker."""
+    """A console with a fake server, a broker of its own, and an event loop in a thread."""
 
     def __init__(self, directory: Path) -> None:
         self.host = CoreHost(directory)
@@ -48,7 +49,7 @@ class Watched:
             loop=self.loop,
             on_frame=lambda connection_id, frame, now_ms: self.frames.append(connection_id),
             now_ms=self.host.event_ms,
-            steady_ms=lambda: 0,  # no sample is due after the first
+            steady_ms=lambda: 0,  # time does not pass, so only one sample is taken
             addresses=[("127.0.0.1", 9092)],
             acceptor=SimpleNamespace(listeners=[]),
         )

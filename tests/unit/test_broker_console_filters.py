@@ -1,6 +1,4 @@
-"""The language of the page's filter: the records that match, and the position that an
-error names.
-"""
+"""The language of the page's filter: which records match, and the position that an error names."""
 
 from __future__ import annotations
 

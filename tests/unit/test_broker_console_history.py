@@ -22,7 +22,7 @@ def group(name: str, offset: int, lag: int) -> GroupState:
 
 
 def sampled(history: History, *rows: PartitionState | GroupState, at: int) -> None:
-    """Take a sample in the interval with the number `at`."""
+    """Take a sample in interval number `at`."""
     partitions = [row for row in rows if isinstance(row, PartitionState)]
     groups = [row for row in rows if isinstance(row, GroupState)]
     for _ in history.add(partitions, groups, at * INTERVAL_MS):

@@ -1,4 +1,4 @@
-"""Records as the page shows them: their range, the bounds on their size, and unreadable batches."""
+"""Records as the page shows them: their range, the limits on their size, and unreadable batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the broker that a user with restricted rights sees."""
+"""What a user with restricted rights sees of the broker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The search of a topic's records: their order, a request's bounds, and the position from which the
-next request continues.
+"""The search in a topic's records: the order of matches, a request's limits, and the position from
+which the next request continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from barnabas.storage.log_config import LogConfig
 
 
 class Topic:
-    """The logs of a topic with three partitions. windows: the number of windows taken from them."""
+    """A topic with three partitions. windows: how many windows of its logs were taken."""
 
     def __init__(self, directory: Path) -> None:
         config = LogConfig(segment_bytes=3000, index_interval_bytes=200)
@@ -78,7 +78,7 @@ def times(result: Result) -> list[int]:
 
 
 def all_of(topic: Topic, text: str, count: int, is_over: object = never) -> list[tuple[int, int]]:
-    """The partition and offset of each match, found by as many requests as needed."""
+    """The partition and offset of each match; sends as many requests as the search needs."""
     rows: list[tuple[int, int]] = []
     cursor: str | None = None
     for _ in range(10_000):
@@ -128,7 +128,9 @@ def test_a_condition_selects_and_what_it_passes_over_is_counted(topic: Topic) ->
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_record_is_found_once_however_short_the_requests(topic: Topic, seed: int) -> None:
-    """Batches of all sizes over many segments; each request ends after one step, or a few rows."""
+    """There are batches of all sizes in many segments, and each request ends after one step or a
+    few rows.
+    """
     chance = random.Random(seed)
     expected = set()
     at = 0

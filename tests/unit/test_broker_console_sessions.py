@@ -1,4 +1,4 @@
-"""Sessions of the page's users: their end, their number, and the bound on failed logins."""
+"""Sessions of the page's users: their end, their number, and the limit on failed logins."""
 
 from __future__ import annotations
 

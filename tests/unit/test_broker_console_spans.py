@@ -1,4 +1,4 @@
-"""Strips of particular logs. A property test checks that a strip shows the state of each offset."""
+"""Strips of particular logs. A property test checks that a strip shows the state of every offset."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_offsets_that_are_not_there_are_a_gap(log: Log) -> None:
     data = bytearray(slice.file.pread(slice.size, 0))
     size = len(batch([b"v"]))
     del data[size : size + len(batch([b"v"] * 3))]
-    Path(slice.file.path).write_bytes(data)  # as compaction would leave it
+    Path(slice.file.path).write_bytes(data)  # as after compaction
     window = take_window(log)._replace(slices=(slice._replace(size=len(data)),))
     spans = read_strip(window, 100).spans
     assert [(span.kind, span.first_offset, span.end_offset) for span in spans] == [

@@ -159,7 +159,7 @@ def test_groups_that_wait_come_first_with_whom_they_wait_for() -> None:
 
 
 def test_a_group_beyond_the_last_stable_offset_does_not_wait_there() -> None:
-    """A group at such a position reads uncommitted records; `barnabas txn why-stuck` has the same
+    """A group with such an offset reads uncommitted records. `barnabas txn why-stuck` has the same
     rule.
     """
     ahead = group("ahead", CommittedOffsetState("orders", 1, 41, 59))

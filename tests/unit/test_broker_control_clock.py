@@ -1,4 +1,4 @@
-"""A clock that a test moves."""
+"""A clock that a test can advance."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_it_does_not_go_back() -> None:
 
 
 def test_how_far_it_is_ahead_does_not_depend_on_when_it_is_read() -> None:
-    """A millisecond begins between any two readings of the machine's clock."""
+    """The machine's clock advances by a millisecond between any two readings."""
     readings = iter(range(5_000_000, 6_000_000))
     clock = ControlledClock(lambda: 1_000, lambda: next(readings))
     clock.advance(691_200_000)

@@ -1,4 +1,4 @@
-"""The journal of a broker under test control, and what its endpoint shows of it."""
+"""The journal of requests of a broker under test control, and what the control endpoint returns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_large_answers_make_it_let_go_of_earlier_ones_and_never_of_the_last() ->
         journal.add(each)
     journal.on_answer(second, 1000)
     assert numbers(journal) == [2]
-    journal.on_answer(first, 5000)  # the journal dropped it, so its answer is not counted
+    journal.on_answer(first, 5000)  # no longer in the journal: not counted
     journal.on_answer(second, 5000)
     assert numbers(journal) == [2]
     journal.add(exchange(3))
@@ -55,7 +55,7 @@ def test_large_answers_make_it_let_go_of_earlier_ones_and_never_of_the_last() ->
 
 
 def shown(filters: dict[str, Any]) -> list[int]:
-    """The numbers of the requests, out of four, that GET /requests returns."""
+    """GET /requests with filters, for four requests. Gives the numbers of the requests it returns."""
     journal = Journal()
     for number in range(1, 5):
         journal.add(exchange(number))

@@ -1,6 +1,4 @@
-"""Faults: the requests that they apply to, invalid rules, and the answers with an
-injected error.
-"""
+"""Injected faults: which requests they apply to, invalid rules, and the error responses."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ from barnabas.protocol.records import NewRecord, encode_batch
 
 
 def seen(request: Message, version: int, client_id: str = "client") -> ObservedRequest:
-    """A request as the test control observes it."""
+    """A request in the form in which the test control observes it."""
     observed = observe(memoryview(encode_request(request, version, 7, client_id))[4:])
     assert observed is not None
     return observed

@@ -1,4 +1,4 @@
-"""The content of files after a power loss: the flushed bytes, and those from before the run."""
+"""The content of files after a power loss: bytes that were flushed or existed before the run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def test_what_was_not_flushed_is_lost(disk: ForgetfulDisk, tmp_path: Path) -> No
 def test_what_is_written_while_a_flush_runs_is_not_durable_by_it(
     disk: ForgetfulDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_path: bool
 ) -> None:
-    """Flushes run in other threads: another append may come between the sync and the note of it."""
+    """Flushes run in other threads, so an append may come between the sync and the note that it has
+    succeeded.
+    """
     path = str(tmp_path / "a")
     file = disk.open(path, create=True)
     file.append(b"kept")
@@ -54,7 +56,7 @@ def test_a_flush_that_ends_late_takes_nothing_back(disk: ForgetfulDisk, tmp_path
     path = str(tmp_path / "a")
     disk.open(path, create=True).append(b"kept and kept")
     disk.note(path, 13)
-    disk.note(path, 4)  # from a flush that began before the other
+    disk.note(path, 4)  # from a flush that began before that one
     disk.lose_power()
     assert (tmp_path / "a").read_bytes() == b"kept and kept"
 

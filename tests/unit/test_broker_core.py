@@ -1,5 +1,5 @@
-"""The core as a value: one request at a time per connection, parked requests, acks=0, closed
-connections, and the order in which a commit becomes durable.
+"""The core, called without a server: one request at a time per connection, parked requests, acks=0,
+closed connections, and the order in which a commit becomes durable.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def test_the_way_of_one_small_produce_is_short(host: CoreHost) -> None:
-    """Each function call adds nearly one percent to the cost of such a request, so a further call
-    must be worth it.
+    """Each function call adds nearly one percent to the cost of such a request: a further call must
+    be worth that.
     """
     host.create("t")
-    for _ in range(3):  # objects that are created at first use exist now
+    for _ in range(3):  # creates what is created at first use
         assert error_of(host.call(1, produce("t"), 9)) == 0
     frame = memoryview(bytearray(request_frame(produce("t"), 9, 1)))
     with Walk() as walk:
@@ -135,7 +135,9 @@ def test_a_request_that_is_not_understood_ends_its_connection_and_nothing_else(
 
 
 def test_tickets_are_not_used_twice(host: CoreHost) -> None:
-    """An answer for a closed connection does not reach the next connection with its number."""
+    """The response to a closed connection's request must not go to the next connection with the
+    same number.
+    """
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=1000), 12)
     host.broker.on_closed(1)
@@ -157,7 +159,7 @@ def test_what_waits_for_answers_to_be_sent_is_done_before_the_logs_are_closed(
 
 
 def test_what_waits_for_answers_to_be_sent_is_done_before_what_comes_next(host: CoreHost) -> None:
-    """The next event may be a tick or the end of a flush."""
+    """Deferred work runs before the next event, which may be a tick or the end of a flush."""
     host.create("t", flush_messages="1")
     host.ask(1, produce("t", b"x"), 9)
     done: list[int] = []
@@ -358,8 +360,8 @@ def test_a_topic_that_goes_while_its_flush_runs(host: CoreHost) -> None:
 
 
 class Transaction:
-    """A producer on connection 1 with a transaction on two partitions; its producer id and epoch
-    are durable.
+    """A producer on connection 1 with a durable producer id and epoch, and a transaction on two
+    partitions.
     """
 
     def __init__(self, host: CoreHost, *, transactional_id: str = "id", topic: str = "t") -> None:
@@ -408,7 +410,7 @@ class Transaction:
         self.host.ask(1, EndTxnRequest(committed=commit, **self.names()), 3)
 
     def markers(self) -> list[list[bool]]:
-        """The outcomes of the markers of each partition."""
+        """For each partition, the outcomes (whether it commits) of the markers in its log."""
         return [
             [
                 decode_marker(batch).commit
@@ -422,7 +424,7 @@ class Transaction:
         return self.host.broker.transactions.snapshot()[self.transactional_id].state.name
 
     def flushed(self) -> list[str]:
-        """Complete the running flush; gives the topics of its logs."""
+        """Complete the current flush. Gives the topics of the logs that it flushed."""
         return sorted(log.topic for log, _ in self.host.flush().tokens)
 
     def begin(self) -> None:
@@ -507,8 +509,8 @@ def test_markers_come_to_the_disk_soon_without_anybody_waiting(host: CoreHost) -
 
 
 def test_a_decision_that_is_made_later_brings_earlier_markers_to_the_disk(host: CoreHost) -> None:
-    """The producer that commits may have read the earlier commit's records: a power loss that keeps
-    its decision must keep them too.
+    """The producer of the later commit may have read the records of the earlier one: a power loss
+    that keeps its decision must keep these records.
     """
     other = Transaction(host, transactional_id="other", topic="u")
     other.begin()
@@ -557,8 +559,8 @@ def test_what_comes_while_the_decision_is_under_way_is_held_back(host: CoreHost)
 def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under_way(
     host: CoreHost,
 ) -> None:
-    """Version 4 of AddPartitionsToTxn names several transactions and is not held back for one of
-    them.
+    """Version 4 of AddPartitionsToTxn may contain several transactions, and does not wait for one
+    of them.
     """
     transaction = while_deciding(host)
     producer_id, producer_epoch = transaction.identity
@@ -647,7 +649,7 @@ def test_a_commit_goes_data_decision_markers_answer_completion(journal_less_host
 def test_the_next_transaction_is_held_back_until_the_completion(
     journal_less_host: CoreHost,
 ) -> None:
-    """The first request of a transaction never gets CONCURRENT_TRANSACTIONS."""
+    """The first request of a transaction waits, and does not get CONCURRENT_TRANSACTIONS."""
     host = journal_less_host
     transaction = begun(host)
     transaction.end(commit=True)
@@ -667,7 +669,7 @@ def test_the_next_transaction_is_held_back_until_the_completion(
 
 
 def test_a_fetch_whose_client_hangs_up_waits_no_more(host: CoreHost) -> None:
-    """The records it waits for may never come, and its connection would be kept all that time."""
+    """Records may not arrive for a long time, and the connection's state would be kept until then."""
     host.create("idle")
     host.ask(host.connect(7), fetch({"idle": {0: 0}}, max_wait_ms=60_000), 12)
     purgatory = host.broker.purgatory
@@ -806,8 +808,8 @@ def test_deltas_transaction_is_open_and_ends_when_its_time_is_up(tmp_path: Path)
 
 
 def test_producer_ids_begin_above_those_that_kafka_gave_out(tmp_path: Path) -> None:
-    """If an id were given out twice, the first batch of the new producer would look like a retry of
-    the earlier producer's: acknowledged, and not written.
+    """If an id were assigned twice, the first batch of the new producer could look like a retry of
+    the earlier producer's batch: it would be acknowledged but not written.
     """
     path = tmp_path / "data"
     shutil.copytree(KAFKA, path)
@@ -843,7 +845,7 @@ def test_a_wild_producer_id_in_a_log_does_not_use_up_the_others(tmp_path: Path) 
 
 
 def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -> None:
-    """A flipped bit is found although nothing needs recovery."""
+    """A start finds a flipped bit even if nothing needs recovery."""
     path = tmp_path / "data"
     shutil.copytree(KAFKA, path)
     file = path / "__consumer_offsets-0" / "00000000000000000000.log"
@@ -864,7 +866,7 @@ def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -
 def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transaction(
     tmp_path: Path,
 ) -> None:
-    """No producer can have that epoch, and it would fence the producer id for good."""
+    """No producer can have the highest epoch, which would fence the producer id for good."""
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t")
@@ -913,7 +915,7 @@ def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transactio
 
 
 def test_what_was_due_is_not_due_again_at_the_same_time() -> None:
-    """Otherwise the rim would call the core again immediately, in an endless loop."""
+    """Otherwise the server would call the core again immediately, in an endless loop."""
     b = DiskBroker(log_flush_offset_checkpoint_interval_ms="1000")
     b.topic("t", 2, flush_ms="300")
     p = Producer(b, "txn", timeout_ms=5000)

@@ -1,4 +1,4 @@
-"""Counters by the names of their metrics; the table of metrics lists the valid names."""
+"""Counters, which are named like their metrics; the table of metrics lists the valid names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_a_count_is_kept_by_its_labels() -> None:
 
 
 def test_what_is_counted_is_a_metric_and_each_plain_counter_is_counted_somewhere() -> None:
-    """A count by a misspelt name would be shown nowhere, and a row without a count stays at 0."""
+    """A counter with a misspelt name would not be shown, and the metric of a row that is never
+    counted would stay at 0.
+    """
     call = re.compile(r'counters\.add\(\s*"(\w+)"')
     counted = {name for path in BROKER.rglob("*.py") for name in call.findall(path.read_text())}
     counted |= {what.value[0] for what in Counted}  # which GroupRuntime adds

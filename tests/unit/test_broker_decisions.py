@@ -1,5 +1,5 @@
-"""A commit's decision in the flush journal: the state of the transaction after a kill or a power
-loss at any step.
+"""The decision on a commit in the flush journal: the state of the transaction after a kill or a
+power loss at any step.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TRANSACTIONS = "__transaction_state"
 
 
 def ready(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A producer that has committed once, so that each file was flushed before, and has written
-    again.
+    """A broker and a producer with one committed transaction, after which all files were flushed,
+    and an open one with further records.
     """
     b = DiskBroker(**settings)
     b.topic("in")
@@ -36,7 +36,7 @@ def ready(**settings: str) -> tuple[DiskBroker, Producer]:
 
 
 def is_committed(b: DiskBroker) -> bool:
-    """Whether readers see the whole second transaction; fails where they see a part of it."""
+    """Whether the second transaction is visible to readers; fails if only a part of it is."""
     found = [b.read("t", index, committed=True) for index in (0, 1)]
     assert found in ([[b"a"], [b"a"]], [[b"a", b"b"], [b"a", b"b"]]), found
     is_whole = found[0] == [b"a", b"b"]
@@ -45,7 +45,9 @@ def is_committed(b: DiskBroker) -> bool:
 
 
 def with_decision_on_the_disk(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A broker whose journal has the durable frame, and whose core is not notified yet."""
+    """A broker whose journal has a durable frame with the decision, before the core learns that the
+    flush has ended.
+    """
     b, p = ready(**settings)
     b.hold_flushes()
     p.start_end(True)
@@ -93,7 +95,7 @@ def test_a_decision_that_is_found_is_found_again_after_a_power_loss_during_the_s
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 def test_a_start_that_is_cut_short_at_any_step_finds_it_again(way: str) -> None:
-    """Each start crashes one disk operation later than the one before."""
+    """Each start crashes one disk operation later than the previous one."""
     b, _ = with_decision_on_the_disk()
     b.holds_flushes = False
     cuts = 0
@@ -130,8 +132,8 @@ def test_without_the_flush_there_is_no_decision() -> None:
 
 @pytest.mark.parametrize("kept", ["", TRANSACTIONS, "t-0", "t-1", "__consumer_offsets"])
 def test_a_commit_that_was_answered_survives_a_power_loss(kept: str) -> None:
-    """The commit's record and markers are durable only in the journal; the logs' own files have
-    them in the page cache, and the system may write any of them back.
+    """The commit's record and markers are durable only in the journal. The logs' own files have
+    them in the page cache, and the system may write any of these files back.
     """
     b, p = ready()
     b.hold_flushes()
@@ -163,8 +165,8 @@ def test_the_transaction_after_it_is_not_committed_with_it(kept: str) -> None:
 
 @pytest.mark.parametrize("kept", [DATA_DIR, "/t-0/"])
 def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction(kept: str) -> None:
-    """DeleteRecords removed the marker, and the transaction that is open there began after the
-    decision.
+    """DeleteRecords removed the marker of the decided transaction, and the transaction that is now
+    open in the partition began later.
 
     If only the partition's files survive, the decision itself is carried out again.
     """
@@ -197,7 +199,9 @@ def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
 
 
 def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
-    """The topic was deleted before the decision, and one of its name was created after it."""
+    """The topic was deleted before the decision, and another topic of that name was created after
+    it.
+    """
     b, p = ready()
     b.topic("gone")
     p.send("gone", 0, b"x")
@@ -216,7 +220,7 @@ def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
 
 def test_markers_that_a_kill_left_in_memory_are_on_the_disk_before_the_journal_goes() -> None:
     """The records were flushed to the logs' own files before the decision, so the journal does not
-    have them.
+    contain them.
     """
     b, p = ready()
     for log in b.broker.topics.logs_of("t"):
@@ -236,8 +240,8 @@ def test_markers_that_a_kill_left_in_memory_are_on_the_disk_before_the_journal_g
 def test_a_start_flushes_the_coordinators_records_where_one_tells_of_a_decision(
     is_decided: bool,
 ) -> None:
-    """The effects of a decision are visible to readers, so it must be durable. Records of an open
-    transaction need no flush.
+    """The start makes the effects of a decision visible to readers, so the decision must be durable
+    first. Records of an open transaction need no flush.
     """
     b, p = ready(barnabas_flush_journal_logs="0")
     b.hold_flushes()
@@ -256,7 +260,7 @@ def test_a_start_flushes_the_coordinators_records_where_one_tells_of_a_decision(
 
 
 def begin_a_flush(b: DiskBroker) -> None:
-    """Start a flush of another topic, and leave it running."""
+    """Start a flush of another topic, which does not end."""
     b.hold_flushes()
     assert b.produce("in", (b"x",))[0] == 0
     log = b.broker.topics.partition("in", 0)
@@ -266,7 +270,7 @@ def begin_a_flush(b: DiskBroker) -> None:
 
 @pytest.mark.parametrize("when", ["when all is over", "while it is decided"])
 def test_a_late_end_does_not_commit_the_next_transaction(when: str) -> None:
-    """The late EndTxn arrives over a connection that the producer has given up, and waits for a
+    """The late EndTxn arrives on a connection that the producer has abandoned, and waits for a
     flush while the next transaction begins.
     """
     b, p = ready()
@@ -289,7 +293,7 @@ def test_a_late_end_does_not_commit_the_next_transaction(when: str) -> None:
 
 
 def test_without_flushes_a_kill_at_any_step_leaves_the_transaction_whole() -> None:
-    """The page cache survives a kill: a decision is doubtful only after a power loss."""
+    """The page cache survives a kill; only a power loss can put a decision in doubt."""
     outcomes = set()
     for steps in range(8):
         b, p = ready(barnabas_transaction_durability="os")
@@ -306,7 +310,9 @@ def test_without_flushes_a_kill_at_any_step_leaves_the_transaction_whole() -> No
 
 
 def test_what_readers_saw_after_a_kill_stays_when_the_power_goes() -> None:
-    """The frame was only in the page cache: the start flushes it before it applies the decision."""
+    """The frame with the decision was only in the page cache, so the start flushes it before it
+    applies the decision.
+    """
     b, p = ready()
     b.hold_flushes()
     p.start_end(True)
@@ -327,8 +333,8 @@ def test_an_id_that_has_expired_does_not_come_back() -> None:
 
 
 def test_an_abort_that_followed_is_not_undone() -> None:
-    """The journal still has the decision on an earlier transaction, which is older than the log's
-    end.
+    """The journal still has the decision on the transaction before the aborted one; its offsets are
+    below the log's end.
     """
     b, p = ready()
     assert p.end(True) == 0
@@ -353,8 +359,8 @@ def test_a_new_session_that_followed_keeps_its_epoch() -> None:
 
 
 def hanging() -> tuple[DiskBroker, Inode]:
-    """A broker after a power loss that kept a batch but not the record that added its partition,
-    and the file of the partition.
+    """A broker after a power loss that kept a batch but not the coordinator's record for the
+    batch's partition; and the partition's file.
     """
     b = DiskBroker()
     b.topic("t")
@@ -372,16 +378,16 @@ def hanging() -> tuple[DiskBroker, Inode]:
 
 
 def test_the_end_of_what_hung_is_durable_before_anybody_is_heard() -> None:
-    """Otherwise another power loss would open the transaction again, as part of the producer's next
-    one.
+    """Otherwise another power loss would reopen the hanging transaction, as part of the producer's
+    next one.
     """
     _, inode = hanging()
     assert inode.synced == len(inode.data)
 
 
 def test_whatever_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
-    """Open transactions on several partitions, by several producers, beside a transaction that the
-    coordinator knows.
+    """There are hanging transactions of several producers on several partitions, and one
+    transaction that the coordinator knows.
     """
     b = DiskBroker()
     b.topic("t", 3)
@@ -415,7 +421,7 @@ def test_what_is_open_of_an_earlier_epoch_is_no_part_of_the_transaction() -> Non
     file = next(
         inode for path, inode in b.disk.files() if path == log.segments.active.batches.path(".log")
     )
-    file.cut(position)  # as a power loss might leave it
+    file.cut(position)  # a power loss might leave it like this
     b.kill()
     assert b.state("txn") == ("Ongoing", p.pid, p.epoch)
     p.connection = b.connect()
@@ -453,7 +459,7 @@ def test_room_that_comes_back_lets_the_journal_begin_again() -> None:
 
 @pytest.mark.parametrize("commits", range(3, 13))
 def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> None:
-    """Several commits, with a new journal every few: all answered commits survive a power loss at
+    """Every few of these commits start a new journal. All answered commits survive a power loss at
     any time.
     """
     b, p = ready(log_flush_offset_checkpoint_interval_ms="30")
@@ -474,7 +480,7 @@ def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> Non
 
 
 def test_damage_of_an_earlier_frame_ends_the_start() -> None:
-    """Four commits; the first frame of their journal is damaged; then a power loss."""
+    """The damaged frame is the first of four commits in the journal; valid frames follow it."""
     b, p = ready()
     for value in (b"b", b"c", b"d", b"e"):
         p.send("t", 0, value)
@@ -490,7 +496,7 @@ def test_a_commit_that_was_asked_for_in_time_does_not_time_out_behind_a_flush() 
     p = Producer(b, "late", timeout_ms=5000)
     p.send("t", 0, b"c")
     b.hold_flushes()
-    other.start_end(True)  # its flush is under way, and does not end yet
+    other.start_end(True)  # its flush begins, and ends only at release_flushes
     b.tick(4999)
     p.start_end(True)
     b.tick(1)

@@ -1,4 +1,4 @@
-"""When there is no file descriptor left, only the requests that need one are refused."""
+"""When no file descriptor is left, the broker refuses only the requests that need one."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ SEGMENTS, MAX_TIMESTAMP = 8, -3
 
 @pytest.fixture
 def b() -> DiskBroker:
-    """A broker with two file descriptors, for the file in use and one more, and a topic of many
-    segments.
+    """A broker with only two file descriptors, one for the file in use and a spare, and a topic
+    with many segments.
     """
     b = DiskBroker()
     b.disk.descriptors = 2
@@ -78,7 +78,7 @@ def close_file(segment: Segment) -> None:
 
 
 def refuse(b: DiskBroker) -> None:
-    """Close the topic's files, and let every open fail: the system has no descriptor left."""
+    """Close the topic's files and let every open fail, as if the system had no descriptor left."""
     for segment in list(log_of(b).segments):
         close_file(segment)
     b.disk.refuse(Refusal(frozenset(["open"]), errno.ENFILE))
@@ -123,7 +123,7 @@ def test_a_search_by_time_that_finds_none_is_refused_and_done_the_next_time(
     if is_in_slices:
         monkeypatch.setattr(segment_indexes, "BUILT_AT_ONCE_BYTES", 0)
     expected = list_offsets(b, timestamp, version)
-    b.kill()  # the time indexes are not in memory
+    b.kill()  # afterwards, the time indexes are not in memory
     for path, _ in list(b.disk.files()):
         if path.endswith((".timeindex", ".manifest")) and "/t-0/" in path:
             b.disk.unlink(path)

@@ -1,5 +1,5 @@
 """A start on a copy of the disk that was made while the broker ran: the machine did not restart,
-but unflushed bytes are lost.
+but the copy lacks unflushed bytes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NOW_MS = 1_700_000_100_000
 
 
 def committed(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A broker and producer with two transactions; the second one's data and decision are durable
-    only in a flush journal.
+    """A broker and a producer with two committed transactions. The data and the decision of the
+    second one are durable only in a flush journal.
     """
     b = DiskBroker(**settings)
     b.topic("t", 2)
@@ -87,7 +87,7 @@ def test_a_log_that_ends_before_its_recovery_point_is_no_mere_kill(tmp_path: Pat
 
 @pytest.mark.parametrize("away", ["retention", "deletion", "another life"])
 def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
-    """The journals hold records that the logs have removed since."""
+    """The journals contain records that are no longer in the logs, which could look like a loss."""
     b = DiskBroker(log_retention_check_interval_ms="1000", log_initial_task_delay_ms="0")
     b.topic("t", 2, segment_bytes="400", file_delete_delay_ms="0")
     p = Producer(b, "txn")
@@ -113,7 +113,7 @@ def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
 
 
 def test_a_directory_knows_itself_from_its_copy(tmp_path: Path) -> None:
-    """A copy made with cp has other inodes, whatever mount id the kernel reports."""
+    """A copy made with cp has other inodes, even if the kernel reports the same mount id."""
     disk = OsDisk()
     assert disk.mount_id(str(tmp_path)) == disk.mount_id(str(tmp_path))
     manager, log = new_log(tmp_path / "data")
@@ -151,7 +151,9 @@ def test_what_the_first_version_noted_of_the_machine_is_no_proof_of_a_kill(tmp_p
 def test_a_start_or_a_stop_that_the_disk_ends_is_noted(
     when: str, operation: str, code: int, is_noted: bool
 ) -> None:
-    """The start after a kill, and the stop: the bytes that they could not flush may be lost."""
+    """If a start after a kill, or a stop, ends with a disk error, the bytes that it could not flush
+    may be lost.
+    """
     b = DiskBroker()
     b.topic("t")
     assert b.produce("t", (b"a",))[0] == 0

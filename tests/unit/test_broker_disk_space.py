@@ -1,5 +1,5 @@
-"""A disk that becomes full during a producer's pipeline causes no gap in the order of its
-batches.
+"""If a disk becomes full while a producer has several batches in flight, the order of its batches
+has no gap.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from barnabas.protocol.errors import Code
 def test_a_batch_that_found_no_room_is_not_overtaken(
     monkeypatch: pytest.MonkeyPatch, deferred_above: str | None
 ) -> None:
-    """Three batches of a new producer are in flight: the disk is full for the first two, and has
-    space for the third, which is refused all the same. Batches are appended at once, or after the
-    worker has checked them.
+    """Three batches of a new producer are in flight. The disk is full for the first two, and has
+    space for the third, which must be refused all the same. Batches are appended at once, or after
+    the worker has checked them.
     """
     if deferred_above is not None:
         monkeypatch.setattr(produce_handler, deferred_above, -1)
@@ -76,8 +76,8 @@ def test_too_little_room_counts_as_a_full_disk() -> None:
 
 
 def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:
-    """log_start_offset in a Produce error, as in Kafka: that of the log if the log refused the
-    batch, otherwise -1.
+    """As in Kafka, the log_start_offset of a Produce error is that of the log if the log refused
+    the batch, and otherwise -1.
     """
     host = CoreHost(tmp_path)
     host.connect(1)

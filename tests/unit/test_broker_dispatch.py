@@ -1,5 +1,5 @@
-"""Requests with very many elements are decoded in the worker, and handled as if they had arrived
-after that. The table of requests names the handler of each.
+"""Requests with very many elements are decoded in the worker, and then processed as if they had
+just arrived. The table of requests names the handler of each request.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def asking(count: int) -> Any:
 
 
 def wanting(name: str) -> MetadataRequest:
-    """A Metadata request that makes the topic."""
+    """A Metadata request that creates the topic."""
     return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
 
 
@@ -112,7 +112,9 @@ def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(
 
 @pytest.fixture
 def importing(host: CoreHost) -> CoreHost:
-    """A broker whose rim has a worker, as the daemon's does, before its first request."""
+    """A broker before its first request, in which the worker imports the code of handlers, as in
+    the daemon.
+    """
     host.broker.routes.imports.are_elsewhere = True
     return host
 
@@ -188,7 +190,9 @@ def test_a_first_request_of_a_version_to_come_is_refused_when_the_worker_is_done
 
 
 def test_the_gate_sees_a_first_request_once(tmp_path: Path) -> None:
-    """ApiVersions before a login is served once: the second would end the connection."""
+    """The gate allows one ApiVersions request before a login. If it counted this request twice, the
+    connection would be closed.
+    """
     host = CoreHost(
         tmp_path,
         users={"alice": "secret"},
@@ -203,7 +207,9 @@ def test_the_gate_sees_a_first_request_once(tmp_path: Path) -> None:
 def test_a_first_topic_is_made_once_the_worker_has_imported_what_logs_need(
     importing: CoreHost,
 ) -> None:
-    """Metadata alone does not import it: most requests of that API create no topic."""
+    """A Metadata request does not import the code of logs by itself, since most such requests
+    create no topic.
+    """
     host = importing
     first, second, other = host.connect(1), host.connect(2), host.connect(3)
     host.ask(other, MetadataRequest(), METADATA_VERSION)
@@ -233,7 +239,7 @@ def test_a_stop_makes_a_topic_whose_imports_were_under_way(importing: CoreHost) 
 
 
 def test_what_the_worker_imports_exists() -> None:
-    """If a row named a module that no longer exists, only the first request would fail."""
+    """A row that named a module that no longer exists would fail only at the first request."""
     import_all((*FOR_COORDINATORS, *FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
     for api in APIS:
         import_modules(api, is_one=False)
@@ -251,7 +257,7 @@ def table_host(tmp_path_factory: pytest.TempPathFactory) -> CoreHost:
 def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
     table_host: CoreHost, api: Api
 ) -> None:
-    """A row names parts by text, which a type checker does not see."""
+    """A row names the parts of its handler as strings, which a type checker does not check."""
     host = table_host
     route = host.broker.routes.load(api)
     assert route.name == api.name
@@ -266,7 +272,8 @@ def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
         if function.__module__.startswith("barnabas.broker.handlers."):
             made_by = type(handler.__self__).__init__
             taken = parameters_of(made_by)[1:]
-            if [name for name, _ in taken] == ["parts"]:  # the parts have a type of their own
+            # the handler's parts have a class of their own
+            if [name for name, _ in taken] == ["parts"]:
                 holder = handler.__self__._parts
                 taken = [
                     (name, one.__forward_arg__) for name, one in holder.__annotations__.items()
@@ -276,10 +283,10 @@ def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
         parameters = parameters[1:]
     at = next((at for at, (name, _) in enumerate(parameters) if name == "request"), None)
     if at is None:
-        return  # a coordinator's row makes this handler
+        return  # the row of a coordinator creates this handler
     taken += parameters[:at]
     of_parts = {field.name: field.type for field in fields(Parts)}
-    of_parts |= {  # the parts that belong to coordinators
+    of_parts |= {  # the parts that come from the coordinators
         name: signature(one.fget).return_annotation
         for name, one in vars(Parts).items()
         if isinstance(one, property) and one.fget is not None
@@ -301,7 +308,7 @@ def parameters_of(function: Any) -> list[tuple[str, Any]]:
 
 
 def test_each_handler_is_named_by_a_row() -> None:
-    """Rows name handlers by text, so the check for dead code passes over them."""
+    """Rows name handlers as strings, which the check for dead code does not see."""
     broker = Path(handlers.__path__[0])
     table = (broker.parent / "requests" / "dispatch.py").read_text()
     named = {

@@ -1,4 +1,4 @@
-"""With flush.messages=1 readers see only durable records, and a power loss takes no record that was
+"""With flush.messages=1 readers see only durable records: a power loss removes no record that was
 read.
 """
 
@@ -22,7 +22,7 @@ def test_nobody_reads_what_a_power_loss_may_take() -> None:
     b.hold_flushes()
     log = b.broker.topics.partition("t", 0)
     assert log is not None
-    # no request waits for this marker
+    # a marker whose flush no request waits for
     b.parts.coordinators.get().markers.append("t", 0, Marker(77, 0, 0, True), b.now_ms)
     assert (log.high_watermark, log.log_end_offset) == (1, 2)
     assert b.end_offset("t") == 1 and b.read("t") == [b"kept"]
@@ -44,7 +44,7 @@ def test_after_a_kill_the_high_watermark_is_where_it_was() -> None:
 @pytest.mark.parametrize("journal", ["0", "1", "2"])
 @pytest.mark.parametrize("durability", ["flush", "os"])
 def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
-    """Markers are flushed later; a start writes the markers again that a power loss took."""
+    """Markers are flushed later; after a power loss, the start writes the lost markers again."""
     b = DiskBroker(barnabas_flush_journal_logs=journal, barnabas_transaction_durability=durability)
     b.topic("t", flush_messages="1")
     producer = Producer(b, "txn")
@@ -66,8 +66,8 @@ def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
 
 
 def test_a_transaction_that_a_client_ended_is_read_when_the_disk_has_its_marker() -> None:
-    """There is no decision that would restore that marker: after a power loss the coordinator
-    aborts the transaction.
+    """The coordinator has no decision that would restore this marker: after a power loss it aborts
+    the transaction.
     """
     b = DiskBroker()
     b.topic("t", flush_messages="1")

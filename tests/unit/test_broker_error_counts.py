@@ -1,4 +1,4 @@
-"""Errors are counted when they are answered, once for each partition."""
+"""Errors are counted when the response is sent, once for each partition."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_errors_are_counted_where_they_are_answered(tmp_path: Path) -> None:
 
 
 def test_what_the_worker_has_counted_is_added_to_what_there_is() -> None:
-    """The worker counts the errors in the long answers that it encodes."""
+    """The worker counts errors when it encodes a long response."""
     here, there = ErrorCounts(), ErrorCounts()
     for counts, codes in ((here, (3, 3, 6)), (there, (3, 7))):
         for code in codes:

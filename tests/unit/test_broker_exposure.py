@@ -1,4 +1,4 @@
-"""Warnings of a start about secrets and directories that others may read."""
+"""The warnings of a start about secrets and directories that others may read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_metrics_for_everybody() -> None:
 
 def test_settings_that_protect_nothing() -> None:
     assert "no listener uses TLS" in warnings(ssl_client_auth="required")
-    # the link to a standby uses these settings on both sides, and on both a secret is needed
+    # the link to a standby uses ssl.client.auth even if no listener does, and needs its secret
     of_a_standby = {"ssl_client_auth": "required", "barnabas_replication_secret": "s"}
     assert "no listener uses TLS" not in warnings(**of_a_standby)
     assert "no listener authenticates" in warnings(barnabas_users_file="/none")
@@ -89,7 +89,7 @@ def test_a_key_for_the_console_s_registry_that_others_may_read(tmp_path: Path) -
     private = tmp_path / "private.pem"
     private.touch(0o600)
     settings = {"barnabas_console_registry_key_file": str(private), **certificate}
-    assert warnings(**settings) == ""  # the certificate alone is no secret
+    assert warnings(**settings) == ""  # a certificate without a key is no secret
 
 
 Start = Callable[[str], list[str]]
@@ -97,8 +97,8 @@ Start = Callable[[str], list[str]]
 
 @pytest.fixture
 def started_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Start:
-    """A function that starts with these lines of configuration, and gives the warnings about
-    secrets.
+    """A function that starts the broker with the given lines of configuration, and returns the
+    warnings about secrets.
     """
     config = tmp_path / "broker.properties"
     config.touch(0o600)
@@ -160,7 +160,7 @@ def test_secrets_on_the_command_line(name: str, is_secret: bool) -> None:
 
 
 def test_a_data_directory_that_others_may_read(tmp_path: Path) -> None:
-    """Read access for the group is no fault: some users of Kafka share a group."""
+    """Read access for the group causes no warning, since some Kafka installations share a group."""
     for mode, is_open in ((0o755, True), (0o705, True), (0o750, False), (0o700, False)):
         tmp_path.chmod(mode)
         assert ("holds all records" in warnings(log_dirs=str(tmp_path))) is is_open

@@ -1,5 +1,5 @@
-"""Several brokers as clients meet them: the broker that answers, those that refuse, and the effects
-of a change of leaders.
+"""Several brokers from the view of clients: which broker answers, which brokers refuse, and the
+effects of a change of leaders.
 
 Codes and hints: KIP-101, KIP-320, KIP-951; the protocol's guide on NOT_LEADER_OR_FOLLOWER,
 NOT_COORDINATOR and NOT_ENOUGH_REPLICAS.
@@ -101,7 +101,9 @@ PORTS = {1: 9092, 2: 9193, 3: 9294}
 
 
 class Cluster(CoreHost):
-    """Three brokers; connection N leads to broker N. `t` has the replicas (1, 2) and (2, 3)."""
+    """Three brokers; connection N is connected to broker N. The replicas of `t` are (1, 2) and (2,
+    3).
+    """
 
     def __init__(self, directory: Path, **settings: str) -> None:
         super().__init__(
@@ -124,7 +126,9 @@ class Cluster(CoreHost):
         return self.call(connection, MetadataRequest(topics=None), 12)
 
     def rows(self, topic: str = "t") -> list[tuple[int, list[int], list[int], list[int]]]:
-        """Leader, replicas, in-sync and off-line replicas in a Metadata response."""
+        """The leader, replicas, in-sync and off-line replicas of each partition in a Metadata
+        response.
+        """
         (found,) = (one for one in self.metadata(3).topics if one.name == topic)
         return [
             (row.leader_id, row.replica_nodes, row.isr_nodes, row.offline_replicas)
@@ -140,7 +144,7 @@ class Cluster(CoreHost):
         return node_id
 
     def call_flushed(self, connection: int, request: Any, version: int) -> Any:
-        """The answer to a request that waits for the disk, or for files of a new partition."""
+        """The response to a request that waits for a flush, or for the files of a new partition."""
         before = len(self.answers[connection])
         self.ask(connection, request, version)
         while self.flushes or self.work:
@@ -155,7 +159,7 @@ class Cluster(CoreHost):
         return next(one for one in PORTS if one != node_id)
 
     def begin(self, transactional_id: str = "shop") -> tuple[int, int, int]:
-        """An open transaction with t-0. Gives its coordinator, producer id and epoch."""
+        """Begin a transaction on t-0. Gives its coordinator, producer id and epoch."""
         node_id = self.coordinator(1, transactional_id)
         init = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=60_000
@@ -207,9 +211,7 @@ def test_advertised_ports_are_as_far_apart_as_the_ports(tmp_path: Path) -> None:
 
 
 def test_each_listener_has_ports_of_its_own(tmp_path: Path) -> None:
-    """A client gets the ports of the listener that it is connected to, in each answer
-    with ports.
-    """
+    """Each response that contains ports has those of the listener that the client is connected to."""
     cluster = Cluster(
         tmp_path,
         listeners="PLAINTEXT://:9092,OTHER://:1000",
@@ -284,8 +286,8 @@ def test_a_produce_of_nothing_that_comes_to_another_broker_is_refused_as_any(
 
 
 def test_a_batch_that_its_leader_did_not_get_is_not_overtaken(cluster: Cluster) -> None:
-    """A log accepts any sequence in the first batch of an unknown producer: the batch that the
-    former leader refused would then be out of order for good.
+    """A log accepts any sequence in the first batch of an unknown producer. If the second batch
+    were appended, the first one, which the former leader refused, would be out of order for good.
     """
 
     def send(node_id: int, sequence: int) -> int:
@@ -322,7 +324,7 @@ def test_a_refusal_says_who_leads(cluster: Cluster) -> None:
 
 
 def partition_errors(cluster: Cluster, connection: int) -> dict[str, int]:
-    """The error code of each request about t-0."""
+    """The error code of t-0 for each kind of request."""
     offsets = ListOffsetsRequest(
         topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])]
     )
@@ -369,11 +371,12 @@ def test_a_move_begins_a_leader_epoch_that_a_restart_is_above(tmp_path: Path) ->
     assert after[0] > before[0]
     assert after[1] == before[1]
     assert error_of(cluster.call(2, produce("t"), 8)) == 0
-    cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)  # it is the leader: no change
+    # no change, since it is the leader
+    cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)
     assert cluster.broker.topics.leader_epochs("t") == after
     cluster.broker.failover.move_leader("t", 0, 1, cluster.now_ms)
     latest = cluster.broker.topics.leader_epochs("t")
-    # the copy is as after a kill: nothing was closed
+    # copied while the broker runs, so the files are as after a kill
     copy = tmp_path / "copy"
     copy.mkdir()
     import shutil
@@ -457,8 +460,8 @@ def test_coordinators_want_enough_replicas_in_sync_of_what_they_write(tmp_path: 
 
 
 def test_what_writes_only_sometimes_wants_enough_replicas_in_sync_then(tmp_path: Path) -> None:
-    """Requests that may write a record: a leader's assignment, members that join or leave, and the
-    deletion of groups.
+    """Requests that write records only in some cases: the assignment of a group's leader, members
+    that join or leave, and the deletion of groups.
     """
     cluster = Cluster(
         tmp_path, offsets_topic_replication_factor="3", offsets_topic_num_partitions="1",
@@ -643,7 +646,9 @@ def test_heartbeats_of_streams_groups_go_to_their_coordinator_which_wants_enough
 def test_a_batch_that_adds_its_partition_wants_enough_replicas_of_the_coordinators(
     tmp_path: Path,
 ) -> None:
-    """Version 12 of Produce implicitly writes the record that adds its partition (KIP-890)."""
+    """A Produce of version 12 also writes the record that adds the partition to its transaction
+    (KIP-890).
+    """
     cluster = Cluster(
         tmp_path, transaction_state_log_replication_factor="3",
         transaction_state_log_min_isr="3",
@@ -711,7 +716,7 @@ def test_the_connections_of_a_broker_end_with_it(cluster: Cluster) -> None:
     cluster.carry_out()
     assert set(cluster.closed) == {2, 21}
     assert [one.node_id for one in cluster.metadata().brokers] == [1, 3]
-    cluster.broker.failover.take_away(2, cluster.now_ms)  # it is gone already
+    cluster.broker.failover.take_away(2, cluster.now_ms)  # no effect: already taken away
     cluster.broker.failover.give_back(2, cluster.now_ms)
     assert [one.node_id for one in cluster.metadata().brokers] == [1, 2, 3]
 
@@ -771,7 +776,7 @@ def test_replicas_by_hand(cluster: Cluster, assigned: list[list[int]], code: int
 
 
 def test_replicas_by_hand_are_those_of_the_partition_that_they_name(cluster: Cluster) -> None:
-    """The order of the rows in a request does not matter."""
+    """The rows of a CreateTopics request may be in any order."""
     rows = [CreatableReplicaAssignment(index, [node]) for index, node in ((2, 1), (0, 3), (1, 2))]
     assert create(cluster, CreatableTopic("by-hand", -1, -1, rows)) == 0
     assert [row[1] for row in cluster.rows("by-hand")] == [[3], [2], [1]]
@@ -899,9 +904,9 @@ def test_a_broker_lists_what_it_coordinates(cluster: Cluster) -> None:
 
 
 def join(cluster: Cluster, group: str) -> int:
-    """Two members join over two connections to the coordinator: the first is answered, and the
-    second waits for the first to join again. Gives: the coordinator's node id, which is also the
-    number of the second connection.
+    """Two members join a group over two connections to the coordinator: the first gets a response,
+    and the second waits for the first to join again. Gives: the coordinator's node id, which is
+    also the number of the second connection.
     """
     node_id = cluster.coordinator(0, group)
     cluster.connect(30, node_id)
@@ -943,7 +948,7 @@ def test_an_open_transaction_goes_on_at_another_coordinator(cluster: Cluster) ->
     log = cluster.broker.topics.partitions_of("t")[0]
     assert log is not None
     assert log.last_stable_offset == log.log_end_offset == 2
-    # the marker has the epoch of its new coordinator
+    # the marker has the leader epoch of the transaction's new coordinator
     owner = cluster.broker.cluster.coordinator_partition("__transaction_state", "shop")
     assert log.producer_state.coordinator_epoch_of(
         producer_id

@@ -1,4 +1,4 @@
-"""The levels of features, and the epoch that rises with them."""
+"""The levels of features, and the epoch that increases with each change of them."""
 
 from __future__ import annotations
 

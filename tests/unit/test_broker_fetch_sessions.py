@@ -1,5 +1,5 @@
-"""Incremental fetch sessions (KIP-227). The two long tests have the answers of Apache Kafka 3.9 to
-the same requests.
+"""Incremental fetch sessions (KIP-227). The expected values of the two long tests are Apache Kafka
+3.9's responses to the same requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def ask(
 
 
 def reported(answer: Any) -> Told:
-    """(error code, high watermark, values) of each partition of the answer, in its order."""
+    """The (error code, high watermark, values) of each partition in the response, in its order."""
     assert answer.error_code == Code.NONE
     return {
         (topic.topic, row.partition_index): (
@@ -106,9 +106,7 @@ def test_a_session_is_told_of_what_is_new(host: CoreHost) -> None:
 
 @pytest.mark.parametrize("high_watermark", [-1, 5])
 def test_the_end_of_an_error_is_told(high_watermark: int) -> None:
-    """A client that got an error for a partition waits until the partition is in an
-    answer again.
-    """
+    """After an error, the client waits until a response contains the partition again."""
     target = FetchTarget("t", FetchPartition(partition=0))
     assert target.has_news(0, 5, 0, 0)
     assert not target.has_news(0, 5, 0, 0)
@@ -153,7 +151,7 @@ def test_one_with_nothing_in_it_ends(host: CoreHost) -> None:
 
 
 def test_a_session_that_is_begun_again_goes(host: CoreHost) -> None:
-    """Epoch 0 with a session's id closes that session and creates another."""
+    """Epoch 0 with the id of a session closes that session and creates another."""
     host.create("t")
     first = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
     second = ask(host, {"t": {0: 0}}, session=(first, 0)).session_id
