@@ -168,8 +168,8 @@ def test_epochs_wrap_to_one(host: CoreHost) -> None:
 
 
 def test_all_slots_are_taken(host: CoreHost) -> None:
-    """A session may be evicted after two idle minutes. Until then a new client gets no session:
-    each answer has all its partitions.
+    """A session may be evicted after two idle minutes. Until then a new client gets no session, and
+    each of its responses has all its partitions.
     """
     host.create("t")
     first, second = (ask(host, {"t": {0: 0}}, session=(0, 0)).session_id for _ in range(2))
@@ -186,8 +186,8 @@ def test_all_slots_are_taken(host: CoreHost) -> None:
 
 
 def test_one_with_more_partitions_takes_an_old_ones_slot(host: CoreHost) -> None:
-    """The old session may be in use: of the sessions older than two minutes, the one with the
-    fewest partitions is evicted.
+    """Although the old sessions are in use, one of those older than two minutes is evicted: the one
+    with the fewest partitions.
     """
     host.create("t", 3)
     many = ask(host, {"t": {0: 0, 1: 0}}, session=(0, 0)).session_id
@@ -208,7 +208,7 @@ def test_one_with_more_partitions_takes_an_old_ones_slot(host: CoreHost) -> None
 
 @pytest.fixture
 def small(host: CoreHost) -> CoreHost:
-    """A broker whose sessions may have ten partitions together."""
+    """A broker whose sessions may have ten partitions in total."""
     host.create("t", 20)
     host.broker.cluster.nodes[1].fetch_sessions._most_partitions = 10
     return host
@@ -219,8 +219,8 @@ def partitions(*indexes: int) -> dict[str, dict[int, int]]:
 
 
 def test_all_sessions_together_have_so_many_partitions(small: CoreHost) -> None:
-    """A client for which there is no room gets no session: each answer has all its partitions.
-    Sessions that were idle for two minutes are evicted.
+    """A client that finds no room gets no session, and each of its responses has all its
+    partitions. Sessions that were idle for two minutes are evicted.
     """
     first = ask(small, partitions(*range(6)), session=(0, 0)).session_id
     none = ask(small, partitions(*range(5)), session=(0, 0))
@@ -276,7 +276,9 @@ def test_a_long_name_counts_as_more_partitions(small: CoreHost) -> None:
 
 
 def test_those_that_gave_records_go_to_the_end(host: CoreHost) -> None:
-    """Otherwise, with a small max_bytes, the last partitions would never be read."""
+    """If partitions with records kept their place, the last ones would never be read with a small
+    max_bytes.
+    """
     host.create("t", 3)
     for partition in range(3):
         host.call(1, produce("t", b"x" * 500, partition=partition), 9)

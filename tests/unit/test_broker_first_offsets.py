@@ -1,4 +1,6 @@
-"""The first offsets of a new share group: found by time, a few look-ups in one event."""
+"""The first offsets of a new share group: they are found by time, with a few look-ups in each
+event.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ HOUR_MS = 3_600_000
 
 
 def aged(partitions: int = 1) -> DiskBroker:
-    """A topic with an old and a new record, and a group that starts with records of the
-    last hour.
+    """A broker with an old and a new record in each partition of a topic, and a group that starts
+    with the records of the last hour.
     """
     b = DiskBroker(**SHARED)
     b.broker.wall.feed(NOW_MS, NOW_MS)
@@ -34,7 +36,7 @@ def aged(partitions: int = 1) -> DiskBroker:
 
 
 def take(m: ShareMember, *places: tuple[str, int]) -> list[tuple[int, int, int]]:
-    """The records that a fetch gets after it has waited until the first offsets are stored."""
+    """The records that a fetch gets; it waits until the group's first offsets are stored."""
     m.send_fetch(*places, max_wait_ms=1000)
     return acquired(m.answer())
 

@@ -1,4 +1,4 @@
-"""The conditions for a flush through the flush journal, and for the end of a journal."""
+"""The conditions for a flush through the flush journal, and for the deletion of a journal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def full_disk() -> DiskSpace:
 
 
 class Queue:
-    """A queue over real logs, each of them flushed once, so that the journal may be used."""
+    """A queue over real logs, each of which has been flushed once: the journal may be used."""
 
     def __init__(self, path: Path, logs: int = 3, **settings: int) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class Queue:
         return job
 
     def end_flush(self, now_ms: int = NOW_MS) -> list[str]:
-        """Complete the first flush; gives the names of the flushed files."""
+        """Complete the first flush. Gives the names of the flushed files."""
         job = self.outbox.flushes.pop(0)
         for file in job.files:
             file.fsync()
@@ -125,7 +125,9 @@ def test_how_much_a_log_may_have_depends_on_how_many_there_are(
 
 
 def test_who_needs_the_own_files_gets_them(tmp_path: Path) -> None:
-    """Compaction does this: the journal's bytes must not replace the segments that it writes."""
+    """Compaction needs such a flush: the journal's bytes do not make the segments durable that it
+    replaces.
+    """
     queue = Queue(tmp_path)
     queue.append()
     queue.wait("journal")
@@ -198,7 +200,7 @@ def test_a_full_disk_gets_the_room_of_the_journal_back(tmp_path: Path) -> None:
 
 
 class Decider:
-    """Adds one record of a log to the frame, and notes each step in `seen`."""
+    """Adds a record of the log to its frame, and notes each step in `seen`."""
 
     def __init__(self, log: Log, name: str = "d") -> None:
         self.log, self.name = log, name
@@ -309,7 +311,7 @@ def test_without_the_journal_a_decision_comes_after_its_data(tmp_path: Path, why
 
 def with_decision(path: Path, **settings: int) -> Queue:
     """A queue with a decision that is durable in a journal. A later flush of its effects is
-    requested, but none of the log of decisions.
+    requested, but no flush of the log of decisions.
     """
     queue = Queue(path, **settings)
     queue.append(*queue.logs[:2])
@@ -384,8 +386,8 @@ def test_what_follows_in_a_segment_that_was_closed_goes_in_place(tmp_path: Path)
 
 
 def test_no_decision_is_made_beside_what_follows_and_goes_in_place(tmp_path: Path) -> None:
-    """A power loss during this flush may keep only the frame, and the producer that committed may
-    have read the effects.
+    """A power loss during this flush might keep only the frame with the new decision, whose
+    producer may have read the effects of the earlier one.
     """
     queue = with_decision(tmp_path)
     queue.logs[0]._roll(NOW_MS)
@@ -427,7 +429,7 @@ def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(
         queue.end_flush()
         queue.queue.on_tick(NOW_MS)
     assert decider.seen[-1] == "journaled" and queue.journals() == [FIRST]
-    queue.append(*queue.logs[:2])  # the markers, appended after the checkpointing flush has begun
+    queue.append(*queue.logs[:2])  # markers that are appended while the checkpointing flush runs
     queue.queue.flush_later(queue.logs[:2], NOW_MS)
     while queue.outbox.flushes:
         assert queue.journals()[:1] == [FIRST]
@@ -443,7 +445,7 @@ def test_checkpoints_do_not_hold_up_those_who_wait(tmp_path: Path) -> None:
     queue.end_flush()
     queue.queue._under_way = blocked = FlushJob(
         99, (), ()
-    )  # a long flush, during which the journal becomes old
+    )  # a long flush: the journal becomes old meanwhile
     queue.append(*queue.logs[:2])
     queue.wait("urgent", *queue.logs[:2])
     queue.queue._roll_journal()
@@ -497,7 +499,9 @@ def test_what_an_earlier_run_left_is_checkpointed_first(tmp_path: Path) -> None:
 
 
 class Decisions:
-    """Adds a decision to a frame, and then appends its effects to the same logs."""
+    """Adds a decision to a frame, and when the frame is durable appends the effects to the same
+    logs.
+    """
 
     def __init__(self, queue: Queue, name: str, *logs: Log) -> None:
         self.queue, self.name, self.logs = queue, name, logs
@@ -545,7 +549,7 @@ def test_a_record_is_in_the_frame_that_takes_the_last_of_its_data(tmp_path: Path
 
 
 def test_no_record_is_written_before_all_effects_of_an_earlier_one(tmp_path: Path) -> None:
-    """The producer of the later record may have read any of these effects."""
+    """The producer of the later record may have read any effect of the earlier one."""
     queue = Queue(tmp_path, logs=5)
     queue.append()
     Decisions(queue, "first", *queue.logs)

@@ -1,5 +1,5 @@
-"""Group commit: one flush runs at a time, and the next one serves all waiters that came
-meanwhile.
+"""Group commit: one flush runs at a time, and the next one serves all waiting callbacks that were
+added in the meantime.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def test_waiters_during_a_flush_are_served_together_by_the_next(queue: Queue, lo
 
 
 def test_a_flush_takes_what_was_appended_before_it_began(queue: Queue, log: FakeLog) -> None:
-    """Two waiters for two logs: the second log's data was appended before the flush that serves the
-    second waiter.
+    """There are two waiting callbacks for two logs. The second log's data was appended before the
+    flush that serves the second callback.
     """
     other = FakeLog()
     queue.wait("first", log)
@@ -113,7 +113,7 @@ def test_a_waiter_of_several_logs_waits_for_all(queue: Queue, log: FakeLog) -> N
 def test_who_waits_for_a_log_that_is_flushed_without_the_queue_goes_on(
     queue: Queue, log: FakeLog
 ) -> None:
-    """For example, the Complete records are flushed directly before a topic is deleted, perhaps
+    """For example, the Complete records are flushed directly before a topic is deleted, possibly
     while another flush ends.
     """
     other = FakeLog()
@@ -141,7 +141,7 @@ def test_an_error_of_one_does_not_stop_the_flushes_of_others(queue: Queue, log: 
 
 
 def test_a_continuation_may_wait_again(queue: Queue, log: FakeLog) -> None:
-    """EndTxn waits twice: for the data, then for the decision."""
+    """EndTxn waits twice: for the data to be durable, and then for the decision."""
     decisions = FakeLog()
 
     def decide(now_ms: int) -> None:
@@ -181,8 +181,8 @@ def test_a_flush_that_is_not_under_way_must_not_end(queue: Queue, log: FakeLog) 
 
 
 class JournaledLog(FakeLog):
-    """A log whose offsets count bytes. is_closed: an earlier segment is not durable, so its flush
-    goes to the log's own files.
+    """A log whose offsets count bytes. is_closed: whether an earlier segment is not durable, in
+    which case a flush goes to the log's own files.
     """
 
     def __init__(self, name: str, appended: int = 1) -> None:
@@ -217,7 +217,7 @@ class JournaledLog(FakeLog):
 
 
 class FakeEntry(NamedTuple):
-    """A log's entry for the journal; its bytes do not count."""
+    """A log's entry for the journal, without data."""
 
     name: str
     end: int
@@ -226,8 +226,8 @@ class FakeEntry(NamedTuple):
 
 
 class FakeJournal:
-    """A journal that notes its calls. frames: (entries, records) of each frame, of all journals so
-    far.
+    """A journal that notes its calls. frames: the (entries, records) of each frame so far, in all
+    journals.
     """
 
     def __init__(self, *, has_older: bool = False) -> None:
@@ -270,7 +270,9 @@ class JournaledQueue(Queue):
     def wait_for_frame(
         self, name: str, *logs: FakeLog, adds: JournaledLog | None = None, now_ms: int = 1
     ) -> None:
-        """adds: the log of a record in the frame, which is appended once the frame is durable."""
+        """Wait for a frame. adds: the log of a record to put into the frame, which is appended to
+        the log once the frame is durable.
+        """
 
         def then(frame: Any, then_ms: int) -> None:
             self.done.append((name if frame else f"{name} without", then_ms))
@@ -292,7 +294,7 @@ class JournaledQueue(Queue):
         return follow
 
     def files(self) -> list[Any]:
-        """The files of the running flush."""
+        """The files of the current flush."""
         (job,) = self.outbox.flushes
         return list(job.files)
 
@@ -332,9 +334,9 @@ def test_without_the_journal_logs_go_to_their_own_files(settings: dict[str, int]
 @pytest.mark.parametrize(
     ("sizes", "in_place"),
     [
-        ((1, (1 << 19)), []),  # a log's share is half of a flush
+        ((1, (1 << 19)), []),  # a log may have half of a flush
         ((1, (1 << 19) + 1), ["log 1"]),
-        ((1,) * 40 + (32 << 10,), []),  # the smallest share of a log
+        ((1,) * 40 + (32 << 10,), []),  # 32 KiB are always allowed
         ((1,) * 40 + ((32 << 10) + 1,), ["log 40"]),
     ],
 )
@@ -389,7 +391,9 @@ def test_a_record_goes_with_the_last_data_that_it_is_about() -> None:
 
 
 def test_the_record_is_appended_before_others_go_on_that_waited_for_the_same_data() -> None:
-    """The next requests of the other waiters are answered by the state after the decision."""
+    """When the other callbacks run, they see the state after the decision, and so do the next
+    requests of their clients.
+    """
     queue = JournaledQueue(fewest_logs=9)
     data, decisions = logs_of(1, 0)
     queue.wait_for_frame("commit", data, adds=decisions)
@@ -429,7 +433,7 @@ def test_what_follows_goes_with_the_next_frame_before_its_records() -> None:
 
 
 def test_beside_what_follows_in_its_own_file_a_frame_takes_no_record() -> None:
-    """A power loss may keep the frame and not the file."""
+    """A power loss may keep the frame but lose the log's own file."""
     queue = JournaledQueue()
     decisions, data = logs_of(0, 1)
     queue.wait_for_frame("first", adds=decisions)
@@ -481,7 +485,7 @@ def test_without_room_who_waits_for_a_frame_goes_on_once_the_files_are_there() -
 
 
 def journaled(**settings: Any) -> tuple[JournaledQueue, list[JournaledLog]]:
-    """A queue and two logs whose data is only in the journal, since 2 ms."""
+    """A queue and two logs whose data has been only in the journal since 2 ms."""
     queue = JournaledQueue(**settings)
     logs = logs_of(1, 1)
     queue.wait("a", *logs)
@@ -654,7 +658,7 @@ def test_a_forgotten_log_is_not_checkpointed() -> None:
 
 
 def test_journals_go_when_nothing_is_left_to_checkpoint_however_busy_the_queue_is() -> None:
-    """Otherwise a queue that is never idle would keep all its journals forever."""
+    """Otherwise a queue that is never idle would keep all its journals for ever."""
     queue, _ = journaled(journal_roll_ms=500)
     queue.queue.on_tick(501)
     (other,) = logs_of(1)

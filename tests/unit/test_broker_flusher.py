@@ -1,6 +1,4 @@
-"""The fsync thread: it syncs every file of a job once, reports errors, and keeps the
-order of jobs.
-"""
+"""The fsync thread: it syncs each file of a job once, reports errors, and keeps the order of jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from barnabas.storage.disk import FailedFsync
 
 
 class File:
-    """A file that counts its fsyncs, and fails with `error` if it is set."""
+    """A file that counts its fsyncs; each of them fails with `error` if that is set."""
 
     def __init__(self, error: OSError | None = None) -> None:
         self.error = error
@@ -62,7 +60,7 @@ def test_each_file_is_synced_once(flusher: Flusher, done: Done, count: int) -> N
 
 
 class Closed(File):
-    """A file that is opened for its fsync; the first few times there is no descriptor for it."""
+    """A file that must be opened for an fsync, which fails `times` times for lack of a descriptor."""
 
     def __init__(self, error: OSError, times: int) -> None:
         super().__init__(error)
@@ -118,9 +116,7 @@ def test_a_start_syncs_each_file_once_and_several_at_a_time(count: int) -> None:
 
 
 def test_many_files_are_synced_by_several_threads(flusher: Flusher) -> None:
-    """All shares run at the same time: each fsync waits for the others, so the test would hang
-    otherwise.
-    """
+    """Each fsync waits until others run at the same time. With a single thread the test would hang."""
     together = threading.Barrier(PARALLEL_FILES, timeout=PATIENCE_S)
 
     class Waiting(File):

@@ -1,5 +1,6 @@
-"""A partition's directory with another topic's id: it was restored from an earlier topic of that
-name, or copied from another topic. It is not served, and nothing in it changes.
+"""A partition's directory with the id of another topic, because it was restored from an earlier
+topic of that name or copied from another topic. The broker does not serve it, and changes nothing
+in it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from barnabas.storage.files.checkpoints import (
 
 
 def two_topics() -> DiskBroker:
-    """Topics t and u, with different records in both partitions."""
+    """Topics t and u, which have different records in each of two partitions."""
     b = DiskBroker()
     b.topic("t", 2)
     b.topic("u", 2)
@@ -39,8 +40,8 @@ def two_topics() -> DiskBroker:
 
 
 def put(b: DiskBroker, source: str, target: str) -> dict[str, bytes]:
-    """Stop the broker, and put the directory of one partition in the place of another; gives its
-    files.
+    """Stop the broker and put one partition's directory in the place of another's. Gives the files
+    of the disk.
     """
     b.broker.close_logs(b.now_ms)
     b.disk.kill()
@@ -102,7 +103,9 @@ def test_a_directory_of_an_earlier_life_of_the_topic_is_off_line() -> None:
 
 
 def test_without_the_id_in_it_the_directory_is_the_topics() -> None:
-    """The error names this repair: to use its records, remove the two files with the id."""
+    """The error message names this repair: remove the two files with the id to keep the directory's
+    records.
+    """
     b = two_topics()
     put(b, "u-1", "t-1")
     for name in (PARTITION_METADATA_NAME, MANIFEST_NAME):
@@ -163,8 +166,8 @@ def test_an_internal_topic_with_another_topics_directory_refuses_the_start() -> 
 
 
 def test_a_topic_made_again_whose_old_directories_a_kill_left_is_served() -> None:
-    """The journal has the deletion: the start deletes the old directories, and does not treat them
-    as foreign.
+    """The journal has the deletion of the earlier topic: the start deletes the old directories, and
+    does not treat them as foreign.
     """
     b = two_topics()
     b.broker.metadata.delete_topics(["t"])
@@ -199,7 +202,7 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
     with pytest.raises(LogDirectoryError, match="bytes of whole changes, and had"):
         b.open()
     b.disk.kill()
-    del files[journal + SIZE_SUFFIX]  # the error advises this, to start with the whole changes
+    del files[journal + SIZE_SUFFIX]  # as the error advises: start with the changes that are whole
     b.load({**files, journal: torn})
     for _ in range(3):
         with pytest.raises(LogDirectoryError, match="t-15000 may be a partition, or a copy of one"):
@@ -212,8 +215,8 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_without_the_journal_no_topic_goes_by_a_foreign_directory(place: int) -> None:
-    """A directory of u is in the place of one of t3: u is served as before, and t3 by the id that
-    most of its directories have.
+    """A directory of u takes the place of a directory of t3. The start gives t3 the id that most of
+    its directories have, and serves u as before.
     """
     b = two_topics()
     b.topic("t3", 3)

@@ -1,4 +1,4 @@
-"""A full disk: writing requests are refused, and no request or timer ends the broker."""
+"""A full disk: requests that write are refused, and no request or timer ends the broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ TRIED_ELSEWHERE = {
     79: "ShareAcknowledge: test_broker_handlers_share_fetch.py",
 }
 OF_ADMINISTRATORS = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:ANONYMOUS"}
-# The code of the second attempt, if the broker carries out the first one as soon as there is space.
+# The code of a repeated request, where the broker carries out the first one as soon as there is
+# space.
 AGAIN = {
     13: Code.UNKNOWN_MEMBER_ID,
     20: Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -50,7 +51,7 @@ AGAIN = {
 @pytest.mark.parametrize("key", sorted(REQUESTS), ids=lambda key: BY_KEY[key].name)
 def test_a_request_without_space_is_refused_and_may_be_sent_again(key: int) -> None:
     full = FullDisk(**(OF_ADMINISTRATORS if key in (30, 31) else {}))
-    if key == 92:  # it deletes the value that this request sets
+    if key == 92:  # the request deletes the value that this one sets
         assert codes(full.call(*REQUESTS[91](full))) == {Code.NONE}
     request, version = REQUESTS[key](full)
     before = full.state()
@@ -105,7 +106,7 @@ def test_a_coordinator_without_its_topic_is_not_available() -> None:
 
 
 class Only:
-    """The disk is full for some files, and has space for all others."""
+    """Makes the disk full for some files, with space for all others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *parts: str) -> None:
         self._patch, self._parts = monkeypatch, parts
@@ -144,7 +145,7 @@ def b() -> DiskBroker:
 
 
 def again(b: DiskBroker) -> None:
-    """Advance the clock to the next retry of the writes that wait for space."""
+    """Move the clock to the next retry of writes that wait for space."""
     b.tick(1_000)
 
 
@@ -154,8 +155,8 @@ def again(b: DiskBroker) -> None:
 def test_an_end_is_refused_until_it_is_written(
     monkeypatch: pytest.MonkeyPatch, without: str, commit: bool, durability: str
 ) -> None:
-    """The decision, a marker or the Complete record finds no space. After a refused EndTxn the
-    producer sends it again, and gets the outcome that it requested.
+    """There is no space for the decision, a marker or the Complete record. The producer repeats the
+    refused EndTxn until it succeeds, with the requested outcome.
     """
     b = DiskBroker(barnabas_transaction_durability=durability)
     for topic in ("t", "u"):
@@ -170,7 +171,7 @@ def test_an_end_is_refused_until_it_is_written(
         if without in ("barnabas-flush", "txnindex"):
             assert codes[0] == Code.NONE, "another way leads to the same end"
         elif without == "u-0/" and commit and durability == "flush":
-            # the answer comes before the markers, which must follow from the decision alone
+            # the response to EndTxn is sent before the markers, which must follow from the decision
             assert codes[0] == Code.NONE
             assert set(codes[1:]) == {Code.CONCURRENT_TRANSACTIONS}
         else:
@@ -197,7 +198,9 @@ def test_an_end_is_refused_until_it_is_written(
 def test_the_next_transaction_waits_for_the_end_of_the_last(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests of a transactional id whose end waits for space get Kafka's own code."""
+    """While the end of a transaction waits for space, requests of its transactional id get the code
+    that Kafka uses for this.
+    """
     producer = transaction(b)
     with Only(monkeypatch, "u-0/"):
         assert producer.end(True) == Code.NONE
@@ -216,8 +219,8 @@ def test_the_next_transaction_waits_for_the_end_of_the_last(
 def test_nothing_is_added_to_a_transaction_whose_markers_wait(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request of version 1, which keeps the epoch, ended the transaction. Then a batch of version
-    2, or offsets, arrive for a partition in which it is still open, although there is space now.
+    """A request of version 1, which keeps the epoch, has ended the transaction, but u lacks a
+    marker. A batch of version 2 and offsets must not join it, even when there is space again.
     """
     producer = transaction(b)
     producer.send_offset("g", "t", 1)
@@ -298,8 +301,8 @@ def test_many_markers_go_on_where_they_found_no_space(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("seconds", range(100, 110))
 def test_members_are_not_removed_before_they_can_send_a_heartbeat(seconds: int) -> None:
-    """While a Result waits for space, no session ends; once there is space a member has some
-    seconds for a heartbeat, even if its last deadline was near.
+    """No session ends while a Result waits for space. Then a member has some seconds for a
+    heartbeat, even if its deadline was near.
     """
     full = FullDisk()
     b = full.b
@@ -345,8 +348,8 @@ MEMBERS: dict[str, tuple[Any, Any, int]] = {
 
 @pytest.mark.parametrize("group", MEMBERS)
 def test_a_member_whose_removal_waits_for_space_is_not_answered_as_one(group: str) -> None:
-    """The session is over, and the removal is decided. If heartbeats were answered meanwhile, the
-    member would be removed during its next session.
+    """The member's session has ended, and its removal is decided. If the broker accepted its
+    heartbeats, it would remove the member during the next session.
     """
     b = DiskBroker(**SHARED, group_streams_initial_rebalance_delay_ms="0")
     for name in ("s", "t"):
@@ -422,7 +425,7 @@ def test_a_deleted_topic_keeps_its_name_until_its_offsets_are_gone(
 
 @pytest.mark.parametrize("key", [0, 8, 14, 19, 22, 26])
 def test_a_failed_disk_ends_the_broker(key: int) -> None:
-    """Any error except a lack of space may have lost pages, so it ends the broker."""
+    """After any error except a lack of space, pages may be lost, so the broker ends."""
     full = FullDisk()
     with full.no_space(errno.EIO), pytest.raises(OSError, match="Input/output"):
         full.call(*REQUESTS[key](full))

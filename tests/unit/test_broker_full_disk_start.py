@@ -1,4 +1,4 @@
-"""Starts and stops on a disk that has not one byte left: reads are served, writes are refused."""
+"""Starts and stops on a disk without a free byte: reads are served, and writes are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kill(b: DiskBroker) -> None:
 
 
 def stop(b: DiskBroker) -> None:
-    """A clean stop with space; the start after it has none."""
+    """Stop cleanly; then start without space."""
     b.broker.close_logs(b.now_ms)
     b.disk.kill()
     b.disk.refuse(NO_SPACE)
@@ -32,7 +32,7 @@ def stop(b: DiskBroker) -> None:
 
 
 def stop_and_boot(b: DiskBroker) -> None:
-    """A clean stop with space, and a restart of the machine; the start after it has no space."""
+    """Stop cleanly and restart the machine; then start without space."""
     b.broker.close_logs(b.now_ms)
     b.disk.sync_all()
     b.disk.lose_power()
@@ -41,7 +41,7 @@ def stop_and_boot(b: DiskBroker) -> None:
 
 
 def stop_without_space(b: DiskBroker) -> None:
-    """A stop that cannot write the files that a clean start reads."""
+    """Stop without space for the files that a clean start reads; then start."""
     b.disk.refuse(NO_SPACE)
     with pytest.raises(OSError, match="No space left"):
         b.broker.close_logs(b.now_ms)
@@ -56,7 +56,7 @@ ENDS = (kill, stop, stop_and_boot, stop_without_space)
 def test_a_start_without_space_serves_reads_and_refuses_writes(
     end: Callable[[DiskBroker], None],
 ) -> None:
-    """The broker stays up for any length of time. Once there is space it continues, and a later
+    """The broker stays up for any length of time. It serves writes once there is space, and then a
     kill is not treated as a power loss.
     """
     full = FullDisk()
@@ -83,8 +83,8 @@ def test_a_start_without_space_serves_reads_and_refuses_writes(
 
 
 def test_an_epoch_of_a_move_without_space_is_not_given_again() -> None:
-    """Clients know the epoch from Metadata; after a restart another broker leads, in a
-    later epoch.
+    """Clients know the epoch of the move from Metadata; after the restart the leader must have a
+    later one.
     """
     b = DiskBroker(barnabas_brokers="3")
     b.topic("t")
@@ -105,7 +105,7 @@ def test_an_epoch_of_a_move_without_space_is_not_given_again() -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 2, 5, 9, 14, 30])
 def test_a_stop_that_runs_out_of_space_ends_as_a_kill(after: int) -> None:
-    """The stop writes some of its files, and a part of the next one."""
+    """There is space for some of the files that the stop writes, and for a part of another."""
     full = FullDisk()
     b, before = full.b, full.state()
     b.disk.rng = random.Random(after)
@@ -128,8 +128,9 @@ def test_a_stop_that_runs_out_of_space_ends_as_a_kill(after: int) -> None:
 def test_the_end_of_a_transaction_is_whole_over_starts_without_space(
     durability: str, commit: bool
 ) -> None:
-    """The broker is killed after the disk became full at any point. A start that must write a
-    decision before it serves fails; one that must only write markers serves, and writes them later.
+    """The disk becomes full at any step, and then the broker is killed. A start that must write a
+    decision before it serves requests fails; a start that must only write markers succeeds, and
+    writes them later.
     """
     refused, served, rows = 0, 0, [b"a"] if commit else []
     for after in range(24):

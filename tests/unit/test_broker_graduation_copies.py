@@ -1,4 +1,4 @@
-"""A copy for Kafka: a closed segment may be a hard link; all other files are separate copies."""
+"""A copy of a directory for Kafka: closed segments may be hard links; other files are real copies."""
 
 from __future__ import annotations
 

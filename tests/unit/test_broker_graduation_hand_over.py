@@ -1,4 +1,4 @@
-"""The settings, users and features that Kafka gets, by version."""
+"""The settings, users and features that Kafka gets in a hand-over, by Kafka's version."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def test_a_setting_for_all_topics_leaves_their_own_values_and_internal_topics(
 
 
 def test_defaults_of_ours_that_are_not_kafkas_hold_for_all_brokers(disk: SimDisk) -> None:
-    """KIP-1030: from 4.0 on a record's timestamp may be at most an hour ahead."""
+    """The default of message.timestamp.after.max.ms differs: an hour in Kafka since 4.0 (KIP-1030),
+    no limit here.
+    """
     settings = {"log_retention_hours": "1", "log_segment_bytes": "1000"}
     of_3_9 = planned(disk, "3.9", **settings).broker_default_configs
     assert of_3_9["log.retention.ms"] == str(HOUR_MS)
@@ -101,8 +103,8 @@ def test_features_are_those_of_the_version_and_not_above_ours() -> None:
 
 
 def test_with_eligible_leader_replicas_the_least_in_sync_is_one_for_all_brokers() -> None:
-    """KIP-966: brokers may not override min.insync.replicas, and the cluster's value is
-    always set.
+    """With KIP-966 brokers cannot override min.insync.replicas, and the cluster's value is always
+    set.
     """
     disk = new_disk()
     fill(disk)

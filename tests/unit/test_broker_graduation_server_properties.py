@@ -1,6 +1,4 @@
-"""The properties file for Kafka: listeners, internal topics, and the names of clients and
-brokers.
-"""
+"""The properties file for Kafka: listeners, internal topics, and the logins of clients and brokers."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ def test_one_node_is_broker_and_controller(disk: SimDisk) -> None:
 
 def test_internal_topics_are_as_they_are_and_new_ones_as_they_would_be(disk: SimDisk) -> None:
     reported = lines(planned(disk, "4.3", offsets_topic_num_partitions="7"))
-    assert reported["offsets.topic.num.partitions"] == "7"  # the topic does not exist yet
+    assert reported["offsets.topic.num.partitions"] == "7"  # no such topic exists yet
     assert reported["transaction.state.log.num.partitions"] == "2"
     assert reported["offsets.topic.replication.factor"] == "1"
     assert reported["group.initial.rebalance.delay.ms"] == "0"
@@ -62,7 +60,7 @@ def test_internal_topics_are_as_they_are_and_new_ones_as_they_would_be(disk: Sim
 def test_the_states_of_share_groups_keep_their_partitions(disk: SimDisk) -> None:
     name = "share.coordinator.state.topic.num.partitions"
     settings = {"share_coordinator_state_topic_num_partitions": "7"}
-    assert lines(planned(disk, "4.3", **settings))[name] == "7"  # the topic does not exist yet
+    assert lines(planned(disk, "4.3", **settings))[name] == "7"  # no such topic exists
     assert name not in lines(planned(disk, "3.9", **settings)), "it has no such topic"
     shared = new_disk()
     broker = opened(shared, share_coordinator_state_topic_num_partitions="4")
@@ -71,8 +69,8 @@ def test_the_states_of_share_groups_keep_their_partitions(disk: SimDisk) -> None
     assert lines(planned(shared, "4.3", **settings))[name] == "4"
 
 
-# For each internal topic of Apache Kafka: the settings whose default needs more than one broker,
-# and the version that introduced them (from the configuration references of 3.9, 4.0 and 4.3).
+# Settings of Apache Kafka's internal topics whose default needs more than one broker, with the
+# version that introduced each (from the configuration references of 3.9, 4.0 and 4.3).
 WANT_MORE_BROKERS = {
     "offsets.topic.replication.factor": "3.9",
     "transaction.state.log.replication.factor": "3.9",
@@ -88,7 +86,7 @@ WANT_MORE_BROKERS = {
 def test_each_internal_topic_of_kafkas_can_be_made_by_one_broker(
     disk: SimDisk, version: str
 ) -> None:
-    """With the defaults a share group was refused with INVALID_REPLICATION_FACTOR."""
+    """With Kafka's defaults, a share group was refused with INVALID_REPLICATION_FACTOR."""
     written = lines(planned(disk, version, share_coordinator_state_topic_min_isr="2"))
     wanted = {name for name, since in WANT_MORE_BROKERS.items() if since <= version}
     found = {name: text for name, text in written.items() if name in WANT_MORE_BROKERS}
@@ -108,7 +106,7 @@ def test_what_is_kafkas_goes_along(disk: SimDisk) -> None:
     )
     assert reported["offsets.retention.minutes"] == "77"
     assert reported["num.partitions"] == "5"
-    assert "message.max.bytes" not in reported  # a default of topics, which is in the metadata
+    assert "message.max.bytes" not in reported  # topic defaults are in the metadata
     assert not any(name.startswith("barnabas.") for name in reported)
 
 
@@ -140,7 +138,9 @@ def test_where_clients_are_asked_who_they_are_kafka_is_a_user_too(disk: SimDisk)
 def test_names_and_passwords_of_any_kind_are_in_the_logins(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Our own JAAS parser reads the passwords back; Apache Kafka 3.9 accepted both."""
+    """The JAAS parser of Barnabas reads the passwords back, and Apache Kafka 3.9 accepted both
+    logins.
+    """
     given = BrokerConfig.from_properties
 
     def with_users(properties: dict[str, str]) -> BrokerConfig:
@@ -156,7 +156,9 @@ def test_names_and_passwords_of_any_kind_are_in_the_logins(
 
 
 def test_values_are_on_one_line_each_and_in_ascii(disk: SimDisk) -> None:
-    """Recorded from java.util.Properties, which reads a file's bytes as Latin-1."""
+    """The expected lines were recorded with java.util.Properties, which reads a file's bytes as
+    Latin-1.
+    """
     key = "-----BEGIN PRIVATE KEY-----\r\n  MIIE==\n-----END PRIVATE KEY-----\n"
     texts = {"ssl_keystore_key": key, "ssl_key_password": " \\p\u00e4ss\U0001f511"}
     plan = planned(disk, "3.9", **texts)
@@ -169,8 +171,8 @@ def test_values_are_on_one_line_each_and_in_ascii(disk: SimDisk) -> None:
 
 
 def test_with_an_authorizer_kafka_says_who_it_is_to_itself(disk: SimDisk) -> None:
-    """Without a principal of its own, no broker could write a transaction's markers:
-    WriteTxnMarkers needs a right on the cluster (KIP-98).
+    """A broker without a principal could not write a transaction's markers, since WriteTxnMarkers
+    needs a right on the cluster (KIP-98).
     """
     reported = lines(
         planned(

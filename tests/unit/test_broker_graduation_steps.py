@@ -1,5 +1,6 @@
-"""A hand-over and its reversal with a kill or a power loss at every step: the directory is either
-ours, and starts as before, or Kafka's, with all that Kafka needs.
+"""A hand-over and its reversal, with a kill or a power loss at every step: the directory is either
+still a directory of Barnabas, which starts as before, or a directory of Kafka with everything that
+Kafka needs.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ TOPICS = ["__transaction_state", "events", "orders"]
 
 @pytest.fixture(scope="module")
 def stopped() -> SimDisk:
-    """A directory of ours after a clean stop; it contains files from an earlier run of Kafka."""
+    """A directory of Barnabas after a clean stop, which contains files from an earlier run of
+    Kafka.
+    """
     disk = new_disk()
     fill(disk)
     disk.mkdir(f"{DATA}/__cluster_metadata-0")
@@ -73,8 +76,8 @@ def stopped() -> SimDisk:
 
 @pytest.fixture(scope="module")
 def after_kafka(stopped: SimDisk) -> SimDisk:
-    """The same directory after the hand-over, and after Kafka created a topic, deleted one and
-    changed a setting.
+    """The directory after the hand-over, and after Kafka created a topic, deleted one and changed a
+    setting.
     """
     disk = copy.deepcopy(stopped)
     graduate(disk)
@@ -110,12 +113,12 @@ def partition(index: int, topic_id: uuid.UUID, *, leader_epoch: int = 0) -> Kafk
 
 
 def crashes(disk: SimDisk, what: object, *, lose_power: bool) -> object:
-    """The disk after each crash during `what`, and whether there was a crash; the last one is the
-    disk after its end.
+    """For each step of `what`, the disk after a crash there, and False; at the end the disk after
+    the whole of `what`, and True.
     """
     for steps in range(1000):
         copied = copy.deepcopy(disk)
-        copied.losses = 0  # so that the crash is a power loss, not a copy of the disk
+        copied.losses = 0  # treat the crash as a power loss, not as a copy of the disk
         copied.crash_in(steps)
         try:
             what(copied)  # type: ignore[operator]
@@ -146,7 +149,7 @@ def topics_at_start(disk: SimDisk) -> list[str]:
 
 
 def check_files(disk: SimDisk) -> None:
-    """Check the files that must be whole for a start of Kafka."""
+    """Check the files that Kafka needs for its start."""
     for name in ("orders-0", "events-0", "__transaction_state-0"):
         if disk.exists(f"{DATA}/{name}/leader-epoch-checkpoint"):
             decode_epochs(disk.read(f"{DATA}/{name}/leader-epoch-checkpoint"))
@@ -174,7 +177,7 @@ def test_a_hand_over_that_is_cut_short(stopped: SimDisk, lose_power: bool) -> No
         else:
             assert not is_done
             assert topics_at_start(disk) == TOPICS
-            planned(disk)  # the hand-over is allowed now
+            planned(disk)  # a new hand-over is allowed
     assert states[0] is False and states[-1] is True
     assert len(states) > 8
 
@@ -261,7 +264,7 @@ def test_partitions_that_are_not_here_in_sync_do_not_come_back(
     if why is None:
         brought_back(disk)
         broker = opened(disk)
-        assert broker.logs.leader_epoch == 2  # a leader in the record begins a new epoch, 1
+        assert broker.logs.leader_epoch == 2  # the partition's record begins leader epoch 1
         broker.close_logs(NOW_MS)
     else:
         with pytest.raises(GraduationError, match=why):
@@ -283,8 +286,7 @@ def test_kafka_that_was_killed_before_it_took_its_bootstrap_leaves_all_as_it_was
     stopped: SimDisk,
 ) -> None:
     """Apache Kafka 4.3 left such logs when its heap was too small, and when it was killed some
-    seconds after its start: the first log is empty, or has a transaction without an end, or an
-    aborted one.
+    seconds after its start: its first log is empty, or has an unfinished or an aborted transaction.
     """
     disk = copy.deepcopy(stopped)
     graduate(disk)
@@ -328,8 +330,8 @@ def test_without_a_finished_metadata_log_and_bootstrap_nothing_comes_back(
 def test_a_metadata_log_that_was_lost_after_kafka_ran_does_not_come_back(
     after_kafka: SimDisk,
 ) -> None:
-    """Without that log, topics and settings would be those of the hand-over: an older retention
-    would apply.
+    """Without the metadata log, topics and settings would be those of the hand-over, so an older
+    retention would apply.
     """
     directory = f"{DATA}/__cluster_metadata-0"
     log = f"{directory}/{0:020}.log"
@@ -353,7 +355,7 @@ def test_a_metadata_log_that_was_lost_after_kafka_ran_does_not_come_back(
 def test_a_metadata_log_that_is_torn_after_a_clean_stop_does_not_come_back(
     after_kafka: SimDisk,
 ) -> None:
-    """A kill may tear the log's end; a clean stop never does."""
+    """A kill may leave a torn batch at the end of the log, but a clean stop does not."""
     log = f"{DATA}/__cluster_metadata-0/{0:020}.log"
     torn = after_kafka.read(log) + b"\0\0\0\0"
     disk = copy.deepcopy(after_kafka)
@@ -402,7 +404,9 @@ def test_a_whole_checkpoint_without_a_topic_says_that_it_was_deleted(stopped: Si
 
 
 def planned_without(disk: SimDisk, name: str) -> HandOver:
-    """The hand-over as it is after Kafka deleted that topic, for a checkpoint of its log."""
+    """The hand-over of a directory without that topic, for a checkpoint of the log in which Kafka
+    deleted it.
+    """
     copied = copy.deepcopy(disk)
     for file in (MARK_NAME, BOOTSTRAP_NAME):
         copied.unlink(f"{DATA}/{file}")
@@ -413,7 +417,7 @@ def planned_without(disk: SimDisk, name: str) -> HandOver:
 
 
 def test_a_lost_mark_does_not_make_kafkas_directory_ours(after_kafka: SimDisk) -> None:
-    """The journal does not have Kafka's changes: an old retention would apply to its topics."""
+    """The journal lacks Kafka's changes, so an older retention would apply to its topics."""
     disk = copy.deepcopy(after_kafka)
     disk.unlink(f"{DATA}/{MARK_NAME}")
     with pytest.raises(LogDirectoryError, match="barnabas take-over /data"):
@@ -440,7 +444,7 @@ def test_a_directory_without_its_topics_id_comes_back(
 
 
 def test_the_record_of_a_clean_stop_is_read_as_kafka_wrote_it() -> None:
-    """Apache Kafka 4.3 wrote it when node 1, with the only replica, was stopped."""
+    """Apache Kafka 4.3 wrote this record at the stop of node 1, which had the only replica."""
     value = bytes.fromhex(
         "010502000000270d6ad74e32bb40099519b299bc5ebba1"
         "040001010104ffffffff0605020000000107050200000001"
@@ -458,11 +462,11 @@ def test_the_record_of_a_clean_stop_is_read_as_kafka_wrote_it() -> None:
 @pytest.mark.parametrize(
     ("replicas", "eligible", "last_known", "why"),
     [
-        ([NODE_ID], [NODE_ID], [NODE_ID], None),  # a clean stop of the only replica
+        ([NODE_ID], [NODE_ID], [NODE_ID], None),  # after a clean stop of the only replica
         ([NODE_ID], [], [], None),  # the only replica
         ([9, NODE_ID], [NODE_ID], [], None),
         ([9, NODE_ID], [9, NODE_ID], [9], None),
-        ([9, NODE_ID], [], [NODE_ID], None),  # the last leader, since no replica is eligible
+        ([9, NODE_ID], [], [NODE_ID], None),  # the last known leader
         ([9, NODE_ID], [9], [NODE_ID], r"in sync on no broker, and may be led by \(9,\), not by 3"),
         ([9, NODE_ID], [], [9], r"may be led by \(9,\), not by 3"),
         ([9, NODE_ID], [], [], "may be led by none, not by 3"),

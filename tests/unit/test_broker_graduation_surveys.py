@@ -1,5 +1,5 @@
-"""The survey of a stopped directory: its content, and the states that Kafka could not
-start from.
+"""The survey of a stopped broker's directory: its content, and states from which Kafka could not
+start.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def disk() -> SimDisk:
 
 def test_what_is_found(disk: SimDisk) -> None:
     for _ in range(3):
-        opened(disk).close_logs(NOW_MS)  # each start begins a leader epoch, and writes nothing
+        opened(disk).close_logs(NOW_MS)  # each start raises the leader epoch, without writing
     survey = take_survey(disk, DATA)
     assert survey.node_id == NODE_ID
     assert [topic.name for topic in survey.topics] == ["__transaction_state", "events", "orders"]
     assert survey.partition_count == 5
-    assert survey.leader_epochs["orders"] == (3, 3)  # the epochs that clients have
+    assert survey.leader_epochs["orders"] == (3, 3)  # the epochs that clients know
     assert survey.next_producer_id > PRODUCER_ID
     (transaction,) = survey.open_transactions
     assert transaction[:4] == ("open-one", PRODUCER_ID, 5, "Ongoing")
@@ -79,7 +79,7 @@ def test_open_transactions_are_aborted_where_that_is_wished(disk: SimDisk) -> No
 
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_what_another_system_decides_on_is_not_handed_over(disk: SimDisk, is_kept: bool) -> None:
-    check_decided(take_survey(disk, DATA))  # the open transaction has a timeout
+    check_decided(take_survey(disk, DATA))  # passes: the open transaction has a timeout
     broker = opened(disk)
     if is_kept:
         begin_transaction(broker, "prepared", next_producer_id=PRODUCER_ID, next_producer_epoch=6)
@@ -152,8 +152,8 @@ def test_directories_that_are_missing_foreign_or_of_others_are_named(disk: SimDi
 
 
 def test_a_standbys_copy_is_for_a_broker_to_go_on_from_first(disk: SimDisk) -> None:
-    """The leader may have acknowledged more than the copy has; only a start of the broker then
-    fences producers and aborts open transactions.
+    """The leader may have acknowledged more than the copy has. Only a start of the broker on the
+    copy fences producers and aborts open transactions.
     """
     RunNote(disk, DATA).write()
     StandbyNote(disk, DATA).write_following(AnswersWait.NEVER)

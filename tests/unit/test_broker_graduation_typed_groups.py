@@ -1,4 +1,4 @@
-"""Share groups and streams groups of a directory that is handed over to an older Kafka."""
+"""Share groups and streams groups in a directory that is handed over to an older version of Kafka."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def disk() -> SimDisk:
 
 
 def store(disk: SimDisk, *records: CoordinatorRecord, partition: int = 1) -> None:
-    """Run a broker that writes these records, and stop it cleanly."""
+    """Run a broker, write these records, and stop the broker cleanly."""
     ids = CountedIds()
     for _ in range(100):
-        ids.uuid()  # skip the ids of the first run
+        ids.uuid()  # skip the ids of the earlier run
     broker = open_broker(config_of(), ids, disk=disk, now_ms=NOW_MS)
     log = broker.topics.internal_log(OFFSETS_TOPIC, partition, NOW_MS)
     append_records(log, list(records), NOW_MS)

@@ -1,4 +1,4 @@
-"""Settings of groups (KIP-848) compared with Apache Kafka 4.3 (`groups_have_settings`), and the
+"""Settings of groups (KIP-848), compared with Apache Kafka 4.3 (`groups_have_settings`), and the
 topics that consumer groups see.
 """
 
@@ -132,7 +132,7 @@ def share_settings(host: AdminHost) -> dict[str, tuple[str, int]]:
 
 
 def test_settings_of_share_groups_by_what_apache_kafka_answered(tmp_path: Path) -> None:
-    """The expected answers are Apache Kafka 4.3's (`settings_of_share_groups`)."""
+    """The expected responses are those of Apache Kafka 4.3 (`settings_of_share_groups`)."""
     host = AdminHost(
         tmp_path,
         group_share_min_record_lock_duration_ms="1000",
@@ -200,7 +200,7 @@ def test_consumer_groups_see_topics_and_hear_when_they_change(host: AdminHost) -
 
 
 def test_ids_are_written_in_22_letters_as_apache_kafka_does() -> None:
-    """Uuid.toString: base64 of the URL alphabet, without padding."""
+    """Java's Uuid.toString uses base64 with the URL alphabet and without padding."""
     assert short_text(uuid.UUID(int=0)) == "A" * 22
     assert short_text(uuid.UUID(int=(1 << 128) - 1)) == "_" * 21 + "w"
 

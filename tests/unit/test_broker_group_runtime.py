@@ -1,5 +1,5 @@
-"""Records that coordinators decide on are appended, replayed with their offsets, and answered, in
-that order.
+"""The records that a coordinator decides on are appended, then replayed with their offsets, and
+then the responses are sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def host(tmp_path: Path) -> CoreHost:
 
 @pytest.fixture
 def replayed(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, bytes]]:
-    """(partition, offset, key) of each record, in the order of the replay."""
+    """The (partition, offset, key) of each record, in the order of the replay."""
     rows: list[tuple[int, int, bytes]] = []
     replay = host.broker.groups.replay
 
@@ -52,7 +52,7 @@ def records(group: str, *partitions: int) -> list[CoordinatorRecord]:
 def test_each_record_is_replayed_with_its_offset(
     host: CoreHost, replayed: list[tuple[int, int, bytes]]
 ) -> None:
-    """The offset decides which is later: a plain commit or one in a transaction."""
+    """The offset decides which of two commits is later, a plain one or one in a transaction."""
     first, second = records("g", 0, 1, 2), records("g", 3, 4)
     for batch in (first, second):
         host.parts.group_runtime.run(Result(partition=1, records=list(batch)), host.now_ms)
@@ -111,7 +111,9 @@ def test_who_is_in_no_transaction_waits_for_no_record_of_one(host: CoreHost) -> 
 def test_an_answer_waits_for_the_disk_with_what_it_wrote_and_for_nothing_else(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refusal does not wait for records that other requests wrote to the same partition."""
+    """The response to a refused request does not wait for the records that other requests wrote to
+    the same partition.
+    """
     answered: list[int] = []
     monkeypatch.setattr(
         host.broker.requests, "reply", lambda ticket, response: answered.append(ticket)
@@ -139,7 +141,7 @@ def b(monkeypatch: pytest.MonkeyPatch) -> DiskBroker:
 
 
 class NoSpace:
-    """A context in which the disk takes only a part of each write to __consumer_offsets."""
+    """A context in which the disk writes only a part of each append to __consumer_offsets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
         self._error, self._patch = error, monkeypatch

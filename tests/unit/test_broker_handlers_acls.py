@@ -1,5 +1,5 @@
-"""Creation, lookup and removal of ACLs (KIP-140, KIP-290). Expected codes are those of Apache Kafka
-3.9.
+"""Creation, lookup and removal of ACLs (KIP-140, KIP-290). The expected codes are those of Apache
+Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ def test_an_unknown_number_in_a_filter_removes_nothing(host: CoreHost) -> None:
 
 
 def test_version_0_knows_literal_names_alone(host: CoreHost) -> None:
-    """Version 0 has no pattern type: it finds and removes only ACLs that its clients can
-    express.
-    """
+    """Version 0 has no pattern type, so it finds and removes only ACLs that it can express."""
     create(host, creation("u"), creation("t", resource_pattern_type=PREFIXED))
     request = DescribeAclsRequest(ANY, None, LITERAL, None, None, ANY, ANY)
     assert [row.resource_name for row in host.call(1, request, 0).resources] == ["u"]

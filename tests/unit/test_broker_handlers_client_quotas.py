@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas; codes are those that Apache Kafka 3.9 answers."""
+"""DescribeClientQuotas and AlterClientQuotas. The expected codes are those of Apache Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -191,8 +191,8 @@ LETTERS = {
     "r": "request_percentage",
     "m": "controller_mutation_rate",
 }
-# Computed by Kafka's ClientQuotaDelta with Java's own HashMap: the types that requests set ("pc")
-# and remove ("-c"), and the order in which they are listed then.
+# (types that requests set or, after "-", remove; the order in which Kafka then lists them),
+# computed by Kafka's ClientQuotaDelta with Java's HashMap.
 ORDERS = [
     ("p", "p"), ("c", "c"), ("r", "r"), ("m", "m"), ("pc", "cp"), ("pr", "rp"), ("cr", "cr"),
     ("pcr", "crp"), ("pm", "mp"), ("cm", "cm"), ("pcm", "cmp"), ("rm", "mr"), ("prm", "mrp"),

@@ -1,5 +1,5 @@
-"""A cluster of one node: its description, leaders and replicas, its log directory, and its topics
-page by page.
+"""A cluster of one node, or of a pair: its description, leaders and replicas, its log directory,
+and its topics page by page.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 
-TOPIC_OPERATIONS_BITS = 3576  # the value in Apache Kafka 3.9's answer
+TOPIC_OPERATIONS_BITS = 3576  # the value in a response of Apache Kafka 3.9
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_partition_of_a_pair_lies_on_both_nodes(host: AdminHost) -> None:
         move = ReassignableTopic("t", [ReassignablePartition(0, replicas)])
         answer = host.call(AlterPartitionReassignmentsRequest(topics=[move]), 0)
         assert answer.responses[0].partitions[0].error_code == code
-    # a listener that the other node does not have
+    # The standby has no address for this listener, so Metadata does not list it.
     answer = host.call(MetadataRequest(topics=[]), 0)
     assert [row.node_id for row in answer.brokers] == [NODE_ID]
 
@@ -230,7 +230,7 @@ def page(
 
 
 def shape(answer: Any) -> tuple[list[tuple[str, int, list[int]]], tuple[str, int] | None]:
-    """Topics with their codes and partitions, and the cursor."""
+    """The topics of a response with their codes and partitions, and its cursor."""
     topics = [
         (topic.name, topic.error_code, [row.partition_index for row in topic.partitions])
         for topic in answer.topics
@@ -249,7 +249,7 @@ def test_topics_come_sorted_with_all_that_is_known_of_their_partitions(host: Adm
     assert (row.error_code, row.leader_id, row.leader_epoch) == (Code.NONE, NODE_ID, 0)
     assert (row.replica_nodes, row.isr_nodes, row.offline_replicas) == ([NODE_ID], [NODE_ID], [])
     assert (row.eligible_leader_replicas, row.last_known_elr) == ([], [])
-    assert shape(page(host)) == shape(answer)  # no names means all topics
+    assert shape(page(host)) == shape(answer)  # a request without names returns all topics
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1, 2, 3, 4, 5, 6])

@@ -1,5 +1,5 @@
-"""Settings of topics and of the broker: describing, setting, appending, replacing. Expected codes
-and sources are those of Apache Kafka 3.9.
+"""Settings of topics and of the broker: describing, setting, appending, replacing. The expected
+codes and sources are those of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def describe(
 def reported(
     host: AdminHost, name: str, *keys: str, kind: int = TOPIC
 ) -> dict[str, tuple[str, int]]:
-    """The value and source of each setting, by name."""
+    """The value and source of each setting, by the setting's name."""
     return {
         row.name: (row.value, row.config_source)
         for row in describe(host, name, *keys, kind=kind).configs
@@ -207,7 +207,7 @@ def test_all_settings_are_told_where_none_is_named(host: AdminHost) -> None:
 
 @pytest.mark.parametrize("keys", [None, []])
 def test_no_names_and_null_stand_for_all_settings(host: AdminHost, keys: list[str] | None) -> None:
-    """Sarama and others send an empty list."""
+    """Sarama and other clients send an empty list for all settings."""
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
         for kind, name in ((TOPIC, "t"), (BROKER, ME), (BROKER_LOGGER, ME))
@@ -287,7 +287,7 @@ def test_lists_are_appended_to_and_subtracted_from(host: AdminHost) -> None:
         assert alter(host, "t", ("cleanup.policy", operation, value)) == 0
         return reported(host, "t", "cleanup.policy")["cleanup.policy"][0]
 
-    assert policy(APPEND, "compact") == "delete,compact"  # appended to the default
+    assert policy(APPEND, "compact") == "delete,compact"  # added to the default value
     assert policy(APPEND, "compact") == "delete,compact"
     assert policy(SUBTRACT, "delete") == "compact"
     assert policy(SUBTRACT, "delete") == "compact"
@@ -395,7 +395,7 @@ def test_the_brokers_dynamic_settings_hold_for_its_topics_at_once_and_after_a_re
 def test_what_a_broker_may_not_be_told_while_it_runs(
     host: AdminHost, name: str, value: str
 ) -> None:
-    """The code is INVALID_REQUEST, not INVALID_CONFIG: see KAFKA-13609."""
+    """Kafka answers INVALID_REQUEST, not INVALID_CONFIG: see KAFKA-13609."""
     before = reported(host, ME, kind=BROKER)
     assert alter(host, ME, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
     assert replace(host, ME, {name: value}, kind=BROKER) == Code.INVALID_REQUEST
@@ -414,7 +414,9 @@ def test_the_brokers_lists_are_appended_to(host: AdminHost) -> None:
 
 
 def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHost) -> None:
-    """The order of KIP-226: dynamic, dynamic default, the broker's properties file, default."""
+    """KIP-226: a broker's own dynamic value has precedence over the dynamic value for all brokers,
+    that over the properties file, and that over the default.
+    """
     key = "log.segment.bytes"
     assert reported(host, EVERY_BROKER, kind=BROKER) == {}
     assert alter(host, EVERY_BROKER, (key, SET, "2000000"), kind=BROKER, validate_only=True) == 0
@@ -495,7 +497,7 @@ def test_what_may_not_be_set_for_every_broker(host: AdminHost, name: str, value:
 
 
 def test_dynamic_settings_of_kafkas_are_kept_and_told_of(host: AdminHost) -> None:
-    """librdkafka's own test of AlterConfigs sets this key."""
+    """librdkafka's test of AlterConfigs sets this key."""
     key = "sasl.kerberos.min.time.before.relogin"
     assert reported(host, ME, key, kind=BROKER) == {key: ("60000", FROM_DEFAULT)}
     assert replace(host, ME, {key: "58000"}, kind=BROKER) == 0
@@ -603,7 +605,7 @@ def test_levels_that_may_not_be_change_nothing(
 
 
 def test_loggers_are_not_replaced(host: AdminHost) -> None:
-    """KIP-412: AlterConfigs, the older request, does not support loggers."""
+    """KIP-412: the older request, AlterConfigs, does not support loggers."""
     assert replace(host, ME, {"root": "INFO"}, kind=BROKER_LOGGER) == Code.INVALID_REQUEST
 
 
@@ -611,7 +613,7 @@ def test_loggers_are_not_replaced(host: AdminHost) -> None:
 
 
 def test_what_has_settings_is_listed_by_type(host: AdminHost) -> None:
-    """KIP-1142: a request without types means every type; version 0 has only client metrics."""
+    """KIP-1142: a request without types lists every type; version 0 lists only client metrics."""
     assert replace(host, "s", {"interval.ms": "100"}, kind=CLIENT_METRICS) == 0
     answer = host.call(ListConfigResourcesRequest(), 1)
     everything = {(row.resource_type, row.resource_name) for row in answer.config_resources}

@@ -1,4 +1,4 @@
-"""FindCoordinator: this broker, for every client."""
+"""FindCoordinator returns this broker for every key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delegation tokens are refused with the codes of an Apache Kafka 3.9 without a secret key."""
+"""Delegation tokens are refused with the codes of Apache Kafka 3.9 without a secret key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords (KIP-107): the codes are Apache Kafka's."""
+"""DeleteRecords (KIP-107). The expected codes are those of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_the_start_is_raised_and_never_lowered(host: CoreHost) -> None:
 def test_all_partitions_of_a_request_are_stored_together(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop waits for the disk once, and no other request is processed before."""
+    """The event loop syncs only once, for all partitions, and processes no other request before
+    that.
+    """
     logs = host.create("t", 5)
     for log in logs:
         log.append(encode_batch([NewRecord(None, b"v", host.now_ms)]), now_ms=host.now_ms)

@@ -1,5 +1,5 @@
-"""Waiting fetches of many partitions: the events that complete them, the number of reads, and that
-the short cut for idle partitions gives the same result as a read.
+"""Waiting fetches of many partitions: which events complete them, how often they read, and that the
+short cut for idle partitions has the same result as a read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMITTED = 1
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[CoreHost]:
     host = CoreHost(tmp_path)
-    host.parts.files_ahead.get().fewest = PARTITIONS + 1  # first batches are answered at once
+    host.parts.files_ahead.get().fewest = PARTITIONS + 1  # files of new logs are made at once
     for connection in (1, 2, 3):
         host.connect(connection)
     yield host
@@ -44,7 +44,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of logs at each read of a whole fetch."""
+    """For each read of a whole fetch, the number of logs in the fetch."""
     noted: list[int] = []
     read = _Fetch.read
 
@@ -57,7 +57,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def sizes(answer: Any) -> dict[int, int]:
-    """Bytes of records by partition."""
+    """The number of bytes of each partition's records."""
     return {
         partition.partition_index: len(partition.records or b"")
         for topic in answer.responses
@@ -154,20 +154,22 @@ def test_min_bytes_are_those_of_all_partitions_together(host: CoreHost, reads: l
     ("max_bytes", "of_partition", "read"),
     [
         (1 << 20, 1 << 20, {0: 138, 1: 138, 2: 138}),
-        (1, 1 << 20, {0: 69, 1: 0, 2: 0}),  # at least one batch, whatever its size
+        (1, 1 << 20, {0: 69, 1: 0, 2: 0}),  # the first batch is always sent
         (1 << 20, 1, {0: 69, 1: 0, 2: 0}),
         (138, 1 << 20, {0: 138, 1: 0, 2: 0}),
         (276, 1 << 20, {0: 138, 1: 138, 2: 0}),
         (207, 1 << 20, {0: 138, 1: 69, 2: 0}),
         (206, 1 << 20, {0: 138, 1: 0, 2: 0}),
-        (1 << 20, 137, dict.fromkeys(range(3), 137)),  # the last batch is cut, as in Kafka
+        (1 << 20, 137, dict.fromkeys(range(3), 137)),  # the second batch is truncated, as in Kafka
         (1 << 20, -1, None),
     ],
 )
 def test_an_answer_has_no_more_bytes_than_the_client_takes(
     host: CoreHost, max_bytes: int, of_partition: int, read: dict[int, int] | None
 ) -> None:
-    """The bounds apply to the whole answer and to each partition, except for the first batch."""
+    """The limits apply to the whole response and to each partition, except that the first batch is
+    always sent.
+    """
     host.create("t", 3)
     for partition in (0, 0, 1, 1, 2, 2):
         host.call(2, produce("t", partition=partition), 9)
@@ -243,12 +245,16 @@ def test_one_waits_as_long_as_its_client_says(host: CoreHost) -> None:
 
 
 def of_unknown_epoch(request: Any, partition: int) -> None:
-    """Set an epoch that means none: it is valid, and disables the short cut."""
+    """Set an invalid leader epoch for the partition, which counts as none but disables the short
+    cut.
+    """
     request.topics[0].partitions[partition].current_leader_epoch = -2
 
 
 def test_any_negative_epoch_is_none(host: CoreHost) -> None:
-    """As in Apache Kafka's Fetch. The fetch waits, and is read again once there is more."""
+    """Apache Kafka's Fetch accepts such epochs as well. This fetch waits, and reads again when
+    there are more records.
+    """
     host.create("t", 2)
     host.call(1, produce("t"), 9)
     request = fetch({"t": {0: 1, 1: 0}}, isolation=COMMITTED, max_wait_ms=1000)
@@ -279,7 +285,7 @@ def test_what_cannot_be_read_yet_is_not_enough_for_one_that_waits(
 def test_a_partition_of_which_nothing_may_be_given_is_waited_for_with_the_others(
     host: CoreHost,
 ) -> None:
-    """The client allows 0 bytes for that partition."""
+    """The client accepts 0 bytes of that partition."""
     host.create("t", 2)
     for partition in (0, 1):
         host.call(2, produce("t", partition=partition), 9)
@@ -292,7 +298,7 @@ def test_a_partition_of_which_nothing_may_be_given_is_waited_for_with_the_others
 
 
 def test_each_partition_counts_once_for_min_bytes(host: CoreHost, reads: list[int]) -> None:
-    """Further records of the same partition cause no read."""
+    """Further records of a partition that has counted cause no read."""
     host.create("t", 2)
     host.ask(3, fetch({"t": {0: 0, 1: 0}}, min_bytes=300, max_wait_ms=1000), 12)
     for _ in range(4):
@@ -305,7 +311,7 @@ def test_each_partition_counts_once_for_min_bytes(host: CoreHost, reads: list[in
 def test_one_that_waits_is_answered_by_a_batch_that_is_larger_than_it_takes(
     host: CoreHost,
 ) -> None:
-    """The first batch is sent whole, as in a fetch that does not wait."""
+    """The first batch is sent whole, as in a fetch that need not wait."""
     host.create("t")
     request = fetch({"t": {0: 0}}, max_wait_ms=1000)
     request.max_bytes = 10
@@ -315,7 +321,7 @@ def test_one_that_waits_is_answered_by_a_batch_that_is_larger_than_it_takes(
 
 
 def test_one_that_waits_is_answered_when_the_whole_has_min_bytes(host: CoreHost) -> None:
-    """The readable bytes of all partitions may exceed the answer's maximum."""
+    """The partitions together may have more readable bytes than fit in the response."""
     host.create("t", 2)
     request = fetch({"t": {0: 0, 1: 0}}, min_bytes=100, max_wait_ms=1000)
     request.max_bytes = 100
@@ -359,7 +365,7 @@ def test_who_says_the_epoch_that_it_read_last_reads_on(host: CoreHost) -> None:
 def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told_at_once(
     host: CoreHost, has_records: bool, has_changed: bool
 ) -> None:
-    """The deleted topic is not read any more, also when the cluster's generation has changed."""
+    """The fetch does not read the deleted topic, even if the cluster's generation has changed."""
     for name in ("t", "u"):
         host.create(name)
         if has_records:
@@ -391,7 +397,7 @@ def test_nobody_waits_for_a_quota_where_none_is_set(host: CoreHost) -> None:
 
 
 class Log:
-    """The part of a log that `_divergence` reads: an epoch and its end offset."""
+    """A fake log with what `_divergence` reads: an epoch and its end offset."""
 
     log_start_offset = 3
 
@@ -410,21 +416,21 @@ OUT_OF_RANGE = Code.OFFSET_OUT_OF_RANGE
     [
         ((5, 10), 10, None),
         ((5, 10), 3, None),
-        ((5, 10), 11, (5, 10)),  # the reader has read beyond the end of its epoch here
-        ((4, 10), 10, (4, 10)),  # the reader's epoch is unknown here
+        ((5, 10), 11, (5, 10)),  # the reader is beyond the end of epoch 5
+        ((4, 10), 10, (4, 10)),  # this log does not have epoch 5
         ((4, 0), 5, (4, 0)),
         ((0, 8), 5, (0, 8)),
         ((-1, -1), 5, OUT_OF_RANGE),
         ((-1, 10), 5, OUT_OF_RANGE),
         ((5, -1), 5, OUT_OF_RANGE),
-        ((5, 10), 2, OUT_OF_RANGE),  # below the log's start
+        ((5, 10), 2, OUT_OF_RANGE),  # below the log start offset
         ((4, 10), 2, OUT_OF_RANGE),
     ],
 )
 def test_where_a_readers_log_parts_from_this_one(
     known: tuple[int, int], fetch_offset: int, parts: Any
 ) -> None:
-    """KIP-595. The reader's last batch has epoch 5."""
+    """The rules are those of KIP-595. The reader's last batch has epoch 5."""
     partition = FetchPartition(
         partition=0,
         current_leader_epoch=-1,
@@ -484,7 +490,7 @@ def test_a_session_is_told_of_a_log_that_begins_later(host: CoreHost) -> None:
 
 
 def test_a_session_is_told_of_each_that_has_news_and_of_no_other(host: CoreHost) -> None:
-    """The short cut for idle partitions is taken for one partition of three."""
+    """One of the three partitions takes the short cut for idle partitions."""
     host.create("t", 3)
     request = fetch({"t": dict.fromkeys(range(3), 0)}, session=(0, 0))
     of_unknown_epoch(request, 0)
@@ -496,7 +502,7 @@ def test_a_session_is_told_of_each_that_has_news_and_of_no_other(host: CoreHost)
 
 
 def test_the_first_fetch_of_a_session_leaves_the_order_as_it_is(host: CoreHost) -> None:
-    """In later fetches partitions with records move to the end."""
+    """In later fetches, partitions with records move to the end."""
     host.create("t", 2)
     host.call(2, produce("t"), 9)
     first = host.call(3, fetch({"t": {0: 0, 1: 0}}, session=(0, 0)), 12)
@@ -511,7 +517,9 @@ def test_the_first_fetch_of_a_session_leaves_the_order_as_it_is(host: CoreHost) 
 
 @pytest.fixture(scope="module")
 def open_transaction(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CoreHost]:
-    """Partition 0: offsets 2 to 5, the last two in an open transaction. Partition 1: empty."""
+    """A broker with two partitions. Partition 0 has the offsets 2 to 5, of which 4 and 5 are in an
+    open transaction. Partition 1 is empty.
+    """
     host = CoreHost(tmp_path_factory.mktemp("idle"))
     for connection in (1, 2, 3):
         host.connect(connection)
@@ -581,7 +589,7 @@ def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
 
 
 def test_min_bytes_are_enough_when_they_are_just_reached(host: CoreHost) -> None:
-    """The records may be there already, or come while the fetch waits."""
+    """The records may exist before the fetch, or arrive while it waits."""
     host.create("t")
     host.call(1, produce("t"), 9)
     (size,) = sizes(host.call(2, fetch({"t": {0: 0}}), 11)).values()
@@ -601,7 +609,7 @@ def test_min_bytes_are_enough_when_they_are_just_reached(host: CoreHost) -> None
 
 @pytest.fixture
 def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lower the bounds, so that a fetch of a few partitions is read in slices."""
+    """Lower the limits: a fetch of a few partitions is then read in slices."""
     monkeypatch.setattr(fetching, "TARGETS_AT_ONCE", 6)
     monkeypatch.setattr(fetching, "LOGS_READ_AT_ONCE", 4)
 

@@ -1,5 +1,5 @@
-"""DeleteGroups of many groups: other requests are served in between, and each group is answered
-once.
+"""DeleteGroups with many groups: other requests are served in between, and each group is in the
+response once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MANY = 2 * GROUPS_DELETED_AT_ONCE + 1
 
 
 def with_groups(count: int) -> tuple[DiskBroker, list[str]]:
-    """A broker with groups that have an offset each, and their names."""
+    """A broker with groups that have one committed offset each, and the groups' names."""
     b = DiskBroker()
     b.topic("t")
     names = [f"g{number}" for number in range(count)]

@@ -1,5 +1,5 @@
-"""Leader epochs (KIP-101, KIP-320): every start raises them, clients learn from them which records
-a power loss took, and coordinators use them.
+"""Leader epochs (KIP-101, KIP-320): every start raises them, clients use them to find out which
+records a power loss removed, and coordinators use them as well.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ENDS = pytest.mark.parametrize("again", [DiskBroker.stop, DiskBroker.kill, DiskB
 
 
 def described_epochs(b: DiskBroker, topic: str) -> list[int]:
-    """The epochs in Metadata and DescribeTopicPartitions, which must be equal."""
+    """The leader epochs in Metadata and in DescribeTopicPartitions, which must be equal."""
     asked = MetadataRequest(
         topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
     )
@@ -56,7 +56,7 @@ def described_epochs(b: DiskBroker, topic: str) -> list[int]:
 def end_of_epoch(
     b: DiskBroker, topic: str, epoch: int, *, current: int = -1
 ) -> tuple[int, int, int]:
-    """OffsetForLeaderEpoch of partition 0: (code, epoch, end offset)."""
+    """The (code, epoch, end offset) of partition 0 in the response to OffsetForLeaderEpoch."""
     partition = OffsetForLeaderPartition(
         partition=0, current_leader_epoch=current, leader_epoch=epoch
     )
@@ -68,7 +68,7 @@ def end_of_epoch(
 
 
 def listed(b: DiskBroker, topic: str, timestamp: int, *, current: int = -1) -> tuple[int, int, int]:
-    """ListOffsets of partition 0: (code, offset, leader epoch)."""
+    """The (code, offset, leader epoch) of partition 0 in the response to ListOffsets."""
     wanted = ListOffsetsPartition(
         partition_index=0, current_leader_epoch=current, timestamp=timestamp
     )
@@ -145,7 +145,7 @@ def test_each_start_begins_an_epoch_in_every_answer(again: Restart) -> None:
             assert code == Code.UNKNOWN_LEADER_EPOCH
         assert fetch_code(b, "t", epoch) == 0
         b.produce("t", (b"%d" % epoch,))
-        b.sync("t-0/0")  # only the log's file: the file of the epochs may be lost
+        b.sync("t-0/0")  # only the .log file: the checkpoint of epochs may be lost
         assert batch_epochs(b, "t")[-1] == epoch
 
 
@@ -167,7 +167,7 @@ def test_a_new_partition_begins_at_0_in_any_run() -> None:
 
 
 def test_an_epoch_that_was_only_told_never_comes_again() -> None:
-    """Nothing was appended in the epoch, or a power loss took the records; a client may know the
+    """No records were appended in the epoch, or a power loss removed them. A client may know the
     epoch nevertheless.
     """
     b = DiskBroker()
@@ -191,8 +191,8 @@ def test_an_epoch_that_was_only_told_never_comes_again() -> None:
 
 
 def test_a_reader_learns_where_the_log_was_cut() -> None:
-    """The reader has 15 records, of which a power loss took five; five others are acknowledged in
-    their place.
+    """The reader has 15 records. A power loss removed five of them, and five others were
+    acknowledged at the same offsets.
     """
     b = DiskBroker()
     b.topic("t")
@@ -213,7 +213,9 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
 def fetch_after(
     b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int, max_wait_ms: int = 0
 ) -> Any:
-    """Fetch 12 of partition 0, with the epoch of the last record that the reader has."""
+    """Send Fetch 12 for partition 0, with the epoch of the last record that the reader has. Gives
+    the partition's row of the response.
+    """
     partition = FetchPartition(
         partition=0,
         current_leader_epoch=-1,
@@ -240,7 +242,7 @@ def fetch_after(
 def fetch_diverging(
     b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int, max_wait_ms: int = 0
 ) -> tuple[int, int] | None:
-    """The epoch and offset where the reader's log diverges, None if it does not."""
+    """The epoch and offset at which the reader's log diverges; None if it does not."""
     row = fetch_after(b, topic, last_fetched_epoch, offset, max_wait_ms)
     assert row.error_code == Code.NONE
     diverging = row.diverging_epoch
@@ -251,15 +253,15 @@ def fetch_diverging(
 
 
 def with_a_lost_tail(*commits: tuple[str, dict[str, Any]]) -> DiskBroker:
-    """A broker after a power loss that took the last five of 15 records; the offsets that groups
-    committed are durable.
+    """A broker after a power loss that removed the last five of 15 records. The commits of groups
+    are durable.
     """
     b = DiskBroker()
     b.topic("t")
     for number in range(15):
         b.produce("t", (b"%d" % number,))
         if number == 9:
-            b.commit("first", "t", 0)  # this creates the topic of offsets
+            b.commit("first", "t", 0)  # creates __consumer_offsets
             b.sync("")
     for group, committed in commits:
         assert b.commit(group, "t", committed.pop("offset", 15), **committed) == 0
@@ -281,7 +283,7 @@ def test_a_fetch_that_says_what_it_read_last_is_told_where_the_log_was_cut() -> 
     ("epoch", "offset"), [(7, 10), (7, 99)], ids=["of an epoch to come", "and beyond the end"]
 )
 def test_a_fetch_after_what_the_log_never_had_is_out_of_range(epoch: int, offset: int) -> None:
-    """As in Kafka's Partition.readRecords, when the last fetched epoch is unknown."""
+    """The same rule as in Kafka's Partition.readRecords, for an unknown last fetched epoch."""
     b = with_a_lost_tail()
     b.produce("t", (b"other",))
     row = fetch_after(b, "t", epoch, offset)
@@ -295,7 +297,7 @@ def test_an_offset_of_an_epoch_that_is_not_known_is_set_back_to_the_end() -> Non
 
 
 def test_an_offset_of_the_lost_tail_is_set_back_to_the_end_of_its_epoch() -> None:
-    """A slow client commits it after other records were written there."""
+    """A slow client commits the offset after other records were written there."""
     b = with_a_lost_tail()
     for number in range(2):
         b.produce("t", (b"other %d" % number,))
@@ -413,8 +415,8 @@ def test_markers_bear_the_leader_epoch_of_the_coordinators_partition(again: Rest
 def test_a_clients_marker_of_a_coordinator_epoch_to_come_hides_no_commit(
     again: Restart, durability: str
 ) -> None:
-    """WriteTxnMarkers accepts any coordinator epoch, as in Apache Kafka. Kafka's coordinator then
-    gives up on its own markers, and the transaction hangs.
+    """As in Apache Kafka, WriteTxnMarkers accepts any coordinator epoch. In Kafka, the coordinator
+    then abandons its own markers, and the transaction hangs.
     """
     b = DiskBroker(barnabas_transaction_durability=durability)
     b.topic("t")

@@ -1,4 +1,4 @@
-"""Refusals of ListOffsets. Expected codes are those of Apache Kafka 3.9."""
+"""ListOffsets requests that are refused. The expected codes are those of Apache Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def test_what_the_request_says_is_looked_at_before_the_partition(host: AdminHost
 def test_each_kind_of_offset_is_known_since_a_version(
     host: AdminHost, timestamp: int, since: int
 ) -> None:
-    """KIP-734, KIP-405, KIP-1005 and KIP-1023; earlier versions refuse the kind."""
+    """The kinds come from KIP-734, KIP-405, KIP-1005 and KIP-1023; versions before `since` refuse
+    them.
+    """
     assert code(host, "t", 0, timestamp=timestamp, version=since) == Code.NONE
     assert code(host, "t", 0, timestamp=timestamp, version=since - 1) == Code.UNSUPPORTED_VERSION
 
@@ -95,7 +97,7 @@ def test_nothing_is_tiered(host: AdminHost) -> None:
 def test_version_0_tells_where_segments_begin(
     host: AdminHost, timestamp: int, most: int, offsets: list[int]
 ) -> None:
-    """As in Kafka 0.8: the latest segment first."""
+    """As in Kafka 0.8, version 0 returns the start offsets of segments, the latest one first."""
     host.create(creatable("rolled", configs={"segment.bytes": "200"}))
     (log,) = host.broker.topics.partitions_of("rolled")
     for number in range(3):

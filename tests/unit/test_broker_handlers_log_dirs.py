@@ -1,4 +1,4 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: the directory and the size of partitions."""
+"""DescribeLogDirs and AlterReplicaLogDirs: the directory and size of each partition."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_topic_that_is_named_twice_is_described_once_with_the_partitions_of_bo
 
 
 def test_a_partition_moves_only_to_where_it_is(tmp_path: Path) -> None:
-    """KIP-113: a path that is no log directory of the broker is LOG_DIR_NOT_FOUND."""
+    """A path that is not a log directory of the broker gets LOG_DIR_NOT_FOUND (KIP-113)."""
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t", 2)

@@ -1,5 +1,5 @@
-"""Batches with a long check are checked in the worker, and appended as if they had arrived after
-it.
+"""Batches whose check takes long are checked in the worker, and then appended as if they had just
+arrived.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ BOMB = encode_batch([NewRecord(None, bytes(200 << 20), NOW_MS)], codec=4)
 
 
 def large(codec: int = 4, **producer: Any) -> bytes:
-    """4 MiB of zeros: more than the loop decompresses itself, and less than the limit."""
+    """A batch of 4 MiB of zeros, which is too large to be decompressed in the event loop, but
+    within the limit.
+    """
     return bytes(encode_batch([NewRecord(b"k", bytes(4 << 20), NOW_MS)], codec=codec, **producer))
 
 
@@ -60,7 +62,7 @@ def asking(
 def host(tmp_path: Path) -> CoreHost:
     host = CoreHost(tmp_path)
     host.create("t", 2)
-    host.parts.files_ahead.get().most_by_request = 4  # first batches are answered at once
+    host.parts.files_ahead.get().most_by_request = 4  # files of new logs are made at once
     return host
 
 
@@ -99,7 +101,7 @@ def test_a_bomb_is_refused_and_its_neighbour_in_the_request_is_not(host: CoreHos
 def test_what_was_checked_elsewhere_is_not_checked_again(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second check would block the loop."""
+    """A second check, in the event loop, would block it."""
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
     checks: list[int] = []
@@ -153,7 +155,7 @@ def test_a_topic_that_went_meanwhile_is_told(host: CoreHost) -> None:
 
 
 def remake(host: CoreHost) -> None:
-    """Delete the topic, and create another of the same name."""
+    """Delete the topic and create another with the same name."""
     delete_topic(host.parts.deletion, "t", NOW_MS)
     host.create("t", 2)
 
@@ -176,7 +178,7 @@ def remake(host: CoreHost) -> None:
 def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
     host: CoreHost, asked: Any, version: int
 ) -> None:
-    """A request by name means the topic of that name at the time of its arrival."""
+    """A request with a topic's name is for the topic that had this name when the request arrived."""
     one = host.connect(1)
     host.ask(one, asked, version)
     assert host.work, "it waits"
@@ -194,7 +196,7 @@ def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
 
 
 def test_what_was_held_back_does_not_land_in_a_later_topic_of_the_name() -> None:
-    """The requests wait for the end of their producer's last transaction."""
+    """These requests wait for the completion of their producer's previous transaction."""
     b = DiskBroker()
     b.topic("t")
     b.topic("kept")
@@ -234,8 +236,8 @@ def test_settings_that_changed_meanwhile_hold(host: CoreHost) -> None:
 
 
 def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHost) -> None:
-    """KAFKA-14884: a batch that is checked while the transaction is open, and appended after its
-    marker, would belong to no transaction of its producer.
+    """KAFKA-14884: a batch that was checked while the transaction was open, and appended after the
+    marker, would not belong to any transaction.
     """
     one, other = host.connect(1), host.connect(2)
     init = InitProducerIdRequest(
@@ -297,20 +299,22 @@ def test_plain_batches_of_old_requests_are_of_no_transaction(host: CoreHost, ver
 def test_a_plain_batch_beside_a_transactional_id_is_not_verified(
     host: CoreHost, version: int
 ) -> None:
-    """Kafka's ReplicaManager verifies only transactional batches with the coordinator."""
+    """Like Kafka's ReplicaManager, the broker verifies only transactional batches with the
+    coordinator.
+    """
     request = produce("t", transactional_id="unknown")
     assert error_of(host.call(host.connect(1), request, version)) == Code.NONE
 
 
 @pytest.mark.parametrize(("version", "code"), [(6, Code.UNSUPPORTED_COMPRESSION_TYPE), (7, 0)])
 def test_zstd_comes_with_version_7(host: CoreHost, version: int, code: int) -> None:
-    """KIP-110. Other codecs are older."""
+    """Zstandard came with KIP-110; the other codecs are older."""
     zstd, lz4 = (
         bytes(encode_batch([NewRecord(b"k", b"v", NOW_MS)], codec=codec)) for codec in (4, 3)
     )
     assert error_of(host.call(host.connect(1), asking(zstd), version)) == code
     assert error_of(host.call(host.connect(2), asking(lz4), version)) == Code.NONE
-    header = Code.INVALID_RECORD if code == Code.NONE else code  # the header names the codec
+    header = Code.INVALID_RECORD if code == Code.NONE else code  # the codec is in the header
     assert error_of(host.call(host.connect(3), asking(zstd[:HEADER_SIZE]), version)) == header
 
 
@@ -370,7 +374,7 @@ def test_one_partitions_error_does_not_spoil_its_neighbours(
 
 
 def test_a_transactional_batch_needs_its_id_in_the_request(host: CoreHost) -> None:
-    """The whole request is refused, for any of its batches."""
+    """A single such batch causes the whole request to be refused."""
     request = asking(SMALL, partitions=(0, 1))
     request.topic_data[0].partition_data[1].records = TRANSACTIONAL_BATCH
     answer = host.call(host.connect(1), request, 9)
@@ -465,7 +469,9 @@ def test_an_older_message_that_cannot_be_read_does_not_spoil_its_neighbour(host:
 def test_of_many_older_messages_the_last_are_to_be_sent_again(
     host: CoreHost, left: int, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Converting them blocks the loop. left: the rest of a request's bound after two messages."""
+    """The conversion of old messages blocks the event loop, so its size is limited. left: what two
+    messages leave of a request's limit.
+    """
     _, converted_bytes = upgraded(older(b"x"))
     monkeypatch.setattr(produce_handler, "MOST_OLDER_BYTES", 2 * converted_bytes + left)
     host.create("many", 4)
@@ -491,7 +497,7 @@ def test_in_version_7_zstd_may_stand_beside_a_transactional_id(host: CoreHost) -
 
 
 def test_every_so_many_records_one_waits_for_the_disk(host: CoreHost) -> None:
-    """flush.messages counts the records that are not flushed yet."""
+    """flush.messages bounds the number of records that are not flushed."""
     host.create("safe", flush_messages="4")
     one, waited = host.connect(1), []
     for _ in range(8):
@@ -504,8 +510,8 @@ def test_every_so_many_records_one_waits_for_the_disk(host: CoreHost) -> None:
 
 
 def test_a_log_fences_whom_its_coordinator_has_forgotten() -> None:
-    """The log compares with the epoch that wrote to it last; a producer with that epoch gets
-    INVALID_PRODUCER_ID_MAPPING.
+    """The log compares the epoch with that of its last writer: an earlier epoch is fenced, and the
+    last writer's own gets INVALID_PRODUCER_ID_MAPPING.
     """
     b = DiskBroker(transactional_id_expiration_ms="1000")
     b.topic("t")
@@ -524,8 +530,8 @@ def test_a_log_fences_whom_its_coordinator_has_forgotten() -> None:
 
 
 def test_a_header_alone_tells_that_a_producer_is_late() -> None:
-    """The header arrives over a connection that the producer has given up; over its new connection
-    it is an invalid batch.
+    """The header arrives on a connection that the producer has abandoned. On the producer's new
+    connection the header would be an invalid batch.
     """
     b = DiskBroker()
     b.topic("t")
@@ -609,7 +615,9 @@ def test_after_a_long_check_acks_of_all_wait_for_the_disk_where_the_topic_says_s
 
 
 def test_a_long_check_goes_by_the_wall_clock(host: CoreHost) -> None:
-    """message.timestamp.after.max.ms limits how far a record may be ahead of the wall clock."""
+    """message.timestamp.after.max.ms limits how far a record's timestamp may be ahead of the wall
+    clock.
+    """
     host.broker.topics.set_topic_configs("t", {"message.timestamp.after.max.ms": "1000"})
     host.wall_ahead_ms = 3_600_000
     records = [NewRecord(b"k", bytes(4 << 20), NOW_MS + host.wall_ahead_ms)]
@@ -633,7 +641,7 @@ def test_what_is_appended_after_a_long_check_bears_the_time_of_the_appending(
 
 
 def test_one_refused_of_several_without_acks_ends_the_connection(host: CoreHost) -> None:
-    """Any refused batch has this effect, unless the client's connection is closed already."""
+    """Any refused batch closes the connection, unless the client has closed it already."""
     host.create("u")
     for connection, is_there in ((1, True), (2, False)):
         host.broker.topics.set_topic_configs("t", {"max.message.bytes": "1048588"})
@@ -653,7 +661,7 @@ def test_one_refused_of_several_without_acks_ends_the_connection(host: CoreHost)
 
 
 def test_what_a_long_check_refuses_is_counted_once(host: CoreHost) -> None:
-    """The refused batch is counted once, though another batch of the request is checked again."""
+    """The refused batch is counted once, although another batch of the request is checked again."""
     host.create("u")
     errors = host.broker.requests.errors = ErrorCounts()
     request = asking(large())
@@ -674,7 +682,7 @@ def test_what_a_long_check_refuses_is_counted_once(host: CoreHost) -> None:
 def test_a_disk_that_fails_ends_the_broker_and_a_full_one_does_not(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After an I/O error it is unknown which bytes were written."""
+    """After an I/O error, which bytes were written is unknown."""
     log = host.broker.topics.partition("t", 0)
     assert log is not None
 
@@ -699,7 +707,7 @@ def test_an_error_has_neither_offset_nor_time(host: CoreHost) -> None:
 
 
 def test_a_topic_without_a_name_is_unknown_by_its_name(host: CoreHost) -> None:
-    """From version 13 on a request has topic ids, so the id is unknown."""
+    """Up to version 12, which has no topic ids, an empty name is not a topic's."""
     answer = host.call(host.connect(1), produce(""), 9)
     assert error_of(answer) in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
 
@@ -708,7 +716,7 @@ def test_a_topic_without_a_name_is_unknown_by_its_name(host: CoreHost) -> None:
 
 
 class Writer:
-    """A transactional producer of version 2, on a connection of its own."""
+    """A transactional producer of version 2 with a connection of its own."""
 
     def __init__(self, host: CoreHost, connection: int, name: str = "txn") -> None:
         self.host, self.connection, self.name = host, host.connect(connection), name
@@ -716,7 +724,7 @@ class Writer:
         self.take(self.asked(init, 5))
 
     def asked(self, request: Any, version: int) -> Any:
-        """The answer, after all flushes that it waits for."""
+        """The response to a request, after all flushes that it waits for."""
         self.host.ask(self.connection, request, version)
         while not self.host.answers[self.connection]:
             self.host.flush()
@@ -751,7 +759,7 @@ class Writer:
         return codes_of(self.asked(self.request(*batches), 12))
 
     def end(self) -> None:
-        """Send EndTxn; the answer comes before the last flush."""
+        """Send EndTxn. The response comes before the last flush."""
         producer_id, epoch = self.identity
         end = EndTxnRequest(self.name, producer_id, epoch, committed=True)
         self.take(self.asked(end, 5))
@@ -792,7 +800,7 @@ def test_a_batch_begins_a_transaction_on_its_partition_once(host_2: CoreHost) ->
 def test_the_first_batch_of_a_producer_on_a_partition_begins_with_sequence_0(
     host_2: CoreHost, sequence: int
 ) -> None:
-    """KAFKA-18202. The check of the producer's epoch comes first."""
+    """See KAFKA-18202. The producer's epoch is checked before the sequence."""
     writer = Writer(host_2, 1)
     for log in host_2.broker.topics.logs_of("t"):
         log.files.make()
@@ -846,7 +854,7 @@ def test_batches_that_are_refused_or_plain_begin_nothing(host_2: CoreHost) -> No
 
 
 def test_one_request_is_of_one_producer(host_2: CoreHost) -> None:
-    """A batch of another producer in the request does not join the transaction."""
+    """A batch of another producer in the same request does not join the transaction."""
     writer, other = Writer(host_2, 1), Writer(host_2, 2, "other")
     codes = writer.write(("t", 0, writer.batch()), ("t", 1, other.batch()))
     assert codes[0] == 0 and codes[1] != 0
@@ -854,8 +862,8 @@ def test_one_request_is_of_one_producer(host_2: CoreHost) -> None:
 
 
 def held_back(host: CoreHost, request_of: Any) -> Writer:
-    """A producer whose request arrives between the answer to its commit and the commit's
-    completion.
+    """A producer whose request arrives after the response to its commit, but before the commit is
+    complete.
     """
     writer = Writer(host, 1)
     assert writer.write(("t", 0, writer.batch())) == [0]
@@ -871,7 +879,7 @@ def complete(host: CoreHost) -> None:
 
 
 def test_a_batch_is_held_back_until_the_last_transaction_is_complete(host_2: CoreHost) -> None:
-    """The batch is appended unchanged, in the next transaction, with the time of the append."""
+    """The batch is then appended unchanged in the next transaction, with the time of the append."""
     host_2.broker.topics.set_topic_configs("t", {"message.timestamp.type": "LogAppendTime"})
     writer = held_back(
         host_2, lambda writer: writer.request(("t", 0, writer.batch()), ("t", 1, None))
@@ -917,7 +925,7 @@ def test_what_was_held_back_and_takes_long_to_check_is_answered_once(host_2: Cor
 def test_a_long_check_over_a_connection_that_the_producer_has_given_up_meanwhile(
     host_2: CoreHost, is_there: bool
 ) -> None:
-    """A batch over the old connection would join the next transaction, so it is dropped, and the
+    """The batch from the old connection would join the next transaction. It is dropped, and the
     connection is closed.
     """
     writer = Writer(host_2, 1)
@@ -938,8 +946,8 @@ def test_a_long_check_over_a_connection_that_the_producer_has_given_up_meanwhile
 def test_few_logs_begin_their_leader_epoch_in_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a start each log writes a file before its first batch: for 500 logs in one request that
-    blocked the loop for 0.4 s.
+    """After a start, each log writes a file before its first batch. With 500 logs in one request,
+    this blocked the event loop for 0.4 s.
     """
     count = 2 * produce_handler.EPOCHS_AT_ONCE + 5
     first = CoreHost(tmp_path)

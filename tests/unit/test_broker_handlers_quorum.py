@@ -1,4 +1,4 @@
-"""DescribeQuorum: a quorum of one (KIP-595, KIP-836, KIP-853)."""
+"""DescribeQuorum describes a quorum of one voter (KIP-595, KIP-836, KIP-853)."""
 
 from __future__ import annotations
 

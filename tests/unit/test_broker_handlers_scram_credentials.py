@@ -1,4 +1,4 @@
-"""SCRAM users, described and altered (KIP-554). Expected codes are those of Apache Kafka 3.9."""
+"""Describing and altering SCRAM users (KIP-554). The expected codes are those of Apache Kafka 3.9."""
 
 from __future__ import annotations
 

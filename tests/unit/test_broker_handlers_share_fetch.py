@@ -1,4 +1,6 @@
-"""ShareFetch and ShareAcknowledge on a whole broker. The answers are those of Apache Kafka 4.3."""
+"""ShareFetch and ShareAcknowledge on a whole broker. The expected responses are those of Apache
+Kafka 4.3.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,8 @@ LOCK_MS = 30_000
 
 
 def queue(records: int = 10, partitions: int = 1, **settings: str) -> DiskBroker:
-    """A broker with a topic of some one-record batches, and a group that starts at its
-    beginning.
+    """A broker with a topic of some batches with one record each, and a group that starts at the
+    topic's beginning.
     """
     b = DiskBroker(**SHARED, **settings)
     b.topic("t", partitions=partitions)
@@ -319,7 +321,9 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants() -> None:
 
 @pytest.mark.parametrize("is_another", [False, True])
 def test_a_client_that_hangs_up_while_it_waits_gets_nothing(is_another: bool) -> None:
-    """Nor one whose session goes on, since it began over another connection."""
+    """The same holds for a client whose session, begun on another connection, does not end with the
+    connection that hangs up.
+    """
     b = queue(0)
     one, other = two(b)
     if is_another:
@@ -334,7 +338,9 @@ def test_a_client_that_hangs_up_while_it_waits_gets_nothing(is_another: bool) ->
 
 
 def test_a_client_that_hangs_up_while_it_acknowledges_gets_nothing() -> None:
-    """Its acknowledgements count; what its fetch would have acquired after them is another's."""
+    """Its acknowledgements are stored; another member gets the records that its fetch would have
+    acquired.
+    """
     b = queue()
     one, other = two(b)
     one.take("t", max_records=5, batch_size=1)
@@ -440,7 +446,7 @@ def test_a_fetch_visits_the_partitions_that_it_gets_records_of(
     every = [("t", index) for index in range(count)]
     first = member.fetch(*every, max_records=3, batch_size=3)
     assert len(acquired(first)) == 1
-    visits.clear()  # the first fetch of a session has loaded all partitions
+    visits.clear()  # the first fetch of the session has loaded all partitions
     assert len(acquired(member.fetch(max_records=3))) == 1 and len(visits) == 1
     visits.clear()
     more = member.fetch(max_records=36, batch_size=36)
@@ -466,7 +472,7 @@ def test_errors_of_partitions_are_in_their_rows() -> None:
 
 
 def test_the_end_of_a_partitions_error_is_in_a_row() -> None:
-    """Otherwise the member would assume the error until there are records."""
+    """Otherwise the member would believe that the error persists until there are records."""
     b = queue(0)
     one, _ = two(b)
     b.topic("u", 2)
@@ -482,7 +488,7 @@ def test_the_end_of_a_partitions_error_is_in_a_row() -> None:
     refused = {("u", 1): Code.UNKNOWN_SERVER_ERROR}
     first = one.fetch(("t", 0), ("u", 1))
     assert errors_of(first) == {("t", 0): Code.NONE, **refused}
-    for _ in range(2):  # a partition that is new in the session, and one that had no error before
+    for _ in range(2):  # first the partition is new in the session, then it had no error before
         assert errors_of(one.fetch()) == refused, "as long as it is there"
         begin_group(b, "g", "u")
         assert errors_of(one.fetch()) == {("u", 1): Code.NONE}
@@ -549,7 +555,7 @@ def test_more_aborted_records_than_may_be_locked_hold_nothing_up() -> None:
 
 
 def aborted(count: int, records: int = 1) -> DiskBroker:
-    """A topic with many batches of an aborted transaction, then one record."""
+    """A broker with a topic of many batches of an aborted transaction, and one record after them."""
     b = queue(0)
     configure(b, "g", share_isolation_level="read_committed")
     p = Producer(b, "txn")
@@ -771,8 +777,8 @@ def test_sessions_have_no_more_partitions_than_the_broker_allows(
 
 @pytest.mark.parametrize("end", ["last request", "connection", "begun again", "forgotten"])
 def test_what_counts_of_all_sessions_is_what_they_have(end: str) -> None:
-    """For each way in which a session ends or shrinks: a count that stays too high would refuse all
-    new sessions some day.
+    """The count must be right for each way in which a session ends or shrinks: one that stays too
+    high would at some time refuse all new sessions.
     """
     b = queue(1, partitions=20)
     one, other = two(b)
@@ -921,7 +927,9 @@ def test_many_partitions_are_loaded_in_slices() -> None:
 
 
 def test_what_is_not_stored_yet_is_stored_with_the_next_change_that_finds_space() -> None:
-    """An expired lock, and an acknowledgement that was refused, both for lack of space."""
+    """The expiry of a lock could not be stored, and an acknowledgement was refused, both for lack
+    of space.
+    """
     b = queue(3)
     one, other = two(b)
     assert one.take("t") == [(0, 2, 1)]

@@ -1,5 +1,5 @@
-"""Share groups on a whole broker: members, their start offsets, and the state after a kill, as
-Apache Kafka 4.3 answered (`offsets_of_share_groups_are_set`, `kinds_of_groups_do_not_mix`).
+"""Share groups on a whole broker: members, start offsets, and the state after a kill, compared with
+Apache Kafka 4.3 (`offsets_of_share_groups_are_set`, `kinds_of_groups_do_not_mix`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ RECORDS = 20
 
 
 def broker(partitions: int = 2, **settings: str) -> tuple[DiskBroker, uuid.UUID]:
-    """A broker with a topic of some records, and the topic's id."""
+    """A broker with a topic that has some records, and the topic's id."""
     b = DiskBroker(**{**FEW, **settings})
     b.broker.topics.create_topic("t", partitions, {"retention.ms": "-1"}, now_ms=b.now_ms)
     for _ in range(RECORDS):
@@ -69,13 +69,13 @@ def broker(partitions: int = 2, **settings: str) -> tuple[DiskBroker, uuid.UUID]
 def beat(b: DiskBroker, epoch: int = 0, member: str = "m", group: str = "g") -> Any:
     names = ["t"] if epoch == 0 else None
     answer = b.call(ShareGroupHeartbeatRequest(group, member, epoch, None, names), 1)
-    for _ in range(50):  # the group's decisions about its partitions, and its flushes
+    for _ in range(50):  # the group then decides on its partitions, with flushes in between
         b.tick()
     return answer
 
 
 def join(b: DiskBroker, group: str = "g") -> list[int]:
-    """A member joins the group; gives its partitions."""
+    """Join the group as a member. Gives the numbers of the assigned partitions."""
     first = beat(b, group=group)
     assert first.error_code == Code.NONE, first
     answer = beat(b, first.member_epoch, group=group)
@@ -88,7 +88,7 @@ def leave(b: DiskBroker, group: str = "g") -> None:
 
 
 def offsets(b: DiskBroker, topics: dict[str, list[int]] | None, group: str = "g") -> Any:
-    """The (start, lag, code) of each partition in the answer."""
+    """The (start, lag, code) of each partition in the response."""
     rows = (
         None
         if topics is None
@@ -185,7 +185,7 @@ def test_start_offsets_and_lags() -> None:
 
 
 def seen_groups(b: DiskBroker) -> tuple[GroupState, ...]:
-    """The states of groups that metrics and the console show."""
+    """The states of groups as metrics and the console show them."""
     look = look_at_groups(b.broker.groups, b.broker.topics, b.broker.shares)
     while True:
         try:
@@ -255,8 +255,8 @@ def test_a_request_to_set_offsets_is_answered_when_they_are_on_the_disk() -> Non
 
 
 def test_an_end_of_a_change_that_finds_no_space_is_answered_and_written_later() -> None:
-    """The states are set, but the group's record about it finds no space: the client may send the
-    request again.
+    """The states of the partitions are set, but there is no space for the group's record about
+    this. The client may send the request again.
     """
     b, _ = broker()
     join(b)
@@ -365,8 +365,9 @@ def test_without_the_feature_share_groups_are_not_spoken(request_: Any, version:
 
 
 def test_a_power_loss_between_the_steps_leaves_no_group_without_its_states() -> None:
-    """If a record of the group became durable after the records that rely on it, the group would
-    have states that do not exist, or would start states again that have acknowledgements.
+    """If a record of the group became durable after records that rely on it, a power loss could
+    leave a group with states that do not exist, or a group that initialises states that have
+    acknowledgements.
     """
     for flushes in range(8):
         b, topic_id = broker()
@@ -386,7 +387,7 @@ def test_a_power_loss_between_the_steps_leaves_no_group_without_its_states() -> 
 
 
 def test_offsets_are_deleted_in_order() -> None:
-    """First the group's record of the deletion becomes durable, then the states are deleted."""
+    """The states are deleted only after the group's record of the deletion is durable."""
     for flushes in range(6):
         b, topic_id = broker()
         join(b)

@@ -1,4 +1,4 @@
-"""Streams groups on a whole broker: internal topics, names, rights, the feature."""
+"""Streams groups on a whole broker: internal topics, names, rights, and the feature."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def heartbeat(
 
 
 class Streams(CoreHost):
-    """A broker with the topic "lines" of three partitions, and a client of it."""
+    """A broker with the topic "lines", which has three partitions, and a connected client."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
         super().__init__(directory, **{**AT_ONCE, **settings})
@@ -74,7 +74,9 @@ class Streams(CoreHost):
         self.connect(1)
 
     def beat(self, *fields: Any, **more: Any) -> Any:
-        """The answer to a heartbeat. The first heartbeat loads the modules of streams groups."""
+        """The response to a heartbeat. The first heartbeat makes the worker load the code of
+        streams groups.
+        """
         before = len(self.answers[1])
         self.ask(1, heartbeat(*fields, **more), 0)
         if len(self.answers[1]) == before:

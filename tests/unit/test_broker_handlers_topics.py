@@ -1,4 +1,4 @@
-"""Creating, finding, growing and deleting topics. Expected codes are those of Apache Kafka 3.9
+"""Creating, finding, growing and deleting topics. The expected codes are those of Apache Kafka 3.9
 unless a test says otherwise.
 """
 
@@ -23,7 +23,7 @@ from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, Delete
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-NO_ID = uuid.UUID(int=0)  # the decoder turns it into None
+NO_ID = uuid.UUID(int=0)  # decoded as None
 OFFSETS = "__consumer_offsets"
 
 
@@ -55,7 +55,7 @@ def test_a_topic_is_made_with_logs_and_an_id_and_survives_a_restart(host: AdminH
     )
     assert row.topic_id is not None
     shown = {config.name: (config.value, config.config_source) for config in row.configs}
-    assert shown["retention.ms"] == (" 1000 ", 1)  # as the client sent it
+    assert shown["retention.ms"] == (" 1000 ", 1)  # unchanged, as sent by the client
     assert shown["cleanup.policy"] == ("delete", 5)
     host.restart()
     (found,) = host.metadata("t")
@@ -114,14 +114,14 @@ def test_the_brokers_settings_are_the_source_of_what_a_topic_does_not_set(tmp_pa
         (
             creatable(OFFSETS),
             Code.INVALID_TOPIC_EXCEPTION,
-        ),  # only here: the coordinator relies on its partition count
+        ),  # unlike Kafka: the coordinator relies on its partitions
     ],
     ids=lambda value: value.name if isinstance(value, Code) else repr(value.name[:20]),
 )
 def test_what_cannot_be_made_is_refused_with_a_sentence_and_spoils_no_other(
     host: AdminHost, asked: Any, code: Code
 ) -> None:
-    good_counts = code is not Code.POLICY_VIOLATION  # that code is for the whole request
+    good_counts = code is not Code.POLICY_VIOLATION  # POLICY_VIOLATION is for the whole request
     rows = host.create(creatable("good"), asked)
     assert codes(rows) == {"good": 0 if good_counts else int(code), asked.name: int(code)}
     refused = rows[1]
@@ -263,7 +263,7 @@ def test_a_missing_topic_is_made_by_asking_and_told_of_the_next_time(tmp_path: P
     assert host.metadata("t", auto=True)[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     (row,) = host.metadata("t", auto=False)
     assert (row.error_code, len(row.partitions)) == (Code.NONE, 2)
-    host.metadata("old", version=3)  # before version 4 the flag is always true
+    host.metadata("old", version=3)  # up to version 3 the flag is always true
     assert host.metadata("old")[0].error_code == Code.NONE
     assert host.metadata("a/b", auto=True)[0].error_code == Code.INVALID_TOPIC_EXCEPTION
     host.close()

@@ -1,4 +1,6 @@
-"""TxnOffsetCommit, WriteTxnMarkers and DescribeProducers, with the codes of Apache Kafka 3.9."""
+"""TxnOffsetCommit, WriteTxnMarkers and DescribeProducers. The expected codes are those of Apache
+Kafka 3.9.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: P
 
 @pytest.mark.parametrize(("level", "code"), [(1, Code.NONE), (2, Code.INVALID_PRODUCER_EPOCH)])
 def test_a_later_epoch_goes_on_with_offsets_below_level_2(level: int, code: int) -> None:
-    """Apache Kafka 3.9 accepts it; 4.3 refuses it."""
+    """Apache Kafka 3.9 accepts a later epoch than that of the transaction; 4.3 refuses it."""
     b = DiskBroker(barnabas_features=f"transaction.version={level}")
     b.topic("t")
     p = Producer(b, "txn")
@@ -63,7 +65,7 @@ def test_a_later_epoch_goes_on_with_offsets_below_level_2(level: int, code: int)
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_offsets_of_who_has_nothing_open_need_the_group_in_the_transaction(level: int) -> None:
-    """Earlier transactions of the producer there make no difference."""
+    """An earlier transaction of the producer with the group makes no difference."""
     b = DiskBroker(barnabas_features=f"transaction.version={level}")
     b.topic("t")
     p = Producer(b, "txn")
@@ -77,7 +79,7 @@ def test_offsets_of_who_has_nothing_open_need_the_group_in_the_transaction(level
 
 
 def deciding() -> tuple[DiskBroker, Producer]:
-    """A broker and a producer with a commit whose decision is not durable yet."""
+    """A broker, and a producer with a commit whose decision is not yet durable."""
     b = DiskBroker()
     b.topic("t", 2)
     p = Producer(b, "txn")
@@ -174,7 +176,7 @@ def test_who_waits_for_committed_records_hears_of_an_operators_marker() -> None:
 
 
 def test_where_readers_see_what_is_on_the_disk_they_wait_for_an_operators_marker() -> None:
-    """No coordinator decided this marker, so none would write it again after a power loss."""
+    """No coordinator decided on this marker, so no start would write it again after a power loss."""
     b = DiskBroker()
     b.topic("t", flush_messages="1")
     p = Producer(b, "txn")
@@ -198,7 +200,7 @@ def test_a_marker_of_nobody_is_refused(pid: int, epoch: int) -> None:
 def test_a_full_disk_refuses_a_marker_where_nothing_of_it_was_written(
     has_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After any other error it is unknown which bytes were written, so the broker ends."""
+    """After any other error, which bytes were written is unknown, so the broker ends."""
     b = DiskBroker()
     b.topic("t")
     if has_files:

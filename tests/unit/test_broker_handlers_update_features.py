@@ -1,4 +1,4 @@
-"""UpdateFeatures (KIP-584, KIP-778). The codes were recorded from Apache Kafka 3.9."""
+"""UpdateFeatures (KIP-584, KIP-778). The expected codes were recorded from Apache Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_what_is_only_validated_changes_nothing(tmp_path: Path) -> None:
 def test_one_that_is_refused_beside_one_that_is_not(
     version: int, level: int, code: int, tmp_path: Path
 ) -> None:
-    """From version 2 on either all features are changed or none (KIP-1022)."""
+    """From version 2 on, either all features of a request are changed or none (KIP-1022)."""
     host = CoreHost(tmp_path)
     wanted = (TRANSACTION_VERSION, 1, SAFE), ("no.such", 1, UPGRADE)
     assert update(host, *wanted, version=version).error_code == code

@@ -1,4 +1,6 @@
-"""Registration and removal of brokers and voters; the codes were recorded from Apache Kafka 3.9."""
+"""Registration and removal of brokers and voters. The expected codes were recorded from Apache
+Kafka 3.9.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A heartbeat's pattern that takes long to compile is compiled in the worker, while other requests
-are served.
+"""A pattern in a heartbeat that takes long to compile is compiled in the worker, while other
+requests are served.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_where_there_are_no_consumer_groups_no_pattern_is_read(tmp_path: Path) -
 
 @pytest.mark.parametrize("content", LARGEST)
 def test_no_pattern_keeps_the_core_for_long(content: str, host: CoreHost) -> None:
-    """The CPU time of the best of some attempts; each attempt has a new pattern."""
+    """The shortest CPU time of some attempts counts; each attempt has a new pattern."""
 
     def attempts() -> Iterator[float]:
         for number in range(4):

@@ -1,4 +1,4 @@
-"""The small HTTP server: access, bounds on requests, and answers in pieces."""
+"""The small HTTP server: access, limits on requests, and responses in pieces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from barnabas.broker.rim.http_server import (
     json_response,
 )
 
-LARGE = bytes(16 << 20)  # more than the socket's buffers take
+LARGE = bytes(16 << 20)  # larger than the socket's buffers
 
 
 def listening(host: str = "127.0.0.1") -> socket.socket:
@@ -33,7 +33,7 @@ def listening(host: str = "127.0.0.1") -> socket.socket:
 
 
 class Asked:
-    """A server that notes its requests, and answers with the pieces of a stream."""
+    """A server that notes its requests, and responds with the pieces of a stream."""
 
     def __init__(self, host: str = "127.0.0.1", *, changes_things: bool = False) -> None:
         self.release, self.has_ended = threading.Event(), threading.Event()

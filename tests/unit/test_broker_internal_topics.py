@@ -1,9 +1,10 @@
-"""Every API that can name __transaction_state or __consumer_offsets, compared with Apache Kafka's
-rule.
+"""Every API with which a request can name __transaction_state or __consumer_offsets, compared with
+Apache Kafka's rule.
 
 The table has a row for each request that changes something: the code for each of the two topics, in
-each version. If Kafka's own code differs, the row has it, and the reason. Source: KafkaApis,
-ControllerApis and ReplicaManager of Apache Kafka 3.9 and 4.3; answers recorded from both.
+each version. Where Kafka's code differs, the row has it as well, with the reason. Source:
+KafkaApis, ControllerApis and ReplicaManager of Apache Kafka 3.9 and 4.3; responses recorded from
+both.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ Ask = Callable[[DiskBroker, Producer, str, int], int]
 
 
 class Row(NamedTuple):
-    """A row of the table. codes: for __transaction_state and __consumer_offsets. kafka: Kafka's
-    codes where they differ.
+    """A row of the table. codes: for __transaction_state and for __consumer_offsets. kafka: Kafka's
+    codes if they differ. why: the reason for this.
     """
 
     api: str
@@ -207,7 +208,7 @@ def b() -> Iterator[DiskBroker]:
 
 
 def begun(b: DiskBroker) -> Producer:
-    """A producer in a transaction with a partition and a group, so that both topics exist."""
+    """A producer whose transaction has a partition and a group: both internal topics exist."""
     b.topic("t")
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
@@ -216,14 +217,14 @@ def begun(b: DiskBroker) -> Producer:
 
 
 def named_topics(api: str) -> bool:
-    """Whether a request has a topic's name or id in it, by Kafka's schemas."""
+    """Whether a request contains a topic's name or id, by Kafka's schemas."""
     text = json.dumps(load(f"{api}Request"))
     return re.search(r'"topicName"|"TopicId"', text) is not None
 
 
 def test_every_request_that_can_name_a_topic_is_in_the_table() -> None:
-    # AlterConfigs and DescribeConfigs name resources; a subscription names no partition, and a
-    # topology is checked in test_broker_handlers_streams_groups.py
+    # AlterConfigs and DescribeConfigs name resources instead. A heartbeat's subscription names no
+    # partitions, and its topology is checked in test_broker_handlers_streams_groups.py.
     apis = {api.name for api in APIS if named_topics(api.name)} - {
         "ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat",
     }  # fmt: skip
@@ -231,8 +232,8 @@ def test_every_request_that_can_name_a_topic_is_in_the_table() -> None:
 
 
 def test_the_table_has_every_version() -> None:
-    """Produce before version 3 has messages instead of batches; the first version of two APIs has
-    other rows.
+    """Three versions are left out: Produce before version 3 has messages instead of batches, and
+    the first versions of two APIs have other rows.
     """
     for api in APIS:
         versions = {version for row in ROWS if row.api == api.name for version in row.versions}

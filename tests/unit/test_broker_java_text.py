@@ -1,4 +1,4 @@
-"""Text as Java reads it. Expected values are those of Java 25's own String and Pattern."""
+"""Text as Java processes it. The expected values come from Java 25's String and Pattern."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_java_trims_ascii_alone() -> None:
     ("pattern", "text", "is_matched"),
     [
         (r"\w+", "admin", True),
-        (r"\w+", "adm\u0456n", False),  # with a Cyrillic letter
+        (r"\w+", "adm\u0456n", False),  # a Cyrillic letter
         (r"\d+", "12", True),
         (r"\d+", "\u0661", False),  # an Arabic digit
         (r"a\sb", "a b", True),
@@ -56,7 +56,7 @@ def test_java_trims_ascii_alone() -> None:
         ("[]].", "]x", True),
         ("[^]].", "ax", True),
         ("(?i)cn=k", "CN=K", True),
-        ("(?i)cn=k", "CN=\u212a", False),  # the sign of Kelvin
+        ("(?i)cn=k", "CN=\u212a", False),  # the Kelvin sign
     ],
 )
 def test_patterns_know_ascii(pattern: str, text: str, is_matched: bool) -> None:
@@ -84,20 +84,20 @@ def test_patterns_that_python_has_not_are_refused(pattern: str) -> None:
         (r"RULE:CN=(\w+)/$1/", "adm\u0456n", None),
         (r"RULE:CN=(\w+)/$1/", "admin\xa0", None),
         ("RULE:CN=(.*)/$1/", "a\x85b", None),
-        ("RULE:.*/x/", "ab", "xx"),  # String.replaceAll finds the empty text at the end, too
+        ("RULE:.*/x/", "ab", "xx"),  # String.replaceAll also finds the empty text at the end
         ("RULE:(.*)/$1/", "ab", "CN=ab"),
         ("RULE:CN=a|CN=ab/x/", "ab", "xb"),
         ("RULE:CN=(.*?)/$1!/", "ab", "!ab"),
         ("RULE:CN=(.*)/$12/", "a", "a2"),
         ("RULE:CN=(.*)/$2/", "a", "$2"),
         ("RULE:CN=(.*)/$0/", "a", "CN=a"),
-        ("RULE:(.*?)//", "ab", "CN=ab"),  # after an empty match one letter is skipped
+        ("RULE:(.*?)//", "ab", "CN=ab"),  # after an empty match, a letter is skipped
         ("RULE:(.*?)/!/", "ab", "!C!N!=!a!b!"),
         ("RULE:([^,]*?)$/$1!/", "a\r", "CN=a!!\r!"),
         (r"RULE:(.*?)\Z(\r|\n)*/$1/", "a\r\n", "CN=a"),
         ("RULE:CN=a$/x/", "a\n", None),
         (r"RULE:CN=(\w+)\b.*/$1/", "admin-1", "admin"),
-        (r"RULE:CN=(\w+)\b.*/$1/", "admin\u0456", None),  # a boundary since Java 19
+        (r"RULE:CN=(\w+)\b.*/$1/", "admin\u0456", None),  # a word boundary since Java 19
         (r"RULE:CN=(.*)/\$1\\/", "a", "$1\\"),
         ("RULE:^CN=(.*)$/$1/L", "\u0130A\u03a3", "i\u0307a\u03c2"),
         ("RULE:^CN=(.*)$/$1/U", "\xdf\u0149\u01c5i", "SS\u02bcN\u01c4I"),
@@ -114,15 +114,15 @@ def test_rules_make_the_names_that_java_makes(rule: str, name: str, made: str | 
 
 @pytest.mark.parametrize("replacement", ["$1", "$0$12", "$", "a$ b", "${n}", "$\u0661", "a\\"])
 def test_replacements_that_java_has_not_are_refused(replacement: str) -> None:
-    """Apache Kafka closes each connection that such a rule matches."""
+    """Apache Kafka closes each connection whose principal such a rule matches."""
     with pytest.raises((MappingError, ValueError)):
         PrincipalMapper(f"RULE:.*/{replacement}/")
 
 
 @pytest.mark.parametrize("blank", UNICODE_BLANKS)
 def test_a_blank_that_is_not_ascii_is_a_part_of_a_name(blank: str) -> None:
-    """This holds for all settings with users' names: another blank makes another user, as
-    in Kafka.
+    """This holds for all settings with users' names. A name with such a blank is that of another
+    user, as in Kafka.
     """
     properties = {"super.users": f"User:admin{blank};User:b"}
     assert BrokerConfig.from_properties(properties).super_users == (f"User:admin{blank}", "User:b")
@@ -143,9 +143,11 @@ ALIKE = ("admin\xa0", "admin\xad", "ADMIN", "\uff41dmin", "adm\u0131n", "a\u0308
 
 @pytest.mark.parametrize("name", ALIKE)
 def test_names_that_look_alike_are_users_of_their_own(name: str) -> None:
-    """No mechanism and no ACL normalizes a name (SASLprep would): Kafka compares what was sent."""
+    """Kafka compares names unchanged: no mechanism and no ACL normalises them, as SASLprep would
+    do.
+    """
     asked: list[str] = []
-    scram = ScramServer(SCRAM_SHA_256, asked.append, "nonce")  # append gives None: no such user
+    scram = ScramServer(SCRAM_SHA_256, asked.append, "nonce")  # append returns None: no such user
     with pytest.raises(AuthenticationError, match="there is no"):
         scram.evaluate(f"n,,n={name},r=x".encode())
     assert asked == [name]

@@ -1,5 +1,5 @@
-"""Topics taken over from Apache Kafka with the settings in its metadata log: a real log, and others
-made by hand from the schemas.
+"""Topics taken over from Apache Kafka with the settings in its metadata log: a real log, and logs
+made from the schemas.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def scram(user: str, mechanism: int, iterations: int) -> bytes:
 
 
 def acl(acl_id: uuid.UUID, name: str, principal: str) -> bytes:
-    """An ACL: ALLOW (3) READ (3) for topics (2) with this prefix (4)."""
+    """The record of an ACL: ALLOW (3) READ (3) for topics (2) with this prefix (4)."""
     return record(
         18,
         acl_id.bytes + b"\2" + string(name) + b"\4" + string(principal) + string("*") + b"\3\3",
@@ -87,7 +87,7 @@ BEGIN, END, ABORT = record(23, string("why")), record(24, b""), record(25, strin
 
 
 def write(directory: Path, name: str, values: Sequence[bytes], base_offset: int = 0) -> Path:
-    """A file of two batches with these records; a checkpoint has a header and a footer."""
+    """Write a file with two batches of these records; a checkpoint also gets a header and a footer."""
     directory.mkdir(parents=True, exist_ok=True)
     half = (len(values) + 1) // 2
     batches = [
@@ -111,7 +111,7 @@ def write(directory: Path, name: str, values: Sequence[bytes], base_offset: int 
 
 
 def control_batch(kind: int, value: bytes) -> bytearray:
-    """A batch with one control record, as in KIP-630."""
+    """A batch with one control record, in the format of KIP-630."""
     return encode_batch([NewRecord(struct.pack(">hh", 0, kind), value, NOW_MS)], control=True)
 
 
@@ -131,7 +131,7 @@ def opened(data_dir: Path, **settings: str) -> Broker:
 
 @pytest.fixture
 def kafka_directory(tmp_path: Path) -> Path:
-    """A copy of a data directory of Apache Kafka 3.9, with its metadata log."""
+    """A copy of a data directory of Apache Kafka 3.9, including its metadata log."""
     data_dir = tmp_path / "data"
     shutil.copytree(FIXTURES / "kafka-logdir" / "logdir", data_dir)
     shutil.copytree(FIXTURES / "kafka-metadata", data_dir, dirs_exist_ok=True)
@@ -255,7 +255,9 @@ def test_a_log_that_lacks_its_beginning_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_a_log_that_lacks_its_end_is_not_believed(tmp_path: Path) -> None:
-    """A clean stop writes a producer snapshot named by the log's end; a checkpoint needs a log."""
+    """A clean stop writes a producer snapshot whose name is the log's end offset. A checkpoint is
+    not enough without a log.
+    """
     directory = tmp_path / DIRECTORY
     write(directory, SEGMENT, [topic("a", A), config("a", "retention.ms", "5")])
     (directory / f"{2:020}.snapshot").touch()
@@ -272,8 +274,8 @@ def test_a_log_that_lacks_its_end_is_not_believed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", [0.0, 0.5, 0.9])
 def test_a_checkpoint_that_is_cut_off_is_not_believed(tmp_path: Path, part: float) -> None:
-    """The topics of such a checkpoint would have no settings, and the broker's default retention
-    would apply to them.
+    """The topics of a truncated checkpoint would have no settings, so the broker's default
+    retention would apply to them.
     """
     directory = tmp_path / DIRECTORY
     values = [topic("a", A), config("a", "retention.ms", "-1")]
@@ -371,15 +373,15 @@ def test_users_and_acls_are_taken_over_with_the_first_topics(
 
 
 def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directory: Path) -> None:
-    """An idempotent producer of Kafka's may have an id and have written nothing yet: no log shows
-    that id.
+    """An idempotent producer of Kafka may have an id without having written anything, so the id is
+    in no log.
     """
-    reserved = 1000  # as Kafka wrote it
+    reserved = 1000  # the value that Kafka wrote
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     assert metadata.next_producer_id == reserved
     opened(kafka_directory).close_logs(NOW_MS)
-    # the second start does not read Kafka's metadata log
+    # the second start reads the journal, not Kafka's metadata log
     assert opened(kafka_directory).routes.parts.producer_ids.allocate() == reserved
 
 
@@ -387,8 +389,8 @@ def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directo
 def test_a_gap_that_kafkas_cleaner_left_is_no_torn_end(
     kafka_directory: Path, *, topics_are_known: bool
 ) -> None:
-    """Kafka was killed after its cleaner had removed all records of the first segment; the start
-    must not set the later segments aside.
+    """Kafka's cleaner removed all records of the first segment, and then Kafka was killed. The
+    start must not set the later segments aside.
     """
     directory = kafka_directory / "compacted-0"
     batch = bytearray((directory / SEGMENT).read_bytes())
@@ -412,7 +414,7 @@ def test_a_gap_that_kafkas_cleaner_left_is_no_torn_end(
 
 
 def test_a_log_without_its_topics_id_gets_it(kafka_directory: Path) -> None:
-    """The log of a Kafka before 2.8 has no id, and a power loss may take the file."""
+    """The log of a Kafka before 2.8 has no id, and a power loss may remove the file with it."""
     path = kafka_directory / "compacted-0" / "partition.metadata"
     path.unlink()
     broker = opened(kafka_directory)
@@ -455,8 +457,8 @@ def test_a_full_disk_does_not_keep_a_log_without_its_topics_id_from_service(
     assert "compacted-0 has no topic id until there is space" in caplog.text
 
 
-# as Apache Kafka 3.9 wrote them: consumer_byte_rate=5 and controller_mutation_rate=3 of the default
-# user, connection_creation_rate=7 of the default address
+# Written by Apache Kafka 3.9: consumer_byte_rate=5 and controller_mutation_rate=3 of the default
+# user, connection_creation_rate=7 of the default address.
 KAFKAS_QUOTAS = (
     "010e00020575736572000013636f6e73756d65725f627974655f7261746540140000000000000000",
     "010e0002036970000019636f6e6e656374696f6e5f6372656174696f6e5f72617465401c0000000000000000",

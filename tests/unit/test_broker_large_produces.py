@@ -1,9 +1,10 @@
-"""The largest and the most repetitive Produce requests: none blocks the core for long.
+"""The largest and the most repetitive Produce requests: none blocks the core for more than a
+moment.
 
-Each is given to the core as one frame, by a client without rights and by one with all rights;
-requests that are refused before the check of rights go to a broker without an authorizer. The
-worker's time is not the core's. The measure is CPU time (`thread_time`), the best of some attempts,
-since the machine may be busy with something else.
+The core receives each request as one frame, from a client without rights and from one with all
+rights; requests that are refused before rights are checked go to a broker without an authorizer.
+Work in the worker does not count. The measure is CPU time (`thread_time`), the shortest of some
+attempts, since the machine may be busy with something else.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def batch(records: list[bytes], codec: int = 0) -> bytes:
 
 
 def rows(records: bytes | None, number: int) -> bytes:
-    """`number` partitions, each with the index 0, after their count."""
+    """The encoded count and rows of `number` partitions, each of which has the index 0."""
     field = b"\0" if records is None else count(len(records)) + records
     return count(number) + (bytes(4) + field + b"\0") * number
 
@@ -106,7 +107,9 @@ USERS = {
 
 
 def longest_s(directory: Path, user: str, frame: bytes) -> tuple[float, CoreHost]:
-    """The CPU time of the longest call of the core for one request, until it is answered."""
+    """The CPU time of the longest call into the core for one request, until its response; and the
+    host.
+    """
     host = CoreHost(directory, **USERS[user])
     host.create("t", 1)
     host.connect(1)
@@ -144,7 +147,7 @@ def check(tmp_path: Path, user: str, frame: bytes, is_refused: bool) -> None:
     assert least_desk_s(attempts(), MOST_S) < MOST_S
 
 
-@pytest.mark.parametrize("user", ["absent"])  # refused by the decoder, before any right
+@pytest.mark.parametrize("user", ["absent"])  # the decoder refuses it, before rights are checked
 @pytest.mark.parametrize("content", HUGE)
 def test_a_produce_with_too_much_beside_its_records_is_refused_at_once(
     content: str, user: str, tmp_path: Path

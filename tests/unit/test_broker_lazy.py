@@ -1,4 +1,4 @@
-"""Parts that are made at first use."""
+"""Parts of the broker that are created at first use."""
 
 from __future__ import annotations
 

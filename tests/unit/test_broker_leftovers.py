@@ -1,7 +1,8 @@
 """The broker keeps no state of closed connections, deleted topics and groups, and removed rights
 and quotas.
 
-`places_of` names the table that still has such a row, so no test is about a particular table.
+`places_of` finds every table that still has such a row, so the tests do not depend on particular
+tables.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from barnabas.storage.opening.log_loader import LogLoader, Opening
 from barnabas.storage.opening.partition_files import PartitionFiles
 
 CLIENT = 7_000_000_001  # a number that occurs nowhere else
-TICKETS = range(8_000_000_000, 8_000_100_000)  # these numbers occur nowhere else either
+TICKETS = range(8_000_000_000, 8_000_100_000)  # these numbers occur nowhere else
 NAME = "one-that-goes"
 
 
@@ -115,7 +116,9 @@ QUOTAS = {
 def test_nothing_is_kept_of_a_connection_that_is_closed(
     new_host: Callable[..., CoreHost], name: str, is_answered: bool
 ) -> None:
-    """The last request may be at any stage; quotas, rights and an audit log are on."""
+    """The connection closes while its last request is at some stage. Quotas, rights and an audit
+    log are configured.
+    """
     host = new_host(
         authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         super_users="User:ANONYMOUS",
@@ -150,7 +153,7 @@ def test_nothing_is_kept_of_a_connection_that_is_closed(
             host.flush()
         host.tick(1)
     host.broker.outbox.audit.clear()
-    host.tick(120_000)  # a completed fetch is kept until its time-out
+    host.tick(120_000)  # a completed fetch is kept until its timeout
     host.tick(120_000)
     assert places_of(host.broker, is_client, KEPT_OF_CONNECTIONS) == []
 
@@ -174,7 +177,7 @@ KEPT_OF_REQUESTS = ("next_ticket",)
 def test_nothing_is_kept_of_a_request_that_is_answered(
     new_host: Callable[..., CoreHost], name: str
 ) -> None:
-    """The request has waited for data, the disk or its turn; its connection stays open."""
+    """The request had to wait for data, a flush or its turn; its connection stays open."""
     host = new_host(group_initial_rebalance_delay_ms="3000")
     host.create("t")
     host.create("wide", 300)
@@ -196,7 +199,7 @@ def test_nothing_is_kept_of_a_request_that_is_answered(
     assert host.answers[1][1:], "it is answered when its time is up at the latest"
     host.broker.requests.next_ticket = 1
     host.ask(1, produce("t"), 7)
-    host.tick(120_000)  # a completed fetch is kept until its time-out
+    host.tick(120_000)  # a completed fetch is kept until its timeout
     host.tick(120_000)
     assert places_of(host.broker, is_ticket) == []
 
@@ -220,7 +223,9 @@ def test_nothing_is_kept_of_a_share_fetch_that_is_answered() -> None:
 
 @pytest.mark.parametrize("is_another", [False, True])
 def test_nothing_is_kept_of_a_share_fetch_whose_client_hangs_up(is_another: bool) -> None:
-    """Nor where its session goes on, since it began over another connection."""
+    """The same holds if the fetch's session, begun on another connection, does not end with the one
+    that hangs up.
+    """
     b = DiskBroker(**SHARED)
     b.topic("t")
     begin_group(b, "g", "t")
@@ -241,8 +246,8 @@ def test_nothing_is_kept_of_a_share_fetch_whose_client_hangs_up(is_another: bool
 
 @pytest.mark.parametrize("way", ["forgotten", "ended", "hung up"])
 def test_nothing_is_kept_of_a_share_session_that_has_ended(way: str) -> None:
-    """A partition that the session gave up is not kept either, while another member's session has
-    it.
+    """The broker also drops a partition that the session gave up, even if another member's session
+    has the partition.
     """
     b = DiskBroker(**SHARED)
     b.topic("t")
@@ -312,7 +317,7 @@ def test_nothing_is_kept_of_a_group_that_is_deleted() -> None:
 
 
 def test_nothing_is_kept_of_what_a_start_read() -> None:
-    """A start reads whole journals, with all their decisions."""
+    """A start reads whole journals with all their decisions."""
     b = DiskBroker()
     b.topic("t", 2)
     producer = Producer(b, "txn")

@@ -1,4 +1,4 @@
-"""Settings of listeners: their meaning, and the values that are refused, as in Apache Kafka."""
+"""Settings of listeners: their meaning, and the values that are refused as in Apache Kafka."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_listeners_that_may_be(text: str, expected: str) -> None:
         ("://h:1", "NAME://ADDRESS:PORT"),
         ("unix://run/b.sock", "unix:///PATH"),
         ("CONTROLLER://:9093", "name one"),
-        # Apache Kafka's KafkaConfig refuses the following values, too
+        # Apache Kafka's KafkaConfig also refuses the following values.
         ("PLAINTEXT://a:1,plaintext://b:2", "two are called PLAINTEXT"),
         ("PLAINTEXT://a:1,SSL://b:1", "both have the port 1"),
         ("PLAINTEXT://127.0.0.1:1,SSL://127.0.0.2:1", "both have the port 1"),

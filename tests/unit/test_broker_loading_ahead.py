@@ -11,7 +11,7 @@ from barnabas.protocol.api_table import Api
 
 
 class FakeLoop:
-    """A loop with one timer. now_s: set to the timer's time when it fires."""
+    """An event loop with one timer. now_s: becomes the timer's time when the timer fires."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -29,8 +29,8 @@ class FakeLoop:
 
 
 class FakeServer:
-    """A server that keeps the work of its outbox. imported: the keys of the APIs whose modules are
-    imported.
+    """A server that keeps the work of its outbox. imported: the keys of the APIs whose modules have
+    been imported.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Setting:
         self.ahead = LoadingAhead(self.server, self.loop, lambda: self.cpu_s)  # type: ignore[arg-type]
 
     def pass_window(self, used_s: float = 0.0) -> None:
-        """Let a window pass, in which the process uses CPU time."""
+        """Let a window pass, and then let the process use CPU time."""
         self.loop.fire()
         self.cpu_s += used_s
 
@@ -82,7 +82,7 @@ def test_a_process_that_works_imports_nothing_ahead() -> None:
     s = Setting()
     s.cpu_s += 1
     for _ in range(3):
-        s.pass_window(used_s=0.02)  # the window before was busy
+        s.pass_window(used_s=0.02)  # CPU time that makes the next window a busy one
     assert s.server.work == []
     s.pass_window()
     s.pass_window()

@@ -1,6 +1,4 @@
-"""The search for batches in a slice of a log: the batches that it finds, and the few bytes that it
-reads.
-"""
+"""The search for batches in a slice of a log: which batches it finds, and how few bytes it reads."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from barnabas.storage.log.log_reader import Slice
 
 
 class CountedFile:
-    """A file that counts the bytes and the calls of its reads."""
+    """A file that counts its reads and their bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.calls, self.bytes = data, 0, 0
@@ -25,8 +23,8 @@ class CountedFile:
 
 
 def a_file(sizes: list[int]) -> tuple[CountedFile, list[tuple[int, int, int, int]]]:
-    """A file of batches with one record each. Gives: the file; offsets, position and size of each
-    batch.
+    """A file of batches with one record each. Gives: the file; the first and last offset, position
+    and size of each batch.
     """
     out, rows = bytearray(b"before"), []
     for offset, size in enumerate(sizes):

@@ -1,4 +1,4 @@
-"""A log line as JSON: the fields of its subject, also if the caller gave none."""
+"""A log line as JSON: it has the fields of its subject, even if the caller gave none."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_caller_tells_the_rest() -> None:
 
 def test_a_field_that_is_zero_or_empty_is_one(tmp_path: Path) -> None:
     """Zero and empty are values: the first partition, offset, producer id and epoch are 0, and a
-    client may have no name.
+    client may have an empty name.
     """
     given = {"offset": 0, "producer_id": 0, "producer_epoch": 0, "client_id": ""}
     shown = line("%s", TopicPartition("orders", 0), **given)

@@ -1,4 +1,4 @@
-"""A log entry for people is a single line, whatever text a client sends."""
+"""A log entry in the readable format is a single line, no matter what text a client sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log lines that the reader does not take block no caller."""
+"""A caller that logs a line is not blocked when the reader of the log takes no lines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_full_pipe_holds_nobody_up_and_what_is_dropped_is_counted() -> None:
         said(output, f"line {number}")
     with open(reading, "rb") as pipe:
         pipe.read(filling)
-        first = [pipe.readline() for _ in range(10)]  # one or two more lines are in the pipe
+        first = [pipe.readline() for _ in range(10)]  # the pipe may have one or two more
         said(output, "the last")
         assert output.finish(30)
         os.close(writing)

@@ -36,7 +36,7 @@ def test_what_is_due_by_time_is_flushed_once(host: CoreHost) -> None:
     assert progress.next_due_ms is None
     host.call(host.connect(1), produce("t"), 9)
     assert progress.next_due_ms == NOW_MS + 50
-    progress.flush_later(log, NOW_MS + 70)  # it is already due earlier
+    progress.flush_later(log, NOW_MS + 70)  # it is due before that
     assert progress.next_due_ms == NOW_MS + 50
     host.tick(50)
     assert (progress.next_due_ms, len(host.flushes)) == (None, 1)
@@ -70,7 +70,7 @@ def test_a_log_that_is_deleted_is_due_no_more(host: CoreHost) -> None:
 
 
 def test_each_log_is_flushed_when_it_is_due(host: CoreHost) -> None:
-    """The next deadline is the earliest of all logs, in any order of appends."""
+    """The next deadline is the earliest of those of all logs, in any order of appends."""
     (later,), (sooner,) = host.create("later", flush_ms="70"), host.create("sooner", flush_ms="50")
     progress = host.broker.progress
     connection = host.connect(1)
@@ -94,10 +94,10 @@ def test_each_log_is_flushed_when_it_is_due(host: CoreHost) -> None:
 def test_readers_of_all_logs_of_a_request_are_told_and_only_hidden_data_are_flushed(
     host: CoreHost,
 ) -> None:
-    """With flush.messages=1 readers see only flushed records."""
+    """With flush.messages=1 readers see only flushed records, so that log must be flushed."""
     (hidden,) = host.create("hidden", flush_messages="1")
     (plain,) = host.create("plain")
-    host.parts.files_ahead.get().most_by_request = 2  # first batches are appended at once
+    host.parts.files_ahead.get().most_by_request = 2  # files of new logs are made at once
     request = produce("hidden")
     request.topic_data += produce("plain").topic_data
     for connection, topic in ((1, "hidden"), (2, "plain")):

@@ -1,4 +1,4 @@
-"""Loggers with log4j's names of levels (KIP-412)."""
+"""Loggers whose levels have log4j's names (KIP-412)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins are counted by listener and mechanism; no client can add a row."""
+"""Logins are counted by listener and mechanism; no client can add a row to the table."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_wrong_passwords_are_failures_and_right_ones_and_renewals_are_not(host: 
 
 
 def test_who_chooses_no_mechanism_that_there_is_has_failed_with_none(host: CoreHost) -> None:
-    """A request out of order counts as a failure too; requests after the failure are not
+    """A request out of order counts as a failed login as well; requests after the failure are not
     counted.
     """
     for number in range(5):

@@ -1,7 +1,8 @@
-"""No call of the core blocks the loop for long when a group has thousands of partitions or tasks.
+"""No call into the core blocks the event loop for more than a moment, even if a group has thousands
+of partitions or tasks.
 
-Each call of the core is measured in CPU time of its thread. The best of three attempts counts,
-since other processes make some attempts longer. The bound is that of the loop's watch
+The measure is the CPU time of the call's thread. The best of three attempts counts, since other
+processes make some attempts longer. The limit is that of the watchdog of the event loop
 (helpers/watched_daemon.py).
 """
 
@@ -37,7 +38,7 @@ CALLS = ("on_frame", "on_tick", "on_flushed", "on_worked", "on_sent", "on_closed
 
 
 class Timed:
-    """The longest call of a broker's core since `reset`, in seconds of CPU."""
+    """Measures a broker. longest_s: the CPU time of the longest call into its core since `reset`."""
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.longest_s = 0.0
@@ -60,7 +61,7 @@ class Timed:
 
 
 def best_of_attempts(attempt: Callable[[int], float]) -> float:
-    """The longest call of the best attempt, with garbage collection as in the daemon."""
+    """The time of the longest call in the best attempt, with the daemon's garbage collection."""
     thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -122,7 +123,7 @@ def test_ten_thousand_tasks_are_assigned(
             for name in (f"in{at}", f"log{at}"):
                 host.create(name, partitions)
         host.connect(1)
-        host.call(1, StreamsGroupHeartbeatRequest("other", "m", -1), 0)  # this loads the modules
+        host.call(1, StreamsGroupHeartbeatRequest("other", "m", -1), 0)  # loads the modules
         timed = Timed(host.broker, monkeypatch)
         timed.reset()
         for member in range(members):
@@ -142,7 +143,7 @@ def test_ten_thousand_tasks_are_assigned(
 
 
 def test_a_streams_group_s_timers_load_nothing_of_consumer_groups(tmp_path: Path) -> None:
-    """In a separate process, since another test may have loaded the module."""
+    """The test runs in a separate process, since another test may have loaded the module."""
     program = f"""
 import sys
 from pathlib import Path

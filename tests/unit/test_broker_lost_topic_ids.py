@@ -1,4 +1,6 @@
-"""Directories without their topic's id: a kill lost it, or the broker that made them wrote none."""
+"""Partition directories without their topic's id: a kill lost it, or the broker that created them
+wrote no id.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_a_first_batch_cut_short_by_a_kill_leaves_a_log_with_its_topics_id(steps
 
 
 def test_records_of_before_and_after_the_id_came_back_survive_a_power_loss() -> None:
-    """The flush journal has both records, each under the id that the log had at the time."""
+    """The flush journal has a record from before the repair and one from after it, each under the
+    id that the log had then.
+    """
     b = DiskBroker()
     b.topic("t", 2, flush_messages="1")
     b.produce("t", (b"a",))
@@ -50,8 +54,8 @@ def test_records_of_before_and_after_the_id_came_back_survive_a_power_loss() -> 
 def test_what_a_log_without_an_id_has_in_the_journal_is_flushed_before_it_gets_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A full disk at the previous start leaves such a log: the journal's records are not found by
-    its new id.
+    """The disk was full at the previous start, so the log has no id: a start that gave it one would
+    not find its records in the journal.
     """
 
     def refuse(log: Log, topic_id: uuid.UUID) -> None:

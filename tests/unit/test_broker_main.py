@@ -1,4 +1,4 @@
-"""The parts of the command line that need no broker."""
+"""The parts of the command line that do not need a broker."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_data_directory_without_space_is_to_get_some() -> None:
 
 
 def test_a_stop_without_space_says_that_nothing_is_lost() -> None:
-    """A stop says this also after another refused write, but not after a failed fsync."""
+    """A stop explains this even after another refused write, but not after a failed fsync."""
     error = OSError(28, "No space left on device")
     as_kill = "as after a kill, and no acknowledged data are lost"
     assert as_kill in _explain(error, "/d", is_stopping=True)

@@ -1,4 +1,4 @@
-"""Markers for a partition without a batch, when the disk has no space for its files."""
+"""Markers for a partition that has no batch, when the disk has no space for its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ WANTING = [
 
 def refuse(b: DiskBroker, operation: str, code: int) -> None:
     for log in b.broker.topics.logs_of("__transaction_state"):
-        log.flush()  # the coordinator's files are durable, so only the partition's are refused
+        # the coordinator's files then need no flush, so only the partition's are refused
+        log.flush()
     b.disk.refuse(Refusal(frozenset([operation]), code))
 
 
@@ -55,8 +56,8 @@ def test_a_transaction_without_a_batch_times_out(operation: str, code: int) -> N
 
 @pytest.mark.parametrize("commit", [False, True])
 def test_the_next_transaction_is_not_ended_by_a_decision_without_its_marker(commit: bool) -> None:
-    """No marker shows that the decision was carried out in t-1, so the Complete record is flushed:
-    otherwise a start after a power loss would carry out the decision again.
+    """No marker in t-1 shows that the decision was carried out, so the Complete record is flushed.
+    Otherwise the start after a power loss would carry out the decision again.
     """
     b = DiskBroker()
     b.topic("t", 2)

@@ -1,4 +1,4 @@
-"""The metadata journal: changes survive a restart, a torn end is cut, damage is detected, and
+"""The metadata journal: changes survive a restart, a torn end is removed, damage is detected, and
 obsolete frames are dropped.
 """
 
@@ -38,7 +38,7 @@ OF_USER, OF_DEFAULT = (("client-id", "c"), ("user", "u")), (("user", None),)
 
 
 class CountingDisk(OsDisk):
-    """Real files that note the order of writes and flushes."""
+    """A real disk that notes the order of writes and flushes."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -70,7 +70,7 @@ def opened(path: Path) -> ClusterMetadata:
 
 
 def frame(body: object) -> bytes:
-    """A frame written by the module's own layout table: length, CRC-32C, msgpack."""
+    """A frame in the format of the module's layout table: length, CRC-32C, msgpack."""
     data = msgpack.packb(body)
     return struct.pack(">II", len(data), crc32c(data)) + data
 
@@ -79,7 +79,7 @@ HEADER = frame({"kind": "header", "version": 1})
 
 
 def filled(path: Path) -> bytes:
-    """The bytes of a journal with changes of every kind."""
+    """The bytes of a journal that has changes of every kind."""
     metadata = opened(path)
     metadata.create_topic("a", IDS[0], 1, {})
     metadata.create_topic("b", IDS[1], 3, {"retention.ms": "5"})
@@ -107,8 +107,8 @@ def test_a_new_journal_is_its_header(path: Path) -> None:
 
 
 def test_the_journal_is_its_owners_alone_also_one_that_was_not(path: Path) -> None:
-    """The journal contains verifiers of users' passwords; earlier versions created it with mode
-    0640.
+    """The journal contains verifiers of users' passwords; earlier versions created the file with
+    mode 0640.
     """
     opened(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -203,7 +203,7 @@ def test_a_cut_at_any_byte_loads_what_was_whole(path: Path) -> None:
                 metadata.topics.get("a", Topic("a", IDS[0], 0)).partition_count,
             )
         )
-        metadata.create_topic("after", IDS[5], 1, {})  # changes after a cut are read again
+        metadata.create_topic("after", IDS[5], 1, {})  # changes after the truncation are kept
         metadata.close()
         metadata = opened(path)
         assert metadata.topics["after"].topic_id == IDS[5]
@@ -219,7 +219,7 @@ def test_a_cut_at_any_byte_loads_what_was_whole(path: Path) -> None:
 
 
 def test_a_journal_that_was_cut_between_two_changes_is_refused(path: Path) -> None:
-    """The later changes would be missing without a trace: ACLs and settings would be lost."""
+    """The later changes, such as ACLs and settings, would be lost without a trace."""
     metadata = opened(path)
     metadata.set_broker_configs({"a": "1"})
     metadata.close()
@@ -257,7 +257,7 @@ def test_an_earlier_copy_is_refused_before_the_first_change_of_a_new_journal(pat
     early = b""
     for number in range(2 * SMALLEST_REWRITE):
         if path.stat().st_size < len(early):
-            break  # the last change rewrote it
+            break  # the last change has rewritten the journal
         early = path.read_bytes()
         metadata.set_next_producer_id(number)
     assert path.stat().st_size < len(early)
@@ -489,7 +489,7 @@ def test_a_large_journal_is_written_again_a_part_at_each_tick(
         metadata.on_tick()
         assert len(encoded) <= ENCODED_AT_ONCE
         ticks += 1
-        if ticks == 2:  # one topic that is in the new file already, and one that is not yet
+        if ticks == 2:  # change a topic that is already in the new file, and one that is not
             metadata.set_topic_configs("t1", {"retention.ms": "1"})
             metadata.set_topic_configs(f"t{count - 1}", {"retention.ms": "2"})
             metadata.end_deletion(metadata.delete_topics(["t2"])[0])
@@ -508,8 +508,9 @@ def test_a_large_journal_is_written_again_a_part_at_each_tick(
 def test_topics_that_are_being_made_are_in_a_journal_that_is_written_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, encoded_at_once: int
 ) -> None:
-    """The rewrite is caused by the change that begins the topics, or by a later one before their
-    logs are created. Without them a start would treat their directories as topics without settings.
+    """The journal is rewritten by the change that begins the topics, or by a later one before their
+    logs exist. Without these topics in it, a start would treat their directories as topics without
+    settings.
     """
     monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 6)
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
@@ -527,7 +528,7 @@ def test_topics_that_are_being_made_are_in_a_journal_that_is_written_again(
 
 
 def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
-    """The journal is rewritten in between: it still has the deletions that are not complete."""
+    """The journal is rewritten in between, and must still have the deletions that are not complete."""
     metadata = opened(path)
     for number in range(1, 5):
         metadata.create_topic(f"t{number}", uuid.UUID(int=number), 1, {})
@@ -565,10 +566,10 @@ def test_a_setting_of_a_topic_under_its_former_name_is_kept(path: Path) -> None:
 def test_changes_that_come_while_a_new_journal_is_flushed_are_in_it(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One change comes at each step; none is lost, by a kill or a power loss."""
+    """A change is made at each step of the rewrite; neither a kill nor a power loss loses one."""
     monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 12)
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
-    most_steps = 3  # the new file, the changes until then, and its rename
+    most_steps = 3  # the new file, the changes made in the meantime, the rename
     for steps in range(most_steps + 1):
         disk = SimDisk(Worst(), lambda: 0)
         disk.mkdir("/data")

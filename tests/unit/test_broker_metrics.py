@@ -1,4 +1,4 @@
-"""Metrics: the numbers, the text that Prometheus reads, names and units, and the dashboard."""
+"""Metrics: their values, the text that Prometheus reads, names and units, and the dashboard."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_a_histogram_counts_what_is_up_to_each_bound(
 def test_those_that_were_measured_stand_for_the_others(
     before: list[int], latest: list[int], count: int
 ) -> None:
-    """Each bucket gets its share of `count`, within one; no earlier observation is lost."""
+    """The observations that were not measured are added to the buckets in proportion to the latest
+    measured ones, to within one. Earlier observations are kept.
+    """
     histogram = Histogram()
     histogram.observe_all(list(before))
     histogram.mark()
@@ -70,7 +72,7 @@ def test_requests_that_were_not_measured_are_counted() -> None:
     times = instruments.requests[1]
     for _ in range(measured.MEASURED):
         times.latest.append((0, 20_000, 50_000))
-    times.latest.pop()  # the request missing here was parked
+    times.latest.pop()  # one request is missing, since it was parked
     times.queue.observe(20_000)
     times.work.observe(30_000)
     instruments.left[1] = -950
@@ -80,7 +82,8 @@ def test_requests_that_were_not_measured_are_counted() -> None:
     assert times.queue.buckets().sum_ns == 1000 * 20_000
     times.wait.observe(10**6)
     times.whole.observe(10**6 + 50_000)
-    instruments.left[1] = -100  # no request was measured: these wait for the next one that is
+    # no request was measured: the 100 are counted with the next measured one
+    instruments.left[1] = -100
     instruments.fold()
     assert (times.queue.total, times.unmeasured) == (1000, 100)
     times.latest.append((0, 20_000, 50_000))
@@ -95,8 +98,8 @@ LABELS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r
 
 @given(rows=st.dictionaries(LABELS, st.integers(0, 2**53)), doc=LABELS)
 def test_what_is_written_is_what_prometheus_reads(rows: dict[str, int], doc: str) -> None:
-    """prometheus_client's parser is used in place of Prometheus; it accepts no other line ends than
-    a newline.
+    """The parser of prometheus_client takes the place of Prometheus; the only line end that it
+    accepts is a newline.
     """
     metric = Metric("barnabas_x", Kind.GAUGE, doc, ("name",))
     out = Exposition()
@@ -149,7 +152,7 @@ def test_the_longest_round_of_this_minute_and_the_last(monkeypatch: pytest.Monke
         now_ns += busy_ns
         selector.select(0, _select=lambda *_: [], _clock=lambda: now_ns)
 
-    round_of(10**9)  # time before the first round does not count as a stall
+    round_of(10**9)  # time before the first round is not a stall
     assert selector.longest_stall_ns() == 0
     for busy_ns in (1_000_000, 40_000_000, 6_000_000):
         round_of(busy_ns)

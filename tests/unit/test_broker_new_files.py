@@ -1,4 +1,4 @@
-"""Files of new partitions: a thread creates them, the log takes them, and unused ones are
+"""Files of new partitions: a thread creates them, the log takes them over, and unused files are
 deleted.
 """
 
@@ -56,19 +56,19 @@ A_LOGS_FILES = {
     LEADER_EPOCH_NAME,
     *(f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")),
 }
-LARGE = 60  # more than are made ahead here
+LARGE = 60  # more partitions than get their files ahead of time
 
 
 class Directories:
-    """A counter. made: the number of directories that were created."""
+    """A counter. made: how many directories were created."""
 
     made = 0
 
 
 @pytest.fixture(autouse=True)
 def counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count the directories that a broker creates. A broker keeps a reference to mkdir, so the
-    patch comes before it.
+    """Count the directories that a broker creates. The patch must come before the broker, which
+    keeps a reference to mkdir.
     """
     mkdir = OsDisk.mkdir
 
@@ -110,7 +110,7 @@ def answer(host: CoreHost, request: Any, version: int) -> Any:
 
 
 def batches(name: str, count: int) -> Any:
-    """A Produce with one batch for each of `count` partitions."""
+    """A Produce request with one batch for each of `count` partitions."""
     rows = [
         PartitionProduceData(index, bytes(encode_batch([NewRecord(None, b"%d" % index, NOW_MS)])))
         for index in range(count)
@@ -185,7 +185,7 @@ def test_a_batch_whose_files_are_under_way_waits_for_them_and_for_no_others(
     logs = created(host, "t", 40)
     host.ask(1, produce("t", b"a", partition=39), 9)
     assert not host.answers[1] and len(host.work) == 2
-    host.finish_work()  # the files of the first sixteen
+    host.finish_work()  # creates the files of the first sixteen partitions
     assert host.work[0].connection_id == 1, "the one that waits comes before the rest"
     host.finish_work()
     assert logs[39].files.are_made and with_files(logs) == MADE_AT_ONCE + 1
@@ -235,8 +235,8 @@ def test_no_call_of_the_loop_makes_many_files_whatever_a_request_names(
 
 
 class Calls:
-    """The number of directories that each call into the core creates, and each call of the worker's
-    thread.
+    """Counts the directories that are created by each call into the core, and by each call of the
+    worker's thread.
     """
 
     def __init__(self, host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,14 +254,14 @@ class Calls:
         return counted
 
     def go_on(self) -> None:
-        """Complete one thing that the broker waits for."""
+        """Complete one piece of work or one flush that the broker waits for."""
         if self.host.work:
             before = Directories.made
             work = self.host.work.pop(0)
             result, error = None, None
             try:
                 result = work.run()
-            except Exception as failure:  # as the worker's thread does
+            except Exception as failure:  # the worker's thread also catches it
                 error = failure
             self.most_of_the_thread = max(self.most_of_the_thread, Directories.made - before)
             self.host.broker.on_worked(work, result, error, self.host.now_ms)
@@ -360,7 +360,7 @@ def test_a_coordinator_without_room_for_its_files_is_not_available(
 
 
 def test_a_start_makes_what_a_kill_has_cut_short(b: DiskBroker) -> None:
-    """Otherwise a coordinator's later write could be the one that finds no space."""
+    """Otherwise a later write of a coordinator might be the first to find no space."""
     b.call(FindCoordinatorRequest(key="txn", key_type=1), 2)
     b.broker.outbox.work.clear()
     b.kill()
@@ -414,7 +414,8 @@ def test_the_end_of_a_transaction_makes_no_files_in_the_loop(
         assert identity(calls)["producer_epoch"] > names["producer_epoch"]
     else:
         assert calls.answer(EndTxnRequest(committed=end == "commit", **names), 2).error_code == 0
-        while not all(log.log_end_offset for log in logs):  # markers follow the answer
+        # the markers are written after the response
+        while not all(log.log_end_offset for log in logs):
             calls.go_on()
     assert with_files(logs) == LARGE and not unfinished(host)
     assert [log.log_end_offset for log in logs] == [1] * LARGE
@@ -426,7 +427,7 @@ def test_the_end_of_a_transaction_makes_no_files_in_the_loop(
 def test_transactions_that_time_out_together_make_no_files_in_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each transaction has one partition without a batch."""
+    """Each of the transactions has one partition without a batch."""
     host = CoreHost(tmp_path)
     host.connect(1)
     calls = Calls(host, monkeypatch)
@@ -666,7 +667,7 @@ def test_a_standby_gets_the_files_when_the_log_has_them(tmp_path: Path) -> None:
 def test_what_is_put_off_for_a_topic_id_is_not_written_to_a_later_topic_of_the_name(
     host: CoreHost, count: int, is_made_again: bool
 ) -> None:
-    """Batches wait for the files of their logs, and in a large request for their turn."""
+    """The batches wait for the files of their logs, or, in a large request, for their turn."""
     created(host, "t", count)
     request = batches("t", count)
     request.topic_data[0].topic_id = host.broker.metadata.topics["t"].topic_id

@@ -1,6 +1,4 @@
-"""Snapshots of the broker's state for metrics and the console, and that they are taken in
-slices.
-"""
+"""Snapshots of the broker's state for metrics and the console, which are taken in slices."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def seen(look: Generator[None, None, T]) -> tuple[T, int]:
-    """The result of a snapshot, and the number of turns for other requests in between."""
+    """The result of a snapshot, and how many times it paused to let other requests run."""
     turns = 0
     while True:
         try:
@@ -57,7 +55,7 @@ def seen(look: Generator[None, None, T]) -> tuple[T, int]:
 
 
 def begin(host: CoreHost, transactional_id: str) -> tuple[int, int]:
-    """Begin a transaction with a record in t-1; gives the producer's id and epoch."""
+    """Begin a transaction with a record in t-1. Gives the producer's id and epoch."""
     host.ask(
         1,
         InitProducerIdRequest(
@@ -102,7 +100,7 @@ def commit_offset(host: CoreHost, group: str, offsets: dict[int, int], metadata:
     )
     before = len(host.answers[1])
     host.ask(1, request, 7)
-    if len(host.answers[1]) == before:  # a large commit is handled in parts
+    if len(host.answers[1]) == before:  # a large commit is processed in slices
         host.await_answer(1)
 
 
@@ -168,7 +166,7 @@ def test_thousands_of_partitions_are_looked_at_in_slices(host: CoreHost) -> None
     host.create("t", count)
     look = look_at_partitions(host.broker.logs)
     next(look)
-    host.create("u")  # a change in between does no harm
+    host.create("u")  # a change during the snapshot does no harm
     rows, turns = seen(look)
     assert len([row for row in rows if row.topic == "t"]) == count
     assert turns >= 2
@@ -181,7 +179,9 @@ def test_thousands_of_partitions_are_looked_at_in_slices(host: CoreHost) -> None
 
 
 def test_thousands_of_share_groups_are_looked_at_in_slices(host: CoreHost) -> None:
-    """Groups without a partition that was read, too, of which none has a slice of its own."""
+    """Groups of which no partition was read are included, although each takes far less than a
+    slice.
+    """
     count = 3 * ROWS_AT_ONCE
     for number in range(count):
         host.call(1, ShareGroupHeartbeatRequest(f"g-{number}", "m", 0, None, ["t"]), 1)

@@ -1,4 +1,4 @@
-"""Transactional requests in versions older than PRODUCER_FENCED, and unknown partitions."""
+"""Transactional requests in versions from before PRODUCER_FENCED, and unknown partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_goes_well_goes_well_in_each_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_only_a_fence_has_another_name_in_older_versions(version: int) -> None:
-    """KIP-588: a client that does not know PRODUCER_FENCED gets INVALID_PRODUCER_EPOCH. Other
+    """KIP-588: a client from before PRODUCER_FENCED gets INVALID_PRODUCER_EPOCH instead. Other
     errors are the same in all versions.
     """
     b = DiskBroker()

@@ -1,4 +1,4 @@
-"""Versions of requests that only Apache Kafka 3.9 or only 4.3 has."""
+"""Versions of requests that only Apache Kafka 3.9 or only Apache Kafka 4.3 supports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
-BY_ID = 13  # the first version of Produce that names topics by their ids
+BY_ID = 13  # the first version of Produce with topic ids
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def by_id(topic_id: uuid.UUID | None) -> ProduceRequest:
 
 
 def test_a_produce_by_the_id_of_the_topic(host: CoreHost) -> None:
-    """KIP-516: name and id lead to the same log; an unknown id has its own error."""
+    """KIP-516: name and id lead to the same log, and an unknown id has an error of its own."""
     (log,) = host.create("t")
     topic = host.broker.metadata.topic("t")
     assert topic is not None
@@ -65,7 +65,7 @@ def test_a_partition_that_a_topic_does_not_have_is_no_unknown_id(host: CoreHost)
 
 
 def test_offsets_in_zookeeper_are_not_there(host: CoreHost) -> None:
-    """Version 0 means offsets in ZooKeeper; version 1 commits to the broker, without members."""
+    """Version 0 stands for offsets in ZooKeeper. Version 1 commits to the broker, without a member."""
     partition = OffsetCommitRequestPartition(0, 5, committed_metadata="")
     commit = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", None, [partition])])
     fetch = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])

@@ -1,5 +1,5 @@
-"""Entries of the data directory that are named like logs but are none: copies that an operator
-made, and invalid names.
+"""Entries of the data directory that have names like those of logs but are not logs: copies that an
+operator made, and invalid names.
 """
 
 from __future__ import annotations

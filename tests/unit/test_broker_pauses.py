@@ -1,5 +1,5 @@
 """No call into the core uses more CPU time than the watchdog of the event loop allows
-(helpers/loop_watchdog.py), even on large state: other clients are answered between any two calls.
+(helpers/loop_watchdog.py), even with large state: other clients are served between any two calls.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ DAY_MS = 86_400_000
 
 class TimedHost(CoreHost):
     """A host that measures its calls. longest_ms: the CPU time of the longest call into the core
-    since it was set to 0.
+    since this was last set to 0.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -81,7 +81,7 @@ class TimedHost(CoreHost):
         return timed
 
     def work_off(self, is_done: Callable[[], bool]) -> None:
-        """Tick and flush until `is_done`; another client gets an answer after each step."""
+        """Tick and flush until `is_done`; after each step another client must get a response."""
         while not is_done():
             if self.flushes:
                 self.flush()
@@ -92,12 +92,12 @@ class TimedHost(CoreHost):
             assert self.call(OTHER, ApiVersionsRequest(), 0).error_code == 0
 
     def read(self, request: Message, version: int) -> None:
-        """Send the request, and wait for the answer."""
+        """Send the request and wait for the response."""
         self.ask(READER, request, version)
         self.work_off(lambda: len(self.answers[READER]) == 1)
 
     def call_when_flushed(self, request: Message, version: int) -> Any:
-        """The answer to a request that may be parked."""
+        """The response to a request that may be parked."""
         before = len(self.answers[READER])
         self.ask(READER, request, version)
         self.work_off(lambda: len(self.answers[READER]) > before)
@@ -125,7 +125,7 @@ def host(tmp_path: Path) -> Iterator[TimedHost]:
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)  # as the daemon does
+    gc.set_threshold(*GC_THRESHOLDS)  # as in the daemon
     yield host
     gc.set_threshold(*thresholds)
 
@@ -185,7 +185,7 @@ def rewrite_metadata(host: TimedHost) -> None:
     metadata.begin_topics(topics)
     for topic in topics:
         metadata.end_creation(topic)
-    metadata._frames = 11 * OFFSETS  # as after that many changes
+    metadata._frames = 11 * OFFSETS  # as if that many changes had been made
     host.call(READER, InitProducerIdRequest(None, 60_000), 2)
     assert metadata.is_rewriting
     host.work_off(lambda: not metadata.is_rewriting)
@@ -193,9 +193,7 @@ def rewrite_metadata(host: TimedHost) -> None:
 
 
 def abort_large(host: TimedHost) -> None:
-    """Abort a transaction so large that each of its partitions gets an index of aborted
-    transactions.
-    """
+    """Abort a transaction with so many partitions that each gets an index of aborted transactions."""
     host.create("many", MARKED)
     producer = host.call_when_flushed(InitProducerIdRequest("x", 60_000), 2)
     pid, epoch = producer.producer_id, producer.producer_epoch

@@ -1,4 +1,4 @@
-"""Waiting fetches, found by the logs they read and by their deadlines."""
+"""Waiting fetches, which are found by the logs they read and by their deadlines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.broker.requests.purgatory import FEWEST_SWEPT, Purgatory, WaitingF
 
 
 class Wait:
-    """A fetch that is satisfied when the test sets `enough`; it notes its calls."""
+    """A fetch that is complete once the test sets `enough`. calls: the calls of try_complete."""
 
     def __init__(self, *logs: object) -> None:
         self.enough = False
@@ -102,7 +102,7 @@ def test_a_fetch_without_logs_waits_for_its_time_alone(purgatory: Purgatory) -> 
 
 
 def test_progress_made_by_an_answer_is_seen(purgatory: Purgatory) -> None:
-    """An answer that itself causes progress of a log does not disturb the other fetches."""
+    """A response that itself causes progress of a log does not disturb the other fetches."""
     second = Wait(A)
     second.enough = True
 
@@ -120,7 +120,7 @@ def test_progress_made_by_an_answer_is_seen(purgatory: Purgatory) -> None:
 
 
 def test_rows_of_answered_fetches_do_not_pile_up(purgatory: Purgatory) -> None:
-    """A busy reader sends thousands of fetches before the deadline of its first one."""
+    """A busy reader may send thousands of fetches before the deadline of its first one."""
     early = Wait(B)
     purgatory.park(early.fetch, 10)
     for number in range(5000):

@@ -1,5 +1,5 @@
-"""Throttling of clients above their quotas, on a real core: the throttle times in answers, and the
-time for which the rim reads nothing from them. The numbers follow Apache Kafka 3.9's formula.
+"""Throttling of clients above their quotas, on a real core: the throttle times in responses, and
+how long the server reads nothing from these clients. The numbers follow Apache Kafka 3.9's formula.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 CLIENT, OTHER_CLIENT = (("client-id", "tests"),), (("client-id", "other"),)
 ALL_USERS: QuotaEntity = (("user", None),)
 VALUE = b"x" * 12_000
-VALUE_RATE = 2000.0  # B/s: in ten windows of 1 s one value is below it (1200), two above (2400)
+VALUE_RATE = 2000.0  # over ten windows of 1 s, one value has 1200 B/s, and two have 2400 B/s
 RECORD_BYTES = 70  # slightly more than the overhead of a batch with one record
 
 
@@ -54,7 +54,7 @@ def mutes(host: CoreHost) -> list[tuple[int, int]]:
 
 
 def call(host: CoreHost, request: Message, version: int) -> Any:
-    """The answer to a request that may be answered in slices."""
+    """The response to a request that may be processed in slices."""
     before = len(host.answers[1])
     host.ask(1, request, version)
     while len(host.answers[1]) == before:
@@ -77,7 +77,7 @@ def test_a_produce_above_its_quota_is_done_and_waits(host: CoreHost) -> None:
     put(host, producer_byte_rate=1000.0)
     request = produce("t", VALUE)
     answer = host.call(1, request, 9)
-    # the frame's bytes count over ten windows of a second, the last of which has just begun
+    # The bytes of the frame count over ten windows of a second, the last of which has just begun.
     throttle_ms = size_of(request, 9) - 10_000
     assert answer.throttle_time_ms == throttle_ms > 2000
     assert answer.responses[0].partition_responses[0].error_code == Code.NONE
@@ -87,7 +87,7 @@ def test_a_produce_above_its_quota_is_done_and_waits(host: CoreHost) -> None:
 
 
 def test_the_first_quota_holds_for_requests_of_a_kind_that_was_sent_before(host: CoreHost) -> None:
-    """Once the last quota is removed, no request is throttled."""
+    """Once the only quota is removed, no request is throttled."""
     for _ in range(2):
         assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
         assert mutes(host) == []
@@ -133,7 +133,7 @@ def test_a_produce_below_its_quota_does_not_wait(host: CoreHost) -> None:
     put(host, producer_byte_rate=2000.0)
     assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
     assert mutes(host) == []
-    # a changed quota: the bytes from before count
+    # When the quota changes, earlier bytes still count.
     put(host, producer_byte_rate=1000.0)
     assert host.call(1, produce("t"), 9).throttle_time_ms > 2000
     put(host)
@@ -145,15 +145,15 @@ def test_a_produce_below_its_quota_does_not_wait(host: CoreHost) -> None:
 
 
 def fetched(host: CoreHost, **more: Any) -> tuple[int, int]:
-    """Fetch; gives the throttle time and the bytes of records."""
+    """Send a Fetch. Gives the throttle time and the number of bytes of records."""
     answer = host.call(1, fetch({"t": {0: 0}}, **more), 11)
     records = [part.records or b"" for topic in answer.responses for part in topic.partitions]
     return answer.throttle_time_ms, sum(map(len, records))
 
 
 def test_a_fetch_above_its_quota_gets_nothing(host: CoreHost) -> None:
-    """The numbers correspond to those recorded from Apache Kafka: there 76 of 10,076 bytes were not
-    records, here 67, with a topic name of one letter.
+    """The numbers correspond to a recording of Apache Kafka, where 76 of 10,076 bytes were not
+    records; here it is 67 bytes, since the topic's name has one letter.
     """
     for _ in range(3):
         host.call(1, produce("t", b"x" * 9_900), 9)
@@ -205,7 +205,7 @@ def test_in_each_version_a_fetch_above_its_quota_is_told_how_long_it_waits(
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the answers to Fetch, as they are counted."""
+    """The sizes of Fetch responses that the quotas count."""
     sizes: list[int] = []
 
     def note(self: ClientQuotas, context: object, size: int) -> tuple[int, bool]:
@@ -232,7 +232,7 @@ def with_quota() -> DiskBroker:
         [("short", {0: 0})],
         [("short", {0: 0, 1: 0}), ("a-longer-name", {0: 0, 1: 0})],
         [("short", {0: 0, 1: 99})],  # out of range
-        [("short", {0: 0}), ("short", {1: 0})],  # a topic that is named twice is answered once
+        [("short", {0: 0}), ("short", {1: 0})],  # the response has this topic once
         [("a-longer-name", {1: 0})],
         [],
     ],
@@ -240,7 +240,7 @@ def with_quota() -> DiskBroker:
 def test_what_a_fetch_counts_is_the_size_of_its_answer(
     topics: list[tuple[str, dict[int, int]]], isolation: int, counted: list[int]
 ) -> None:
-    """Version 11: the fetch that begins a session, and later ones with records."""
+    """Version 11: the fetch that begins a session, and later fetches with records."""
     b = with_quota()
     request = fetch({}, session=(0, 0), isolation=isolation)
     for name, offsets in topics:
@@ -267,7 +267,7 @@ def test_news_of_a_session_without_records_count_as_nothing(counted: list[int]) 
 
 
 def test_a_fetch_of_which_a_session_is_refused_waits_with_its_client(host: CoreHost) -> None:
-    """The error answer uses the broker's time, too."""
+    """An error response also uses the broker's time."""
     host.broker.quotas.busy_ns = Work()
     put(host, request_percentage=0.01)
     throttled = [host.call(1, fetch({}, session=(7, 1)), 11).throttle_time_ms for _ in range(3)]
@@ -278,7 +278,7 @@ def test_a_fetch_of_which_a_session_is_refused_waits_with_its_client(host: CoreH
 
 
 class Work:
-    """A clock of the core's work: each reading advances it by a millisecond."""
+    """A clock of the core's work, which advances by a millisecond with each reading."""
 
     def __init__(self) -> None:
         self.ns = 0
@@ -291,11 +291,11 @@ class Work:
 def test_a_client_above_its_percentage_waits_a_window_at_most(host: CoreHost) -> None:
     host.broker.quotas.busy_ns = Work()
     put(host, request_percentage=0.01)
-    # a millisecond in ten seconds is a hundredth of a percent: just the quota
+    # A millisecond in ten seconds is a hundredth of a percent, exactly the quota.
     assert host.call(1, metadata("t"), 12).throttle_time_ms == 0
     assert host.call(1, metadata("t"), 12).throttle_time_ms == 1000
     assert host.call(1, produce("t"), 9).throttle_time_ms == 1000
-    # the records are read already: otherwise it would never get any
+    # A fetch that is throttled still gets its records, since they have been read already.
     throttle_ms, size = fetched(host)
     assert throttle_ms == 1000 and size > 0
     assert mutes(host) == [(1, 1000)] * 3
@@ -306,7 +306,7 @@ def test_a_client_above_its_percentage_waits_a_window_at_most(host: CoreHost) ->
 
 @pytest.mark.parametrize("request_of", [metadata("t"), produce("t"), fetch({"t": {0: 0}})])
 def test_the_work_on_a_request_counts_once(host: CoreHost, request_of: Message) -> None:
-    """The clock advances by 300 ms during the request; further readings of it add nothing."""
+    """The clock advances by 300 ms during the request, and then stops."""
     looks = iter([0])
     host.broker.quotas.busy_ns = lambda: next(looks, 300_000_000)
     quotas = put(host, request_percentage=1000.0)
@@ -326,7 +326,7 @@ def test_the_work_on_a_request_that_waits_counts_at_once(host: CoreHost) -> None
 
 
 def test_of_a_request_that_waits_only_its_own_work_counts(host: CoreHost) -> None:
-    """Work that the broker does during the wait belongs to other requests."""
+    """Work that the broker does while the fetch waits belongs to other requests."""
     work = Work()
     host.broker.quotas.busy_ns = lambda: work.ns
     put(host, request_percentage=50.0)
@@ -351,7 +351,7 @@ def created(host: CoreHost, name: str, partitions: int, version: int, **more: bo
 
 
 def test_changes_of_topics_above_their_quota_are_refused(host: CoreHost) -> None:
-    """As recorded from Apache Kafka: a burst of 22 is allowed, and the excess delays
+    """As recorded from Apache Kafka, a burst of 22 partitions is allowed, and the excess delays
     later changes.
     """
     put(host, controller_mutation_rate=2.0)
@@ -370,7 +370,7 @@ def test_changes_of_topics_above_their_quota_are_refused(host: CoreHost) -> None
     answer = call(host, deletion, 5)
     assert (answer.responses[0].error_code, answer.throttle_time_ms) == (exceeded, 5500)
     assert mutes(host) == [(1, 5500)] * 4
-    # before KIP-599 the change is made, and its client throttled
+    # In versions before KIP-599 the change is made, and its client is throttled.
     assert created(host, "c", 1, 5) == (Code.NONE, 6000)
     answer = call(host, growth, 2)
     assert (answer.results[0].error_code, answer.throttle_time_ms) == (Code.NONE, 6500)
@@ -415,8 +415,8 @@ def test_other_clients_are_not_counted(host: CoreHost) -> None:
 
 
 def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
-    """A client may send a new client id with each request: the broker keeps a bounded number of
-    rows.
+    """A client may send another client id with each request, but the number of rows that the broker
+    keeps is bounded.
     """
     quotas = put(host, (("client-id", None),), producer_byte_rate=1000.0)
     assert quotas is not None
@@ -433,7 +433,7 @@ def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
 def quotas_context(number: int) -> Any:
     from barnabas.protocol.request_context import RequestContext
 
-    now_ms = NOW_MS + number * 11  # a thousand requests within all windows
+    now_ms = NOW_MS + number * 11  # a thousand requests are within the windows
     return RequestContext(number, 9, f"c{number}", "", connection_id=2, now_ms=now_ms)
 
 
@@ -474,14 +474,14 @@ def test_quotas_hold_after_a_restart(tmp_path: Path) -> None:
 def test_clients_share_a_quota_whose_row_was_dropped_meanwhile(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that was idle for long and a later client are counted together."""
+    """A client that was idle for an hour and a later client still count together."""
     monkeypatch.setattr("barnabas.broker.quotas.client_quotas.FEWEST_KEPT", 10)
     quotas = put(
         host, ALL_USERS,
         producer_byte_rate=1000.0, consumer_byte_rate=1000.0, request_percentage=50.0,
     )  # fmt: skip
     assert quotas is not None
-    quotas._most_kept = 10  # each client has three rows; only rows are dropped
+    quotas._most_kept = 10  # each client has three rows, so some rows are dropped, but no client is
     host.connect(2)
     produced = quotas._client(quotas_context(0)).produced
     assert produced is not None

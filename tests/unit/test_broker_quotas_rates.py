@@ -1,7 +1,8 @@
-"""Rates and buckets, compared with Apache Kafka 3.9's answers.
+"""Rates and buckets, compared with Apache Kafka 3.9.
 
-The answers were recorded with Kafka's defaults (11 windows of a second). The time of each is its
-LogAppendTime, so it differs by a few milliseconds from the time at which Kafka computed the rate.
+The throttle times were recorded with Kafka's defaults (11 windows of a second). The time of each
+request is its LogAppendTime, so it differs by a few milliseconds from the time at which Kafka
+computed the rate.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from barnabas.broker.quotas.rates import MOST_MS, Rate, TokenBucket, Windows
 
 WINDOWS = Windows(11, 1000)
 NEAR_MS = 15
-# bytes of the request's frame, time, throttle_time_ms; producer_byte_rate=1000
+# (bytes of the request's frame, time, throttle_time_ms), recorded with producer_byte_rate=1000
 KAFKAS = (
     (9122, 24, 0), (2120, 347, 912), (127, 766, 631), (127, 1274, 1251), (3120, 2485, 4159),
     (127, 2591, 4180), (127, 7608, 4290), (127, 10614, 4411), (127, 12622, 0), (127, 13632, 0),
@@ -28,8 +29,8 @@ def test_a_rate_is_apache_kafkas() -> None:
 
 
 def test_a_fetch_is_taken_back_as_apache_kafka_does() -> None:
-    """consumer_byte_rate=1000: a fetch of 10,076 bytes waits 76 ms, then gets its records; the next
-    one waits 9,897 ms.
+    """With consumer_byte_rate=1000, a fetch of 10,076 bytes waited 76 ms and then got its records,
+    and the next one waited 9,897 ms.
     """
     rate = Rate(WINDOWS, 0)
     rate.record(10_076, 0)
@@ -42,8 +43,9 @@ def test_a_fetch_is_taken_back_as_apache_kafka_does() -> None:
 
 
 def test_a_bucket_is_apache_kafkas() -> None:
-    """controller_mutation_rate=2 allows a burst of 22: after 3 and 30 partitions the wait was 5,041
-    ms (error 89), and with one more each, in versions without that error, 5,206 and 5,537 ms.
+    """controller_mutation_rate=2 allows a burst of 22 partitions. After 3 and 30 partitions the
+    wait was 5,041 ms (with error 89); after one more each, in versions without that error, 5,206
+    and 5,537 ms.
     """
     bucket = TokenBucket(WINDOWS)
     for count, now_ms, throttle_ms in ((3, 3, 0), (30, 163, 0)):
@@ -56,8 +58,8 @@ def test_a_bucket_is_apache_kafkas() -> None:
 
 
 def test_a_wait_is_told_again_while_the_first_windows_fill() -> None:
-    """The rate is computed over all windows but one, even if less time has passed: so Apache Kafka
-    answered 4,153 ms at 2.6 s and 4,267 ms at 7.7 s.
+    """The rate is computed over all windows but one, even if less time has passed. Apache Kafka
+    therefore returned 4,153 ms at 2.6 s and 4,267 ms at 7.7 s.
     """
     rate = Rate(WINDOWS, 0)
     rate.record(12_000, 0)
@@ -75,7 +77,7 @@ def test_what_is_old_is_forgotten() -> None:
     assert rate.throttle_ms(1, 10_999) > 0
     assert rate.is_obsolete(11_000)
     assert rate.throttle_ms(1, 11_000) == 0
-    # the burst is 22; after 100 changes the bucket is full again in 50 s
+    # The burst is 22. After 100 changes the bucket is full again in 50 s.
     assert not bucket.is_obsolete(49_999)
     assert bucket.is_obsolete(50_000)
     assert TokenBucket(WINDOWS).is_obsolete(0)

@@ -1,5 +1,5 @@
 """Lists of thousands of rows are read in slices: other requests are served in between, the worker
-encodes the answer, and the answer is the same as from a single slice.
+encodes the response, and the response is the same as one from a single slice.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def test_a_long_answer_is_amended_before_it_leaves(
 def test_nothing_stays_of_an_amendment_whose_request_is_not_answered(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """Otherwise a client that keeps closing its connections would fill the memory."""
+    """Otherwise a client that closes its connections again and again would fill the memory."""
     set_rows(monkeypatch, AT_ONCE)
     host.ask(READER, MetadataRequest(None), 4)
     requests = host.broker.requests

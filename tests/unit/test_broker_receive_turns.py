@@ -1,4 +1,4 @@
-"""The connections that may continue to receive when the memory for requests is full."""
+"""Which connections may continue to receive when the memory for requests is full."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Timer:
 
 
 class Loop:
-    """A loop whose timers the test runs."""
+    """An event loop whose timers the test runs."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[float, Any]] = []
@@ -89,7 +89,7 @@ def test_all_go_on_when_there_is_memory_again() -> None:
 
 
 def test_of_each_principal_one_goes_on() -> None:
-    """A principal that uses all the memory does not block the others."""
+    """A principal that uses all the memory does not block other principals."""
     turns, _ = turns_of(full_memory())
     first, second, other = Receiver(), Receiver(), Receiver("User:other")
     assert [turns.may_receive(one) for one in (first, second, other)] == [True, False, True]

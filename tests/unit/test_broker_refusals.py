@@ -1,5 +1,5 @@
-"""Answers with one error for all items of a request, for every API and version. Both the answers
-and this test are made from the schemas.
+"""Responses that have the same error for all items of a request, for every API and version. Both
+these responses and this test are generated from the schemas.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSIONS = [
 ]
 ROWS_IN_A_LIST = 3
 CODE = Code.NOT_COORDINATOR
-# Fields that name the subject of a row; the fields of a group mean the same.
+# Fields that identify the subject of a row; the fields of one tuple have the same meaning.
 NAMING = (
     ("name", "topic", "topic_name"),
     ("topic_id",),
@@ -36,9 +36,9 @@ NAMING = (
     ("resource_name",),
     ("entity",),
 )
-# Answers without a field for an error, unless they name a log directory.
+# Responses that have an error field only in the row of a log directory.
 WITHOUT_A_PLACE = {("DescribeLogDirs", version) for version in range(3)}
-# Rows that have no name, or whose names come from several lists: they have tests of their own.
+# APIs whose rows have no name, or names from several lists. They have tests of their own.
 OTHERWISE = {
     "AlterReplicaLogDirs", "AlterUserScramCredentials", "CreateAcls", "DeleteAcls",
     "DescribeUserScramCredentials",
@@ -46,7 +46,7 @@ OTHERWISE = {
 
 
 class Maker:
-    """Makes requests with some rows in each list, and a different value in each field."""
+    """Makes requests with some rows in each list, and with a different value in each field."""
 
     def __init__(self, api: Api, version: int) -> None:
         self._structs = {one.name: one for one in structs_of(api.name, api.min_version)}
@@ -84,7 +84,7 @@ def made(api: Api, version: int) -> Message:
 
 
 def refused(api: Api, version: int, request: Message) -> Any:
-    """The refusal, decoded as a client would."""
+    """The error response, decoded as a client would do it."""
     answer = request.error_response(version, CODE)
     assert type(answer) is message_class(api, "Response")
     return type(answer).decode(answer.encode(version), version)
@@ -96,7 +96,7 @@ def error_of(message: Any) -> int | None:
 
 
 def codes_in(message: Any) -> Iterator[int]:
-    """All error codes of an answer that are not 0."""
+    """All error codes of a response that are not 0."""
     for name in message.__slots__:
         value = getattr(message, name)
         if name.endswith("error_code") and value:
@@ -108,7 +108,7 @@ def codes_in(message: Any) -> Iterator[int]:
 
 
 def name_of(row: Any) -> tuple[Any, ...]:
-    """The fields that name the subject of a row, in a request or an answer."""
+    """The values of the fields that identify the subject of a row, in a request or a response."""
     if not isinstance(row, Message):
         return (row,)
     names = [
@@ -119,7 +119,7 @@ def name_of(row: Any) -> tuple[Any, ...]:
 
 
 def inner_list(row: Any) -> list[Any] | None:
-    """The partitions or topics below a row."""
+    """The list of partitions or topics inside a row."""
     names = [
         name
         for name in row.__slots__
@@ -130,7 +130,7 @@ def inner_list(row: Any) -> list[Any] | None:
 
 
 def refused_paths(rows: list[Any]) -> Iterator[tuple[tuple[Any, ...], ...]]:
-    """The names from the outermost row of an answer down to the rows that have the error."""
+    """For each row with the error, the names of the rows that lead to it, from the outermost one."""
     for row in rows:
         if error_of(row) is not None:
             assert error_of(row) == CODE
@@ -141,7 +141,7 @@ def refused_paths(rows: list[Any]) -> Iterator[tuple[tuple[Any, ...], ...]]:
 
 
 def paths(rows: list[Any], depth: int) -> Iterator[tuple[tuple[Any, ...], ...]]:
-    """The names of a request down to a depth."""
+    """For each row of a request at this depth, the names of the rows that lead to it."""
     for row in rows:
         if depth == 1:
             yield (name_of(row),)
@@ -178,7 +178,7 @@ def test_every_request_can_be_refused_and_each_thing_that_it_names_has_the_error
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=str)
 def test_the_refusal_of_a_request_for_nothing_can_be_written(api: Api, version: int) -> None:
-    """The lists of such a request are empty, or null where null means everything."""
+    """The lists of such a request are empty, or null if null means everything."""
     request = message_class(api, "Request")()
     refused(api, version, request)
     for one in structs_of(api.name, api.min_version):
@@ -190,7 +190,7 @@ def test_the_refusal_of_a_request_for_nothing_can_be_written(api: Api, version: 
 
 
 def test_a_topic_that_is_named_by_its_id_alone_is_refused_by_it() -> None:
-    """Until version 11 of Metadata the name in an answer cannot be null."""
+    """Up to version 11 of Metadata, the name in a response cannot be null."""
     (api,) = (api for api in APIS if api.name == "Metadata")
     for version in range(10, 14):
         request: Any = made(api, version)
@@ -234,7 +234,9 @@ def test_rows_of_an_offset_delete_are_refused_beside_others() -> None:
 
 
 def test_a_refusal_of_rows_imports_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event loop's thread makes it: an import would hold up all clients."""
+    """The error response is made in the event loop's thread, where an import would delay all
+    clients.
+    """
     (api,) = (api for api in APIS if api.name == "FindCoordinator")
     request = made(api, 4)
     module = "barnabas.protocol.messages.offset_delete"
@@ -245,7 +247,7 @@ def test_a_refusal_of_rows_imports_no_module(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_lists_of_requests_and_answers_are_those_of_requests_in_parts() -> None:
-    """Two handwritten tables have the same pairs of lists."""
+    """Two hand-written tables must have the same pairs of lists."""
     pairs = {api.name: message_class(api, "Request").ROWS for api in APIS}
     for name, shapes in SHAPES.items():
         for shape in shapes:

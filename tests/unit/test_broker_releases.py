@@ -1,4 +1,4 @@
-"""Emulated releases. Expected versions and features are those of Apache Kafka 3.9.0 and 4.3.2."""
+"""Emulated releases. The expected versions and features are those of Apache Kafka 3.9.0 and 4.3.2."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_an_offset_asked_for_twice(name: str, count: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("name", "source"), [("3.9", 5), ("4.3", 3)])
 def test_where_min_insync_replicas_comes_from(name: str, source: int, tmp_path: Path) -> None:
-    """KIP-966: since Kafka 4.1 the cluster stores min.insync.replicas as a dynamic default."""
+    """KIP-966: since Kafka 4.1, the cluster stores min.insync.replicas as a dynamic default."""
     host = CoreHost(tmp_path, barnabas_emulate=name)
     host.create("t")
     resource = DescribeConfigsResource(TOPIC_RESOURCE, "t", ["min.insync.replicas"])

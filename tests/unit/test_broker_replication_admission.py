@@ -1,4 +1,4 @@
-"""Admission to a leader's port: the choice of the standby among the connections."""
+"""Admission to a leader's port: which of the connections becomes the standby."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def new_admission() -> tuple[Admission[str], Leading]:
 
 
 def connect(admission: Admission[str], peer: str, host: str = "h") -> str:
-    """Add a connection; gives the connection that is closed to make room for it."""
+    """Add a connection. Gives the connection that is closed to make room for it, or ""."""
     made_room = admission.on_accepted(peer, host)
     admission.on_connected(peer, NONCE, 0)
     return "" if made_room is None else made_room.peer
 
 
 def greet(admission: Admission[str], peer: str, secret: str = SECRET) -> tuple[Following, Reply]:
-    """Act as a standby until the leader has its proof; gives the standby's side and the leader's
+    """Act as a standby until the leader has its proof. Gives the standby's side, and the leader's
     reply.
     """
     following = Following(new_disk(), "/x", secret, NONCE, lambda: None)
@@ -105,7 +105,7 @@ def test_a_wrong_secret_ends_without_a_word() -> None:
 def test_of_too_many_the_eldest_ends_of_the_host_that_has_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A host with many connections loses its own eldest one, not another host's."""
+    """If there are too many connections, the host with the most of them loses its oldest one."""
     monkeypatch.setattr(admission_module, "MOST_GREETING", 3)
     admission, leading = new_admission()
     hosts = {"s": "standby", "1": "stranger", "2": "stranger", "3": "stranger", "4": "stranger"}
@@ -126,7 +126,7 @@ def test_a_connection_that_ended_before_tls_was_set_up_is_forgotten() -> None:
 
 
 def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
-    """The reason for which the leader closed the last connection does not apply to the new one."""
+    """The reason why the leader closed the earlier connection does not apply to the new one."""
     admission, leading = new_admission()
     connect(admission, "a")
     follow(admission, leading, "a")

@@ -1,5 +1,5 @@
-"""The rim of a leader step by step, in a loop with a virtual clock: its port and connections,
-waiting answers, its lease, its end, and the tasks and sockets that are left.
+"""The server of a leader, step by step in an event loop with a virtual clock: its port and
+connections, waiting responses, its lease, its end, and that no tasks or sockets are left.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SETTINGS = {
 
 
 class Keeper:
-    """A fake keeper of the lease. said: the calls, in order."""
+    """A fake keeper of the lease. said: the calls it received, in order."""
 
     node_id, leader_epoch, trouble = 1, 7, ""
 
@@ -78,7 +78,7 @@ class Keeper:
 
 
 class Connection:
-    """A fake client connection. said: the calls, in order."""
+    """A fake client connection. said: the calls it received, in order."""
 
     def __init__(self) -> None:
         self.said: list[Any] = []
@@ -98,7 +98,7 @@ class Connection:
 
 
 class Bench:
-    """A leader's rim in fake surroundings.
+    """A leader's server in fake surroundings.
 
     disk: the disk to which the broker writes. keeper: the keeper of the lease, if is_leased.
     """
@@ -151,7 +151,7 @@ class Bench:
         return made
 
     def exchange(self) -> None:
-        """Let all standbys read and answer until no message is left."""
+        """Let all standbys read and respond until no message is left."""
         for _ in range(20):
             self.loop.settle()
             for one in self.standbys:
@@ -172,8 +172,8 @@ class Bench:
         file.close()
 
     def close(self) -> None:
-        """Close the leader, and check that no task or socket is left. The pauses of a catch-up end
-        within the timeout.
+        """Close the leader, and check that no task or socket is left. The timeout is long enough
+        for the pauses of a catch-up.
         """
         self.port.hang_up_all()
         if not self.server.is_closed:
@@ -187,7 +187,7 @@ class Bench:
 
 
 class StandbySide:
-    """A standby's end of a connection. ended: whether the leader has closed it."""
+    """A standby's end of a connection. ended: whether the leader has closed the connection."""
 
     def __init__(self, bench: Bench, node_id: int, sock: Any) -> None:
         self.sock, self.ended, self.is_silent = sock, False, False
@@ -232,7 +232,9 @@ def new_bench() -> Iterator[Callable[..., Bench]]:
 def test_without_descriptors_the_port_waits_for_the_next_tick(
     new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The listening socket stays readable, so the loop would call accept again without a pause."""
+    """The listening socket stays readable, so the event loop would try to accept again without a
+    pause.
+    """
     bench = new_bench()
     error = OSError(errno.EMFILE, "Too many open files")
     bench.port.refusals = [error, error, error, BlockingIOError(), ConnectionAbortedError()]
@@ -265,7 +267,7 @@ def test_who_shows_no_secret_is_ended_when_its_time_is_over_and_not_before(
     standby = bench.followed()
     bench.standbys = []
     standby.is_silent = True
-    for _ in range(20):  # a standby that has shown the secret stays while it answers
+    for _ in range(20):  # a standby that has proved the secret stays connected while it responds
         bench.loop.run_for(GREETING_MS / 1000 / 10)
         standby.is_silent = False
         standby.take()
@@ -424,7 +426,7 @@ def test_a_standby_that_answers_pings_stays(new_bench: Callable[..., Bench]) -> 
 def test_what_a_slow_standby_does_not_take_waits_and_comes_in_order(
     new_bench: Callable[..., Bench],
 ) -> None:
-    """The queue is not read until the connection becomes writable again."""
+    """The leader does not read its queue until the connection is writable again."""
     bench = new_bench()
     standby = bench.followed(buffer_bytes=4096)
     standby.is_silent = True
@@ -444,8 +446,8 @@ def test_what_a_slow_standby_does_not_take_waits_and_comes_in_order(
 
 
 def test_a_catch_up_keeps_its_rate(new_bench: Callable[..., Bench]) -> None:
-    """Several parts of 1 MiB at 1 MiB a second; a pause between two parts is at most half the
-    timeout.
+    """There are several parts of 1 MiB, at 1 MiB a second. A pause between two parts is at most
+    half the timeout.
     """
     bench = new_bench(barnabas_replication_catch_up_bytes_per_second=str(1 << 20))
     for number in range(6):
@@ -546,7 +548,7 @@ def test_the_state_of_replication(new_bench: Callable[..., Bench], is_leased: bo
 
 
 def end(bench: Bench) -> Any:
-    """Begin the leader's end, as the daemon does; gives the task."""
+    """Begin the leader's end as the daemon does. Gives the task."""
     return bench.loop.create_task(bench.leader.end())
 
 
@@ -648,7 +650,7 @@ def test_a_standby_waits_until_it_is_out_of_the_set_and_goes_on_then(
     bench.keeper.maybe = frozenset({1})
     bench.keeper.on_change()
     for _ in range(5):
-        bench.loop.settle()  # there is no tick: messages to the standby are sent immediately
+        bench.loop.settle()  # no tick is needed: messages to the standby are sent immediately
         standby.take()
     assert bench.leader.leading.follows
 
@@ -676,7 +678,7 @@ def test_nothing_goes_out_without_the_lease_and_what_waits_goes_with_it(
 def test_a_leader_that_is_deposed_ends_without_an_answer(
     new_bench: Callable[..., Bench], is_late: bool
 ) -> None:
-    """Another node may lead even before the daemon registers its callback."""
+    """Another node may take the lease even before the daemon has registered its callback."""
     bench = new_bench(is_leased=True)
     calls: list[str] = []
     if not is_late:

@@ -1,5 +1,5 @@
-"""Decisions of a leader's rim: the answers that wait, the data for the standby and their time, the
-order of its end, and that no connection sends anything after the lease.
+"""Decisions of a leader's server: which responses wait, which data is sent to the standby and when,
+the order of its end, and that no connection sends anything after the lease has ended.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_answers_go_out_in_their_order() -> None:
 
 
 def test_an_answer_is_asked_for_when_the_one_before_has_been_sent() -> None:
-    """The lease may end between two answers."""
+    """The lease may end between two responses."""
     may_answer = [True]
     held: HeldAnswers[str] = HeldAnswers(lambda position: may_answer[0] and position < 9)
     may_answer[0] = False
@@ -105,7 +105,7 @@ def test_the_rest_is_for_a_standby_that_follows(follows: bool) -> None:
 
 
 class Server:
-    """A server that ends, and its lease. said: the calls, in order."""
+    """A server that is to end, and its lease. said: the calls it received, in order."""
 
     def __init__(self, *, is_deposed: bool = False, failed: bool = False) -> None:
         self.is_deposed, self.failed, self.said = is_deposed, failed, []  # type: ignore[var-annotated]
@@ -131,8 +131,8 @@ def ended(server: Any, *, has_lease: bool = True) -> list[str]:
 
 
 def test_the_lease_is_given_up_when_the_standby_has_the_rest() -> None:
-    """Otherwise the standby would claim the lease immediately and take no more data: with
-    asynchronous replication the last answered records would be lost.
+    """Otherwise the standby would claim the lease immediately and take no more data. With
+    asynchronous replication, the last records with a response would be lost.
     """
     assert ended(Server()) == ["close", "REST_IS_SENT", "release", "RELEASED", "stop"]
 
@@ -206,7 +206,7 @@ def test_a_leader_ends_when_another_leads_or_its_lease_cannot_be_kept() -> None:
 
 
 class Leased:
-    """The server of one connection. has_lease: whether the node has the lease."""
+    """A server with one connection. has_lease: whether the node has the lease."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop, self.has_lease = loop, True
@@ -238,7 +238,7 @@ def connected() -> Iterator[tuple[Leased, Connection, socket.socket]]:
 
 
 def received(sock: socket.socket) -> int:
-    """The number of bytes that have arrived so far."""
+    """The number of bytes that have arrived and were not read yet."""
     sock.setblocking(False)
     count = 0
     try:
@@ -266,7 +266,8 @@ def test_what_waits_in_a_connection_does_not_go_out_past_the_lease() -> None:
 @pytest.mark.parametrize("is_gathered", [False, True])
 def test_an_answer_does_not_go_out_past_the_lease(is_gathered: bool) -> None:
     with connected() as (server, connection, client):
-        connection._pumping = is_gathered  # while its requests are passed to the core
+        # as while the requests of the connection are passed to the core
+        connection._pumping = is_gathered
         connection.send((b"within",))
         server.has_lease = False
         connection.send((b"past",))

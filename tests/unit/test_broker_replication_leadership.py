@@ -1,4 +1,4 @@
-"""Leadership of two nodes, by one record with compare-and-swap."""
+"""Leadership between two nodes, which is decided by one record with compare-and-swap."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BOTH = frozenset({1, 2})
 
 
 class Register:
-    """A fake engine: one record and its version."""
+    """A fake lease engine: one record with a version."""
 
     def __init__(self) -> None:
         self.version, self.value = ABSENT, b""
@@ -63,8 +63,8 @@ def test_a_directory_that_is_open_is_whole_whatever_it_was_found_as() -> None:
 
 
 def test_a_write_that_was_refused_is_not_one_that_may_come_to_be() -> None:
-    """Otherwise answers would wait for the node in the refused record until another version is
-    read.
+    """Otherwise responses would wait for the node in the refused record until another version of
+    the record is read.
     """
     engine = Register()
     leader = Leadership(
@@ -95,7 +95,7 @@ def node(
 
 
 def run(one: Leadership, engine: Register, now_ms: int) -> list[Request]:
-    """Let the engine answer until there is no further request; gives the requests."""
+    """Let the engine answer a node's requests until there are no more. Gives the requests."""
     requests = []
     while (request := one.next_request(now_ms)) is not None:
         requests.append(request)
@@ -104,7 +104,7 @@ def run(one: Leadership, engine: Register, now_ms: int) -> list[Request]:
 
 
 def leader_of_pair(engine: Register) -> Leadership:
-    """The leadership of node 1, with node 2 in sync."""
+    """The leadership of node 1 as the leader, with node 2 in sync."""
     leader = node(1)
     run(leader, engine, 0)
     leader.want_in_sync(BOTH)
@@ -247,7 +247,7 @@ def test_who_lost_its_power_leads_only_alone() -> None:
     for now_ms in range(0, 2 * TTL_MS, 200):
         run(again, engine, now_ms)
     assert again.role is Role.WATCHING
-    standby = node(2, Holding.NOTHING)  # node 2 lost power, too
+    standby = node(2, Holding.NOTHING)  # node 2 has also lost power
     run(standby, engine, 10_000)
     assert decode_lease_record(engine.value).in_sync == frozenset({1})
     run(again, engine, 10_000)
@@ -344,9 +344,7 @@ def test_a_record_that_is_none_is_refused(value: bytes) -> None:
 
 
 def test_two_nodes_of_one_node_id_are_told_apart() -> None:
-    """Otherwise the second node would wait forever, or claim the lease with an outdated
-    directory.
-    """
+    """Otherwise the second node would wait for ever, or claim the lease with an outdated directory."""
     engine = Register()
     leader = leader_of_pair(engine)
     namesake = node(1, session="other")
@@ -367,7 +365,7 @@ def test_a_deleted_record_deposes() -> None:
 
 
 class World:
-    """Two nodes whose requests and answers are late, lost or swapped, and whose clocks drift."""
+    """Two nodes whose requests and responses may be late, lost or swapped, and whose clocks drift."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -447,8 +445,8 @@ def test_one_leads_at_a_time_and_knows_who_may_be_in_the_set() -> None:
 
 
 def test_the_record_tells_of_the_epoch_in_which_the_directory_is_led() -> None:
-    """A directory from before the lease may have had higher epochs: the next claim's epoch is above
-    them.
+    """A directory may have had higher leader epochs before it had a lease. The epoch of the next
+    claim must be above them.
     """
     engine = Register()
     first = leader_of_pair(engine)
@@ -465,8 +463,8 @@ def test_the_record_tells_of_the_epoch_in_which_the_directory_is_led() -> None:
 
 
 def record_after_a_take_over(engine: Register) -> LeaseRecord:
-    """The record after node 2 took over, opened its directory and had node 1 in sync again; then
-    both nodes stopped.
+    """The lease record after node 2 took over, opened its directory and had node 1 in sync again,
+    and both nodes then stopped.
     """
     leader_of_pair(engine)
     second = node(2)
@@ -505,7 +503,7 @@ def test_an_older_copy_that_is_alone_in_the_set_says_why_nobody_leads() -> None:
     run(restored, engine, 2 * TTL_MS)
     assert restored.role is Role.WATCHING
     assert "an older copy" in restored.obstacle(2 * TTL_MS)
-    restored.holding = Holding.WHOLE  # the node has followed a leader meanwhile
+    restored.holding = Holding.WHOLE  # the node has followed a leader in the meantime
     run(restored, engine, 2 * TTL_MS)
     assert restored.role is Role.LEADING
 

@@ -1,5 +1,5 @@
-"""The leader's port for its standby, with foreign connections: real sockets, a leader without a
-broker.
+"""The leader's port for its standby, on real sockets and with connections of strangers. The leader
+has no broker.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def new_disk() -> SimDisk:
 
 
 class Leader:
-    """A leader without a broker. leading, endpoint: a server's parts of the link. now_ms: its
-    clock.
+    """A leader without a broker. leading, endpoint: the parts of a server that belong to the link.
+    now_ms: the leader's clock.
     """
 
     def __init__(self, config: BrokerConfig | None = None) -> None:
@@ -84,7 +84,7 @@ class Leader:
 
 
 class Peer:
-    """One end of a connection to the leader."""
+    """The other end of a connection to the leader."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -98,7 +98,7 @@ class Peer:
                 self.writer.write(answer)
 
     async def is_ended(self) -> bool:
-        """Read until the leader closes the connection; fails if it does not."""
+        """Read until the leader closes the connection; otherwise fail."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while await self.reader.read(65536):
@@ -122,7 +122,7 @@ async def led(config: BrokerConfig | None = None) -> AsyncIterator[Leader]:
         for peer in leader.peers:
             peer.writer.transport.abort()
         await asyncio.gather(*mine, return_exceptions=True)
-        for _ in range(5):  # so that the callbacks of closed transports run
+        for _ in range(5):  # lets the callbacks of closed transports run
             await asyncio.sleep(0)
 
 
@@ -139,7 +139,7 @@ def test_strangers_who_hold_connections_keep_no_standby_out(
         async with led() as leader:
             strangers = [await leader.connect() for _ in range(30)]
             for stranger in strangers[::2]:
-                stranger.writer.write(HELLO)  # the last step that needs no secret
+                stranger.writer.write(HELLO)  # the last message that needs no secret
             standby = asyncio.create_task((await leader.connect()).follow())
             await leader.until(lambda: leader.leading.follows)
             for stranger in strangers[:20]:
@@ -158,7 +158,7 @@ def test_strangers_who_hold_connections_keep_no_standby_out(
 def test_strangers_who_come_again_and_again_keep_no_standby_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The log has at most one line a minute about them, with their number."""
+    """The leader logs at most one line a minute about them, with their number."""
     caplog.set_level(logging.INFO)
 
     async def stranger(leader: Leader) -> None:
@@ -208,7 +208,7 @@ def test_a_connection_that_does_not_show_the_secret_in_time_is_ended(
             await leader.until(lambda: not leader.endpoint.admission.greeting)
             standby = asyncio.create_task((await leader.connect()).follow())
             await leader.until(lambda: leader.leading.follows)
-            await asyncio.sleep(0.1)  # twice the time limit for showing the secret
+            await asyncio.sleep(0.1)  # twice as long as an unproved connection may stay
             assert not standby.done() and leader.leading.follows
 
     run(test())
@@ -245,7 +245,7 @@ def test_a_standby_follows_over_tls(certs: Path, client_auth: str) -> None:
             await leader.until(lambda: leader.leading.follows)
             leader.endpoint.close()
             async with asyncio.timeout(PATIENCE_S):
-                await standby  # it ends once TLS is shut down
+                await standby  # ends once TLS is shut down
                 await leader.endpoint.ended
             leader.endpoint.close = lambda: None  # type: ignore[method-assign]
 
@@ -282,7 +282,7 @@ def test_over_tls_who_does_not_set_it_up_is_ended(
             silent, plain = await leader.connect(), await leader.connect()
             plain.writer.write(HELLO)
             assert await plain.is_ended()
-            context = ssl.create_default_context()  # the context does not trust the authority
+            context = ssl.create_default_context()  # does not trust the test's authority
             with pytest.raises(ssl.SSLError):
                 await leader.connect(context)
             assert await silent.is_ended()
@@ -298,8 +298,8 @@ def test_over_tls_who_does_not_set_it_up_is_ended(
 def test_a_standby_says_why_it_does_not_follow(
     certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One leader has TLS and its standby has none; another leader's authority is unknown to its
-    standby.
+    """One leader uses TLS, which its standby does not; the authority of another leader is unknown
+    to its standby.
     """
     make_certificates(tmp_path / "foreign")
 

@@ -1,4 +1,4 @@
-"""The steps of a pair's node until it leads."""
+"""The steps of a node of a pair until the node leads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def record_of(leader: int | None, address: str = "127.0.0.1:9") -> LeaseRecord:
 
 
 class CountedSync:
-    """A sync that counts its calls. begun, finished, written: their numbers."""
+    """A fake sync. begun, finished, written: how often each of its calls was made."""
 
     def __init__(self) -> None:
         self.begun = self.finished = self.written = 0
@@ -56,8 +56,8 @@ class CountedSync:
 
 
 class Member:
-    """The steps of node 1, and the objects that they use. closed: one entry for each closed
-    connection.
+    """The steps of node 1 with the objects that they use. closed: has an entry for each connection
+    that was closed.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Member:
         return following
 
     def wait_for_connect(self) -> float:
-        """Let time pass until the member connects; gives the seconds that this took."""
+        """Let time pass until the member connects. Gives the number of seconds."""
         began_s, step = self.now_s, self.steps.send(None)
         while isinstance(step, Wait):
             self.now_s += step.seconds
@@ -100,7 +100,7 @@ class Member:
         return round(self.now_s - began_s, 3)
 
     def refuse(self) -> None:
-        """The leader's machine refuses the connection."""
+        """Let the leader's machine refuse the connection."""
         assert self.steps.throw(REFUSED) == HangUp()
 
 
@@ -130,8 +130,8 @@ def test_another_leader_is_tried_at_once() -> None:
 
 
 def test_a_member_hangs_up_as_soon_as_it_leads() -> None:
-    """Once the member's claim is in the record, messages on the connection no longer come from a
-    leader.
+    """Once the member's claim is in the lease record, the node at the other end of the connection
+    is not the leader any more.
     """
     one = Member()
     one.wait_for_connect()
@@ -159,8 +159,8 @@ def test_a_leader_that_is_silent_for_the_timeout_is_gone() -> None:
 
 @pytest.mark.parametrize("failure", [None, ConnectionResetError(104, "reset")])
 def test_whatever_came_is_to_be_synced_and_its_files_are_closed(failure: OSError | None) -> None:
-    """The last write of a connection is synced too: some operations of an incomplete message may be
-    applied.
+    """The last write on a connection is synced as well, since some operations of an incomplete
+    message may have been applied.
     """
     one = Member()
     one.wait_for_connect()
@@ -190,7 +190,7 @@ def test_a_copy_is_brought_to_the_disk_while_the_lease_is_not_renewed() -> None:
 
 
 def test_a_copy_that_has_caught_up_is_on_the_disk_before_anything_says_so() -> None:
-    """The flush covers the whole copy, also the writes since the last flush began."""
+    """The flush covers the whole copy, including what was written since the latest flush began."""
     one = Member()
     written = one.sync.written
     one.member.on_caught_up()
@@ -201,7 +201,7 @@ def test_a_copy_that_has_caught_up_is_on_the_disk_before_anything_says_so() -> N
 def test_the_lease_knows_the_highest_epoch_that_a_nodes_directory_has_had(
     epochs: list[int], known: int
 ) -> None:
-    """The epoch reveals an older copy of the directory, which must not lead."""
+    """The epoch reveals a directory that is an older copy, and must not lead."""
     one = Member()
     for epoch in epochs:
         HighestEpoch(one.disk, "/x").write(epoch)

@@ -1,5 +1,5 @@
-"""The rim of a pair's node until it leads, and of its lease: the order of its steps, changes under
-the lock, and the notification of waiting threads.
+"""The process of a pair's node until the node leads, and its lease: the order of the steps, changes
+under the lock, and the notification of waiting threads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OTHERS = NodeAddresses("10.0.0.2:9093", {"PLAINTEXT": "db2:9092"})
 
 
 class Keeper:
-    """A fake of the lease's thread."""
+    """A fake of the lease's keeper and its thread."""
 
     node_id, leader_epoch = 1, 3
 
@@ -67,7 +67,7 @@ class Keeper:
 
 
 class Directory:
-    """The sync and the lock of the node's directory; both note their calls."""
+    """A fake of the directory's sync and lock, which notes the calls of both."""
 
     def __init__(self, said: list[Any]) -> None:
         self.said = said
@@ -80,7 +80,7 @@ class Directory:
 
 
 class Node:
-    """A node of a pair with fake parts. made: the arguments with which the rim made them."""
+    """A node of a pair whose parts are fakes. made: the arguments with which each part was created."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said: list[Any] = []
@@ -139,7 +139,7 @@ class Node:
         self.member._sync = self.member._lock = directory
 
     def lead(self, *results: Any) -> Callable[[], Steps]:
-        """Steps that wait once, call `results` in order, and end."""
+        """Steps that wait once, call each of `results`, and end."""
 
         def steps() -> Steps:
             self.said.append("steps")
@@ -229,7 +229,7 @@ def test_a_connection_reports_to_the_follower_and_the_lease_what_the_copy_has(no
         (2, False, "PLAINTEXT", ("db2", 9092)),
         (2, False, "OTHER", None),
         (3, False, "PLAINTEXT", None),  # an unknown node
-        (1, False, "PLAINTEXT", None),  # no lease yet: it would forward to itself forever
+        (1, False, "PLAINTEXT", None),  # no lease yet: it would forward to itself for ever
         (1, True, "PLAINTEXT", ("db1", 9092)),
     ],
 )
@@ -265,12 +265,13 @@ def test_a_node_that_begins_again_has_its_signals_and_its_arguments(
 
 # --- the keeper of the lease ---------------------------------------------------------------------
 
-# Read without the lock, in the loop's thread with each answer; each read is of one attribute.
+# The event loop's thread reads these with each response, without the lock; each of the reads is of
+# a single attribute.
 WITHOUT_LOCK = {"may_answer", "role", "record", "in_sync", "leader_epoch", "node_id", "timeout_ms"}
 
 
 class Leadership:
-    """A leadership that notes its calls, and whether the caller owns the lock."""
+    """A fake leadership that notes its calls, and checks that the caller holds the lock."""
 
     node_id, timeout_ms = 1, 250
 
@@ -298,7 +299,7 @@ class Leadership:
 
 
 class Engine:
-    """A fake engine. said: the requests, in order."""
+    """A fake lease engine. said: the requests it received, in order."""
 
     last_error = "unreachable"
 
@@ -314,8 +315,8 @@ class Engine:
 
 
 class Kept:
-    """A keeper without its thread: the test makes the calls. notified: the last change before each
-    notification.
+    """A keeper without its thread, which the test calls directly. notified: the latest change
+    before each notification.
     """
 
     def __init__(self) -> None:
@@ -343,7 +344,7 @@ CHANGES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "begin_release": ((), ("release",)),
     "take_answer": ((Found("1", b""),), ("on_answer", Found("1", b""), 1000)),
 }
-# Calls that change nothing, and those of the keeper's own thread.
+# Calls that make no change, and calls in the keeper's own thread.
 OTHER_CALLS = {
     "start", "stop", "next_request", "pause_s", "may_answer", "may_be_in_sync", "wait",
     "wait_until_released", "role", "record", "nodes", "in_sync", "leader_epoch", "trouble",
@@ -358,7 +359,9 @@ def test_each_call_of_a_keeper_is_in_one_of_the_tables() -> None:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_made_under_the_lock_and_then_notified(name: str) -> None:
-    """Otherwise the thread would not wake up, and the standby would wait for its next renewal."""
+    """Without the notification the keeper's thread would not wake up, and the standby would wait
+    for the next renewal.
+    """
     kept = Kept()
     arguments, made = CHANGES[name]
     getattr(kept.keeper, name)(*arguments)
@@ -398,14 +401,14 @@ def test_a_question_is_the_leaderships(name: str, asked: Any) -> None:
 
 def test_the_pause_ends_when_the_next_request_is_due() -> None:
     kept = Kept()
-    with kept.keeper._changed:  # as the keeper's thread does
+    with kept.keeper._changed:  # as in the keeper's thread
         assert kept.keeper.pause_s() == lease_keeper.LONGEST_WAIT_S
         kept.leadership.answers = {"next_request_ms": 1250}
         assert kept.keeper.pause_s() == 0.25
 
 
 def test_a_change_is_notified_outside_of_the_lock_after_it_is_made() -> None:
-    """The callback calls the keeper, perhaps in another thread."""
+    """The callback calls the keeper again, possibly from another thread."""
     kept = Kept()
     found: list[Any] = []
 
@@ -424,7 +427,7 @@ def test_a_change_is_notified_outside_of_the_lock_after_it_is_made() -> None:
 def test_who_waits_for_the_release_goes_on_when_it_is_done(is_by_failure: bool) -> None:
     kept = Kept()
     kept.leadership.answers = {"role": Role.LEADING}
-    kept.keeper.wait_until_released(0.01)  # it returns after 10 ms
+    kept.keeper.wait_until_released(0.01)  # returns after 10 ms
     waiting = threading.Thread(target=kept.keeper.wait_until_released, args=(PATIENCE_S * 100,))
     waiting.daemon = True
     waiting.start()

@@ -1,4 +1,4 @@
-"""The rim of a standby, and signals."""
+"""The process of a standby, and how it handles signals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from barnabas.storage.files.checkpoints import META_PROPERTIES_NAME, STANDBY_NOT
 
 
 class SignalledWhileWriting(io.StringIO):
-    """A log stream in which each write raises a signal."""
+    """A stream for log lines in which every write raises a signal."""
 
     def write(self, text: str) -> int:
         signal.raise_signal(signal.SIGTERM)
@@ -46,14 +46,14 @@ class SignalledWhileWriting(io.StringIO):
 def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loss of the leader is often logged just when the standby is stopped, too."""
+    """A standby is often stopped together with its leader, whose loss it is logging at that moment."""
     handler = logging.StreamHandler(SignalledWhileWriting())
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
 
     def sleep(seconds: float, by_others: Callable[[float], None] = time.sleep) -> None:
         if threading.current_thread() is threading.main_thread():
             pytest.fail("the standby goes on after the signal")
-        by_others(seconds)  # for threads of an earlier test
+        by_others(seconds)  # threads of an earlier test really sleep
 
     monkeypatch.setattr(standby.time, "sleep", sleep)
     standby_steps.logger.addHandler(handler)
@@ -71,8 +71,8 @@ def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
 
 
 class Wire:
-    """A fake connection. said: the calls, in order. failures: the exceptions that the next calls of
-    a name raise.
+    """A fake connection. said: the calls it received, in order. failures: by the name of a call,
+    the exception that its next use raises.
     """
 
     def __init__(self) -> None:
@@ -112,12 +112,12 @@ class Wire:
         self.note("close")
 
     def finish(self) -> None:
-        """Called by the standby as the sync's `finish`."""
+        """The `finish` of the standby's sync."""
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "a second one ends it amid this"
         self.note("finish sync")
 
     def release(self) -> None:
-        """Called by the standby as the lock's `release`."""
+        """The `release` of the directory's lock."""
         self.note("release lock")
 
 
@@ -131,7 +131,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
         if threading.current_thread() is threading.main_thread():
             wire.note("wait", seconds)
         else:
-            by_others(seconds)  # for threads of an earlier test
+            by_others(seconds)  # threads of an earlier test really sleep
 
     monkeypatch.setattr(standby.time, "sleep", sleep)
     yield wire
@@ -179,7 +179,7 @@ def test_each_step_is_done_on_the_connection_with_its_own_timeout(
         "close",
         ("wait", 3.0),
         *connected,
-        "close",  # even if the steps did not close it
+        "close",  # closed although the steps left it open
     ]
     assert results == [None, None, b"answer", None, None, None, None, None]
 
@@ -242,7 +242,7 @@ def test_steps_that_fail_end_with_their_connection(node: Standby, wire: Wire) ->
 def test_a_signal_amid_a_step_ends_the_steps_before_the_connection(
     node: Standby, wire: Wire
 ) -> None:
-    """The steps close the copy's files, which are flushed after that."""
+    """The steps close the files of the copy, which must be flushed afterwards."""
     wire.failures["receive"] = standby._StopError()
 
     def steps() -> Steps:
@@ -287,7 +287,9 @@ def test_a_standby_that_fails_flushes_its_copy_too(node: Standby, wire: Wire) ->
 
 @pytest.mark.parametrize("sign", [META_PROPERTIES_NAME, STANDBY_NOTE_NAME])
 def test_a_directory_is_a_brokers_or_a_standbys_by_one_file(tmp_path: Path, sign: str) -> None:
-    """A standby that was catching up has only the note, and needs it to continue."""
+    """One of two files shows what a directory is. A standby that was catching up has only its note,
+    and needs it to continue.
+    """
     (tmp_path / "t-0").mkdir()
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
     with pytest.raises(LogDirectoryError, match="is not a broker's data directory"):

@@ -1,5 +1,5 @@
-"""The requests that a connection may send before and after its client is authenticated. Expected
-answers are those of Apache Kafka 3.9.
+"""The requests that a connection may send before and after authentication. The expected responses
+are those of Apache Kafka 3.9.
 """
 
 from __future__ import annotations

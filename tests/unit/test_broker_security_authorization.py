@@ -1,5 +1,5 @@
-"""The table of the rights that requests need: it has every request, and each can be refused. Also
-requests that are allowed in part. Expected codes are those of Apache Kafka 3.9.
+"""The table of the rights that requests need: it has every request, and each of them can be
+refused. Also, requests that are allowed in part. The expected codes are those of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def test_each_request_asks_for_something_or_is_for_everybody(api: Api) -> None:
     assert bool(rule.asks) == (rule is not OPEN)
 
 
-# Apache Kafka's documentation, "Operations and resources on protocols", and its KafkaApis and
-# ControllerApis: the rights that each request may need
+# The rights that each request may need, from "Operations and resources on protocols" in Apache
+# Kafka's documentation, and its KafkaApis and ControllerApis.
 OF_KAFKA = (
     ("WRITE TOPIC; WRITE TRANSACTIONAL_ID", "Produce"),
     ("READ TOPIC; CLUSTER_ACTION CLUSTER", "Fetch"),
@@ -189,7 +189,9 @@ DENIED_ID = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 class Guarded(CoreHost):
-    """A broker with topics t and u; ANN is the connection of a user with these ACLs."""
+    """A broker with the topics t and u. The user of connection ANN, User:ann, has the rights that a
+    test grants.
+    """
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, **SUPER)
@@ -226,7 +228,7 @@ class Guarded(CoreHost):
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Guarded]:
     host = Guarded(tmp_path)
-    host.parts.files_ahead.get().most_by_request = 2  # first batches are answered at once
+    host.parts.files_ahead.get().most_by_request = 2  # files of new logs are made at once
     yield host
     host.broker.close_logs(host.now_ms)
 
@@ -242,7 +244,7 @@ def produce_request(acks: int = -1, *, transactional_id: str | None = None) -> P
 
 def produced(host: Guarded, request: ProduceRequest) -> dict[str, int]:
     host.ask(ANN, request, 9)
-    while host.work:  # the files of new partitions
+    while host.work:  # makes the files of new partitions
         host.finish_work()
     answer = host.answers[ANN][-1]
     return {row.name: row.partition_responses[0].error_code for row in answer.responses}
@@ -266,8 +268,8 @@ def _all_codes(host: Guarded) -> set[int]:
 def test_a_right_that_is_taken_away_does_not_outlive_it_by_a_request(
     host: Guarded, monkeypatch: pytest.MonkeyPatch, most_remembered: int
 ) -> None:
-    """The second case clears the full cache of decisions in between, by requests of another
-    user.
+    """In the second case, requests of another user fill the cache of decisions in between, which is
+    then cleared.
     """
     monkeypatch.setattr(authorizer_module, "MOST_REMEMBERED", most_remembered)
     authorizer = host.parts.access.authorizer
@@ -319,8 +321,8 @@ def fetched(host: Guarded, session: tuple[int, int] = (0, 0), *names: str) -> An
 def test_who_comes_as_a_replica_needs_another_right_than_a_reader(
     host: Guarded, version: int, replica_id: int
 ) -> None:
-    """CLUSTER_ACTION, as with Apache Kafka. A partition that may not be read lists no aborted
-    transactions.
+    """A replica needs CLUSTER_ACTION, as in Apache Kafka. A partition that must not be read lists
+    no aborted transactions.
     """
     wanted = [FetchPartition(0, partition_max_bytes=1000)]
     topic = FetchTopic(
@@ -348,7 +350,7 @@ def test_who_comes_as_a_replica_needs_another_right_than_a_reader(
 
 
 def test_an_id_that_no_topic_has_is_told_to_whoever_may_read_nothing(host: Guarded) -> None:
-    """The ACLs are looked up by name, and an unknown id has none."""
+    """ACLs are looked up by a topic's name, which an unknown id does not have."""
     wanted = [FetchPartition(0, partition_max_bytes=1000)]
     topics = [FetchTopic(topic_id=each, partitions=wanted) for each in (UUID_7, host.id_of("t"))]
     answer = host.call(
@@ -440,7 +442,7 @@ RIGHTS_OF_TRANSACTIONS = {
 def test_of_the_rights_that_a_transaction_needs_each_is_asked(
     host: Guarded, name: str, asked: tuple[Code, ...]
 ) -> None:
-    """A client that has all rights but one is refused with the code of the missing one."""
+    """A client that lacks one of the rights is refused with the code for this right."""
 
     def code() -> int:
         answer = host.call(ANN, OF_TRANSACTIONS[name], 3)
@@ -530,7 +532,7 @@ def test_a_deletion_by_id_tells_no_name_that_may_not_be_seen(host: Guarded) -> N
 
 DELETE, DESCRIBE, NEITHER = Operation.DELETE, Operation.DESCRIBE, Operation.READ
 DELETIONS = {
-    # allowed, denied: the codes for a deletion by name, by id, and by an unknown name
+    # (allowed, denied): the codes for a deletion by name, by id, and by an unknown name
     (DELETE, NEITHER): (Code.NONE, Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION),
     (DELETE, DESCRIBE): (DENIED_TOPIC, Code.NONE, DENIED_TOPIC),
     (DESCRIBE, NEITHER): (DENIED_TOPIC, DENIED_TOPIC, Code.UNKNOWN_TOPIC_OR_PARTITION),
@@ -544,7 +546,7 @@ DELETIONS = {
 def test_a_deletion_by_name_asks_for_describe_and_one_by_id_does_not(
     host: Guarded, rights: tuple[Operation, Operation], codes: tuple[Code, Code, Code]
 ) -> None:
-    """DELETE and READ imply DESCRIBE where it is not denied."""
+    """DELETE and READ imply DESCRIBE, unless DESCRIBE is denied."""
     for name in ("t", "u", "nothere"):
         host.allow(rights[0], TOPIC, name)
         host.deny(rights[1], TOPIC, name)
@@ -627,7 +629,7 @@ def test_a_pattern_finds_no_topic_for_a_member_that_may_not_see_it(host: Guarded
 
 
 def flush_all(host: Guarded) -> None:
-    """Carry out all flushes, and the work that follows them."""
+    """Carry out all flushes, and the work that they cause."""
     for _ in range(20):
         while host.flushes:
             host.flush()
@@ -635,7 +637,9 @@ def flush_all(host: Guarded) -> None:
 
 
 def test_a_share_group_s_topics_are_seen_and_changed_by_those_who_may(host: Guarded) -> None:
-    """KafkaApis of 4.3: READ for offsets that are set or deleted, DESCRIBE for those described."""
+    """In Kafka 4.3's KafkaApis, setting and deleting offsets needs READ, and describing them
+    DESCRIBE.
+    """
     host.allow(Operation.READ, GROUP, "g")
     host.allow(Operation.DELETE, GROUP, "g")
     host.allow(Operation.READ, TOPIC, "t")  # which implies DESCRIBE
@@ -674,7 +678,7 @@ def test_a_share_group_with_a_topic_that_may_not_be_seen_is_not_described(host: 
     host.allow(Operation.READ, GROUP, "g")
     host.ask(ADMIN, ShareGroupHeartbeatRequest("g", "member", 0, None, ["t"]), 1)
     for epoch in (2, 2):
-        while host.work:  # the files of internal topics
+        while host.work:  # makes the files of internal topics
             host.finish_work()
         flush_all(host)
         host.tick(1000)
@@ -713,7 +717,7 @@ def streamers(where: str, names: list[Any]) -> Any:
 
 
 INFO = streams_group_describe.TopicInfo(HIDDEN)
-# each with the topic in one place alone
+# descriptions that contain the hidden topic in a single place each
 OF_A_HIDDEN_TOPIC: dict[str, tuple[Callable[[Any, Any], None], Any]] = {
     "a consumer has it": (guards.hide_groups_of_hidden_topics, consumers("assignment")),
     "a consumer is to get it": (
@@ -764,7 +768,9 @@ def test_the_coordinator_of_a_share_partition_is_for_brokers(host: Guarded) -> N
 
 @pytest.mark.parametrize("allowed", [0, 1, 601])
 def test_many_topics_of_which_few_may_be_described(host: Guarded, allowed: int) -> None:
-    """600 topics are looked up in slices, and the rows of refused topics are encoded by then."""
+    """The 600 topics are looked up in slices. When the response is made, the rows of refused topics
+    have already been encoded.
+    """
     names = ["t", *(f"hidden-{number:03}" for number in range(600))]
     for name in names[:allowed]:
         host.allow(DESCRIBE, TOPIC, name)

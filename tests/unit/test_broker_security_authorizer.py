@@ -1,4 +1,6 @@
-"""Decisions, from ACLs. Expected ones are those of Apache Kafka 3.9's StandardAuthorizer."""
+"""Decisions on access by ACLs. The expected decisions are those of Apache Kafka 3.9's
+StandardAuthorizer.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def acl(
 
 
 class Rules:
-    """An authorizer with these ACLs."""
+    """An authorizer with the given ACLs."""
 
     def __init__(self, path: Path, *acls: Acl, everyone: bool = False) -> None:
         self.audited: list[AuditRecord] = []
@@ -161,8 +163,8 @@ def test_what_is_forgotten_for_lack_of_room_is_not_remembered_wrongly(
 def test_what_a_change_has_forgotten_takes_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the caches of all users would be cleared after some changes, even nearly empty
-    ones.
+    """If dropped decisions still counted, the caches of all users would be cleared after some
+    changes, even while they are nearly empty.
     """
     monkeypatch.setattr(module, "MOST_REMEMBERED", 10)
     rules = Rules(tmp_path, acl(READ, "t", pattern=PREFIXED))
@@ -189,8 +191,8 @@ def test_who_is_told_of_forgets_likewise(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_connection_keeps_what_its_principal_may_until_that_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection keeps its cache between requests. After a clear of the full caches, its next
-    request makes a new cache, which is notified of changes.
+    """The connection keeps its cache between requests. When all caches are cleared because they are
+    full, the next request creates a new one, which is notified of changes.
     """
     host = CoreHost(tmp_path, authorizer_class_name="StandardAuthorizer")
     host.connect(1)
@@ -277,7 +279,7 @@ def test_operations_are_told_as_bits(tmp_path: Path) -> None:
 
 
 def test_a_hundred_acls_are_decided_as_one_by_one(tmp_path: Path) -> None:
-    """The index is compared with Kafka's rule in its simplest form."""
+    """The authorizer's index is compared with Kafka's rule in its simplest form."""
     chance = random.Random(4)
     names = ("a", "ab", "abc", "b", "*")
     principals = ("User:ann", "User:ben", "User:*")

@@ -1,4 +1,6 @@
-"""The gate carries out verdicts: answers, delays, closed connections, and larger frames."""
+"""The gate carries out verdicts on logins: responses, delays, closed connections, and larger
+frames.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def fail(host: CoreHost, connection: int) -> None:
 
 
 def test_the_audit_log_names_who_has_logged_in(tmp_path: Path) -> None:
-    """The connection has its user before the first line about it is written."""
+    """The first line about the connection already has its user."""
     host = sasl_host(tmp_path, barnabas_audit_log="/dev/null")
     host.connect(1)
     host.call(1, SaslHandshakeRequest("PLAIN"), 1)
@@ -68,8 +70,8 @@ def test_refusals_are_put_off_each_by_the_same_time(host: CoreHost) -> None:
 def test_a_client_that_has_hung_up_gets_no_refusal(
     host: CoreHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its attempt is logged all the same: a client without an immediate answer knows that it
-    failed.
+    """The failed attempt is logged nevertheless: a client that gets no immediate response knows
+    that the login failed.
     """
     fail(host, 1)
     host.broker.on_closed(1)
@@ -130,12 +132,12 @@ def test_any_request_amid_the_exchange_is_refused_in_its_own_shape(
     host: CoreHost, api: Api
 ) -> None:
     if api.name == "SaslAuthenticate":
-        return  # the one request that is allowed there
+        return  # the only request that is allowed at this point
     for version in range(api.min_version, api.max_version + 1):
         host.connect(version)
         host.call(version, SaslHandshakeRequest("PLAIN"), 1)
         request = request_class(api.name)()
-        host.ask(version, request, version)  # raises where the answer cannot be encoded
+        host.ask(version, request, version)  # raises if the response cannot be encoded
         assert len(host.answers[version]) == 2
         assert "is out of order" in host.closed[version]
 
@@ -198,7 +200,9 @@ LARGE_BEFORE_LOGIN = {
 def test_what_a_stranger_sends_takes_little_time(
     content: str, mechanism: str, tmp_path: Path
 ) -> None:
-    """The largest and the most repetitive requests, in CPU time, the best of some attempts."""
+    """The requests are the largest and the most repetitive ones. The measure is CPU time, the
+    shortest of some attempts.
+    """
     has_shaken_hands, sent = LARGE_BEFORE_LOGIN[content]
     host = sasl_host(tmp_path)
 

@@ -1,4 +1,4 @@
-"""JAAS texts of brokers' settings."""
+"""The JAAS texts in brokers' settings."""
 
 from __future__ import annotations
 

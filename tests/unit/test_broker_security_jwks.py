@@ -1,4 +1,4 @@
-"""Keys that are read again when they have changed, from a file and over HTTP."""
+"""Keys from a file or over HTTP, which are read again when they have changed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def served() -> Iterator[Answering]:
 
 
 class WatchedKeys(KeySet):
-    """has_changed: set when the reader gives keys."""
+    """A set of keys. has_changed: set when the reader has stored keys."""
 
     def __init__(self) -> None:
         self.has_changed = threading.Event()
@@ -95,7 +95,7 @@ def test_a_url_is_tried_until_it_answers_and_again_for_an_unknown_key() -> None:
     keys = WatchedKeys()
     with served() as server:
         reader = reader_of(f"http://127.0.0.1:{server.server_port}/keys", keys)
-        reader.start()  # the server answers 503
+        reader.start()  # the server responds with 503
         server.content = json.dumps(Issuer().jwks()).encode()
         assert keys.has_changed.wait(60)
         first = keys.keys
@@ -108,7 +108,9 @@ def test_a_url_is_tried_until_it_answers_and_again_for_an_unknown_key() -> None:
 
 
 class Paced(threading.Event):
-    """An event whose wait returns at once; it notes the timeout and whether the event was set."""
+    """An event whose wait returns immediately. waits: the timeout of each wait, and whether the
+    event was set.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +123,7 @@ class Paced(threading.Event):
 
 
 class PacedReader(JwksReader):
-    """A reader whose reads have the outcomes that a test lists; it is closed after the last one."""
+    """A reader whose reads have the given outcomes, and which is closed after the last of them."""
 
     def __init__(self, listener: ListenerConfig, outcomes: list[bool]) -> None:
         super().__init__(listener, KeySet())
@@ -156,7 +158,7 @@ def paced(outcomes: list[bool]) -> PacedReader:
 
 @pytest.mark.parametrize("is_read", [True, False])
 def test_an_unknown_key_makes_the_keys_be_read_once_more_and_no_oftener(is_read: bool) -> None:
-    """Otherwise forged tokens would cause a read in each backoff time."""
+    """If each unknown key caused a read, forged tokens would cause one in every backoff period."""
     reader = paced([is_read, True, True])
     reader.asked.set()
     reader.run()

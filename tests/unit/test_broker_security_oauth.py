@@ -36,13 +36,13 @@ from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 
 class FromNow(NamedTuple):
-    """The time of a claim, in seconds after the start of the test."""
+    """A time in a claim, as the number of seconds from the start of the test."""
 
     seconds: int
 
 
 def resolved(claims: dict[str, Any]) -> dict[str, Any]:
-    """The claims with their times."""
+    """The claims, with times in place of FromNow."""
     now = time.time()
     return {
         name: now + value.seconds if isinstance(value, FromNow) else value
@@ -88,7 +88,7 @@ def test_tokens_of_the_issuer_are_believed(issuer: Issuer, key: str) -> None:
         {"aud": ["somebody", "other"]},
         {"scope": "read write"},
         {"scope": ["read"]},
-        {"exp": FromNow(-20)},  # within the clocks' skew
+        {"exp": FromNow(-20)},  # within the allowed clock skew
         {"nbf": FromNow(20)},
     ],
 )
@@ -113,7 +113,7 @@ def test_claims_that_may_be(issuer: Issuer, claims: dict[str, Any]) -> None:
         ({"sub": None}, "claim sub"),
         ({"sub": " "}, "claim sub"),
         ({"sub": "\t\0"}, "claim sub"),
-        ({"iss": "https"}, "issuer"),  # a part of the expected one
+        ({"iss": "https"}, "issuer"),  # only a part of the expected issuer
         ({"iss": ""}, "issuer"),
         ({"scope": 7}, "claim scope"),
         ({"scope": ["read", ""]}, "claim scope"),
@@ -188,7 +188,7 @@ def test_a_token_of_an_unknown_key_has_the_keys_read_again(issuer: Issuer) -> No
 
 
 def test_an_unknown_key_is_worth_a_read_once_a_minute() -> None:
-    """The figures are Apache Kafka's (RefreshingHttpsJwks): 60 s, 16 ids, 1000 characters."""
+    """The numbers are Apache Kafka's (RefreshingHttpsJwks): 60 s, 16 ids, 1000 characters."""
     unknown = UnknownKeys()
     times_ms = (0, 1, 59_999, 60_000, 60_001, 119_999, 120_000)
     assert [unknown.are_worth_a_read("new", now_ms) for now_ms in times_ms] == [
@@ -347,7 +347,7 @@ def test_a_refusal_is_told_as_apache_kafka_tells_it(host: CoreHost) -> None:
 def test_why_a_token_is_not_believed_is_told_of_a_client_that_takes_the_refusal_for_a_success(
     host: CoreHost,
 ) -> None:
-    """kafkajs and aiokafka take it so, and send their next request."""
+    """kafkajs and aiokafka take the refusal for a success, and send their next request."""
     host.connect(1)
     log_in(host, 1, bearer_message(Issuer().token()))
     answer = host.call(1, MetadataRequest(topics=[]), 12)

@@ -1,4 +1,4 @@
-"""PLAIN's server side (RFC 4616)."""
+"""The server side of PLAIN (RFC 4616)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Principals of certificates: their subjects as Java writes them, and the rules that make names."""
+"""Principals from certificates: subjects in the form that Java writes, and the rules that map them
+to names.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import pytest
 
 from barnabas.broker.security.principals import MappingError, PrincipalMapper, distinguished_name
 
-# The example of KIP-371, as `ssl` gives it.
+# The example of KIP-371, in the form that `ssl` returns.
 DUKE = (
     (("countryName", "Unknown"),),
     (("stateOrProvinceName", "Unknown"),),
@@ -25,7 +27,7 @@ def named(rules: str, subject: object = DUKE) -> str:
     ("subject", "text"),
     [
         (DUKE, "CN=serviceuser,OU=ServiceUsers,O=Unknown,L=Unknown,ST=Unknown,C=Unknown"),
-        # RFC 2253, section 5
+        # examples of RFC 2253, section 5
         (
             ((("countryName", "GB"),), (("organizationName", "Sue, Grabbit and Runn"),),
              (("commonName", "L. Eagle"),)),
@@ -48,7 +50,7 @@ def test_a_subject_is_written_as_java_writes_it(subject: object, text: str) -> N
 @pytest.mark.parametrize(
     ("rules", "name"),
     [
-        # the examples of KIP-371 and KIP-457, with their results
+        # The examples of KIP-371 and KIP-457 with their results.
         ("DEFAULT", "CN=serviceuser,OU=ServiceUsers,O=Unknown,L=Unknown,ST=Unknown,C=Unknown"),
         ("", "CN=serviceuser,OU=ServiceUsers,O=Unknown,L=Unknown,ST=Unknown,C=Unknown"),
         ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/", "serviceuser"),

@@ -1,4 +1,6 @@
-"""Log lines about refusals by ACLs: their occasions, their number, and their content."""
+"""Log lines about requests that ACLs refused: when they are written, how many, and what they
+contain.
+"""
 
 from __future__ import annotations
 
@@ -82,8 +84,8 @@ def test_the_table_of_clients_is_bounded(
 def test_only_what_is_refused_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_audited: bool
 ) -> None:
-    """An entry that an answer leaves out silently is not logged, nor is a check that another
-    permission may replace.
+    """Two kinds of failed check are not logged: one whose entry is silently left out of the
+    response, and one that another permission may replace.
     """
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
     authorizer = Authorizer(metadata, tell=(lambda record: None) if is_audited else None)

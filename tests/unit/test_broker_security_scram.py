@@ -1,4 +1,4 @@
-"""SCRAM's server side, by RFC 5802 and the example of RFC 7677."""
+"""The server side of SCRAM, by RFC 5802 and the example of RFC 7677."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from barnabas.broker.security.scram import (
     salted,
 )
 
-# RFC 7677, section 3
+# the example of RFC 7677, section 3
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 CLIENT_NONCE, SERVER_NONCE = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 CLIENT_FIRST = f"n,,n=user,r={CLIENT_NONCE}"
@@ -121,7 +121,7 @@ def test_commas_and_equals_signs_of_a_name_are_escaped() -> None:
 
 @pytest.mark.parametrize(("said", "user"), [("=3D2C", "=2C"), ("=3D3D", "=3D"), ("=3D=2C", "=,")])
 def test_a_name_is_unescaped_once(said: str, user: str) -> None:
-    """Otherwise a user could log in under the name of another one."""
+    """If a name were unescaped twice, a user could log in under another user's name."""
     exchange = ScramServer(SCRAM_SHA_256, lambda _: PENCIL, SERVER_NONCE)
     exchange.evaluate(f"n,,n=a{said},r=x".encode())
     assert exchange.user == f"a{user}"

@@ -1,4 +1,4 @@
-"""Users, by the source that names them."""
+"""Users from each source that can define them."""
 
 from __future__ import annotations
 

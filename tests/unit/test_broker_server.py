@@ -1,5 +1,5 @@
-"""The rim on real sockets, around a broker that answers as the test says: order, partial writes,
-sendfile, slow readers, pipelines, failures.
+"""The server on real sockets, around a broker that responds as the test says: order, partial
+writes, sendfile, slow readers, pipelines, failures.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ TLS_FILES = Path(__file__).parents[1] / "fixtures" / "tls"
 
 
 class ScriptedBroker:
-    """frames: the received frames, with their connections. `answer(connection, frame)` fills the
-    outbox.
+    """A fake broker. frames: the received frames, with their connections. `answer(connection,
+    frame)` fills the outbox.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class ScriptedBroker:
 
 
 class ScriptedKeeper:
-    """The lease of node 1, which has it until the test says otherwise."""
+    """A fake keeper of the lease, which node 1 has until the test says otherwise."""
 
     def __init__(self) -> None:
         self.node_id, self.leader_epoch, self.role = 1, 3, Role.LEADING
@@ -148,8 +148,8 @@ LeaderT = TypeVar("LeaderT", bound=Leader)
 
 
 class Rim:
-    """A server on a loop that runs when the test lets it, and clients at the other ends of socket
-    pairs.
+    """A server on an event loop that runs only when the test lets it, and clients at the other ends
+    of socket pairs.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,10 @@ class Rim:
     def client(
         self, connection: int = 1, *, buffer_bytes: int = 0, certs: Path | None = None
     ) -> socket.socket:
-        """Takes: certs, a directory of certificates; with it the client speaks TLS."""
+        """Connect a client.
+
+        Takes: certs, a directory of certificates; if given, the client uses TLS.
+        """
         ours, theirs = socket.socketpair()
         for sock in (ours, theirs):
             sock.setblocking(False)
@@ -192,8 +195,8 @@ class Rim:
         raise AssertionError("the handshake does not come to an end")
 
     def restart(self, host: str = "127.0.0.1", **config: int) -> None:
-        """Replace the server by one with these settings (_ for .), whose clock only `pass_time`
-        advances.
+        """Replace the server by one with these settings (with _ for .), whose clock only
+        `pass_time` advances.
         """
         self.broker.settings |= {name.replace("_", "."): value for name, value in config.items()}
         self.server.close()
@@ -201,7 +204,7 @@ class Rim:
         self.server = Server(cast(Any, self.broker), listener_at(host, 0), self.loop)
 
     def restart_with_standby_missing(self) -> Leader:
-        """Replace the server by one whose answers wait for a standby."""
+        """Replace the server by one whose responses wait for a standby that is not connected."""
         self.broker.settings |= {
             "barnabas.replication.mode": "sync",
             "barnabas.replication.alone": "false",
@@ -211,7 +214,7 @@ class Rim:
         )
 
     def restart_with_lease(self, keeper: ScriptedKeeper) -> LeasedLeader:
-        """Replace the server by one that leads by a lease, and has no standby."""
+        """Replace the server by a leader that has a lease and no standby."""
         return self._restart_as(
             lambda broker, sock: LeasedLeader(
                 broker.config, broker.logs, broker.cluster, sock, self.loop, cast(Any, keeper)
@@ -230,7 +233,7 @@ class Rim:
         return leader
 
     def stop_clock(self) -> None:
-        """From now on the server's clock shows `clock_ns`."""
+        """Let the server's clock show `clock_ns` from now on."""
         self.clock_ns = 1_000_000_000
         self.server._steady_ns = lambda: self.clock_ns
 
@@ -240,7 +243,7 @@ class Rim:
             self.run(3)
 
     def run(self, rounds: int = 5) -> None:
-        """Run the loop for some rounds."""
+        """Run the event loop for some rounds."""
 
         async def a_few_rounds() -> None:
             for _ in range(rounds):
@@ -249,7 +252,7 @@ class Rim:
         self.loop.run_until_complete(a_few_rounds())
 
     def run_until(self, condition: Callable[[], object]) -> None:
-        """Run the loop, while other threads work, until the condition holds."""
+        """Run the event loop, while other threads work, until the condition holds."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline, "it did not come about"
@@ -257,7 +260,7 @@ class Rim:
             time.sleep(0.001)
 
     def receive(self, client: socket.socket, size: int, *, step: int = 1 << 20) -> bytes:
-        """Receive `size` bytes in steps, with rounds of the loop in between."""
+        """Receive `size` bytes in steps, and run the event loop in between."""
         found = b""
         for _ in range(100_000):
             if len(found) >= size:
@@ -396,7 +399,7 @@ def test_a_connection_that_waits_for_its_turn_may_end(rim: Rim) -> None:
 
 
 def test_large_requests_of_one_do_not_keep_others_from_their_turn(rim: Rim) -> None:
-    """The first client has always more to receive."""
+    """There are always more bytes to receive from the first client."""
     first, second = rim.client(1, buffer_bytes=4 << 20), rim.client(2)
     rim.stop_clock()
 
@@ -454,8 +457,8 @@ def test_no_answer_lets_the_next_request_in(rim: Rim) -> None:
 
 
 def test_what_a_client_sends_before_it_takes_its_answers_stays_in_the_kernel(rim: Rim) -> None:
-    """A client that writes and never reads is not read either: its requests do not pile up in the
-    broker.
+    """The server stops reading from a client that does not read its responses: the client's
+    requests do not fill the broker's memory.
     """
     client = rim.client(buffer_bytes=4096)
     rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
@@ -490,8 +493,8 @@ def test_a_large_answer_goes_out_as_the_client_takes_it(rim: Rim) -> None:
 
 
 def test_slices_of_files_and_bytes_between_them(rim: Rim, tmp_path: Path) -> None:
-    """The answer to a fetch: a header, records from a file, a header, and records from another
-    place in the file. The size of the client's reads does not matter.
+    """The response to a fetch consists of a header, records from a file, another header, and
+    records from another place in the file. The size of the client's reads makes no difference.
     """
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(3_000_000))
@@ -511,8 +514,8 @@ def test_slices_of_files_and_bytes_between_them(rim: Rim, tmp_path: Path) -> Non
 def test_slices_and_bytes_of_any_size_through_tls(
     rim: Rim, tmp_path: Path, certs: Path, step: int
 ) -> None:
-    """Data that TLS does not take at once, gathered or one large piece, is given to it again
-    unchanged, while more answers follow.
+    """TLS may not accept all data at once, gathered or as one large piece. It must then get the
+    same data again, even when more responses follow.
     """
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(900_000))
@@ -607,8 +610,8 @@ def test_a_small_answer_before_a_slice_keeps_its_place(rim: Rim, tmp_path: Path)
 def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(
     rim: Rim, tmp_path: Path, certs: Path, promised: int, *, secured: bool
 ) -> None:
-    """There is no endless loop, and no other bytes are sent in place of the missing ones: neither
-    for a small slice, which is read, nor for a large one, which is not.
+    """The server neither loops endlessly nor sends other bytes in place of the missing ones,
+    whether the slice is small and read into memory, or large and sent by sendfile.
     """
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     file.append(b"short")
@@ -660,7 +663,7 @@ def test_an_answer_for_one_that_is_gone_is_dropped(rim: Rim) -> None:
 def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
     rim: Rim, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Further ones are counted. Each address, and each log level, has a limit of its own."""
+    """Further connections are counted. Each address, and each log level, has its own limit."""
 
     def break_off(connection: int, host: str, level: int = logging.WARNING) -> None:
         rim.client(connection)
@@ -676,7 +679,7 @@ def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
     break_off(101, "192.0.2.2")
     break_off(102, "192.0.2.1", logging.INFO)
     assert len(caplog.records) == 22
-    monkeypatch.setattr(log_lines, "INTERVAL_MS", 0)  # the minute is over
+    monkeypatch.setattr(log_lines, "INTERVAL_MS", 0)  # ends the minute
     rim.server._closing_lines.write_left_out()
     rest = [record for record in caplog.records if "more connections of" in record.message]
     assert [(record.levelname, record.message) for record in rest] == [
@@ -688,7 +691,7 @@ def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
 
 
 class WaitingLoop:
-    """The clock of an event loop, and its one pending call."""
+    """A fake event loop: its clock, and the one call that is pending."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -702,7 +705,7 @@ class WaitingLoop:
         return object()
 
     def go_on(self) -> None:
-        """Advance the clock to the pending call, and run it."""
+        """Advance the clock to the time of the pending call, and run the call."""
         ((self.now_s, call),) = self.due
         self.due.clear()
         call()
@@ -711,7 +714,7 @@ class WaitingLoop:
 def test_lines_that_were_left_out_are_counted_in_each_minute_that_has_some(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """There is one timer at a time, and none while the count is 0."""
+    """There is at most one timer, and none while the count is 0."""
     loop = WaitingLoop()
     closing = ClosingLines(loop)  # type: ignore[arg-type]
     for minute in range(3):
@@ -817,7 +820,7 @@ def test_a_connection_ends_when_nothing_came_for_so_long(
     rim.restart(connections_max_idle_ms=IDLE_MS)
     quiet, other = rim.client(1), rim.client(2)
     rim.pass_time(IDLE_MS // 2)
-    other.send(framed(b"a")[:3])  # a part of a request counts as activity
+    other.send(framed(b"a")[:3])  # an incomplete request counts as activity
     rim.pass_time(IDLE_MS // 2)
     assert not rim.is_hung_up(quiet) and rim.broker.gone == [], (
         "a sweep looks back on what was before it"
@@ -838,7 +841,7 @@ def test_a_connection_ends_when_nothing_came_for_so_long(
 
 
 def test_a_client_that_waits_for_its_answer_is_not_idle(rim: Rim) -> None:
-    """The JoinGroup of a client may wait for other members, or its fetch for data."""
+    """The JoinGroup of a client may wait for other members, or its Fetch for records."""
     rim.restart(connections_max_idle_ms=IDLE_MS)
     client = rim.client()
     rim.broker.answer = lambda connection, frame: None
@@ -904,7 +907,7 @@ def test_many_become_idle_at_once_and_others_are_answered_in_between(
     )
     rim.now_s += IDLE_MS / 1000
     rim.run(1)
-    last.send(framed(b"a"))  # sent when its connection is already listed as idle
+    last.send(framed(b"a"))  # sent after the connection was listed as idle
     rim.run(100)
     assert sorted(rim.broker.gone) == list(range(1, 41))
     assert rim.receive(last, 3) == b"<a>"
@@ -915,7 +918,7 @@ def test_many_become_idle_at_once_and_others_are_answered_in_between(
 
 
 class SlowFile:
-    """Its fsync waits for `go_on`, which is set unless a test clears it."""
+    """A file whose fsync waits for `go_on`, which is set unless a test clears it."""
 
     def __init__(self, error: OSError | None = None) -> None:
         self.error = error
@@ -951,8 +954,8 @@ def test_a_failed_flush_is_never_told_as_done(rim: Rim) -> None:
 
 
 def test_a_flush_that_fails_while_the_rim_closes_leaves_no_mark_of_a_clean_stop(rim: Rim) -> None:
-    """A second fsync of the same file succeeds: the kernel has dropped the pages that it could not
-    write.
+    """A second fsync of the file would succeed, since the kernel has dropped the pages that it
+    could not write.
     """
     file = SlowFile(OSError(5, "Input/output error"))
     file.go_on.clear()
@@ -978,7 +981,9 @@ def test_logs_that_cannot_be_closed_are_a_failure(rim: Rim) -> None:
 def test_very_many_files_of_a_stop_are_brought_to_the_disk_by_one_call(
     rim: Rim, monkeypatch: pytest.MonkeyPatch, count: int, below: type[OsDisk]
 ) -> None:
-    """A standby and test control need the fsync of each file; with them there is no such call."""
+    """With a standby or test control, each file needs an fsync of its own, so this call is not
+    made.
+    """
     synced: list[str] = []
     monkeypatch.setattr(server, "sync_file_system", synced.append)
     files = [SimpleNamespace(fsync=lambda: synced.append("a file")) for _ in range(count)]
@@ -996,7 +1001,8 @@ def test_the_broker_hears_a_steady_time_and_what_the_wall_clock_shows_beside_it(
     rim: Rim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = rim.client()
-    shown = [1_700_000_000_000, 1_700_000_120_000, 1_699_996_400_000]  # +120 s, then an hour back
+    # two minutes forward, one hour back
+    shown = [1_700_000_000_000, 1_700_000_120_000, 1_699_996_400_000]
     before_ms = time.monotonic_ns() // 1_000_000
     for wall_ms in shown:
         monkeypatch.setattr(rim.server, "_wall_ns", lambda wall_ms=wall_ms: wall_ms * 1_000_000)
@@ -1012,8 +1018,9 @@ def test_the_broker_hears_a_steady_time_and_what_the_wall_clock_shows_beside_it(
 def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_judged(
     rim: Rim, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This includes connections that are not accepted yet; their frames come a round of the loop
-    later."""
+    """This includes connections that are not yet accepted, whose frames arrive a round of the event
+    loop later.
+    """
     monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0 if is_late else 1 << 40)
     first = rim.client(99)
     rim.broker.deadline_ms = time.monotonic_ns() // 1_000_000
@@ -1069,7 +1076,7 @@ BIG = (1 << 20) - 1
 
 
 def push(rim: Rim, client: socket.socket, data: bytes) -> bytes:
-    """Send as much as the broker takes for now; gives the rest."""
+    """Send as many bytes as the server takes at this time. Gives the others."""
     left = memoryview(data)
     refused = 0
     while left and refused < 5:
@@ -1083,8 +1090,8 @@ def push(rim: Rim, client: socket.socket, data: bytes) -> bytes:
 
 
 def half_sent(rim: Rim, count: int) -> list[tuple[socket.socket, bytes]]:
-    """Clients that have sent three quarters of a large request, or the part of that which the
-    broker took, each with its unsent rest.
+    """Clients that have each sent three quarters of a large request, or as much of that as the
+    server took, with the bytes that they have not sent.
     """
     data = framed(bytes(BIG))
     cut = len(data) * 3 // 4
@@ -1159,7 +1166,7 @@ def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> N
 
 
 def test_half_sent_requests_of_one_principal_keep_no_other_out(rim: Rim) -> None:
-    """One of them has the turn to receive, and many wait for it."""
+    """One of these connections has the turn to receive, and many others wait for it."""
     rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
         (connection, (b"%d" % len(frame),))
     )
@@ -1227,7 +1234,7 @@ def test_an_accept_that_fails_is_tried_again_later(
     rim.restart()
 
     class Full:
-        """The listener of a process that has no descriptor left."""
+        """A listening socket in a process that has no descriptor left."""
 
         def __init__(self, listener: socket.socket) -> None:
             self.listener, self.tried = listener, 0
@@ -1270,7 +1277,9 @@ def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _NotedDisk:
-    """A disk that notes how many descriptors were reserved for connections, the latest last."""
+    """A disk that notes how many descriptors are reserved for connections. reserved: the numbers,
+    the latest at the end.
+    """
 
     def __init__(self) -> None:
         self.reserved: list[int] = []
@@ -1314,7 +1323,7 @@ def _raise(error: Exception) -> None:
 
 
 def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
-    """The work of a thread ends while the rim closes, and the loop runs once more after that."""
+    """A thread's work ends while the server closes, after which the event loop runs once more."""
     begun, go_on, heard = threading.Event(), threading.Event(), []
     rim.broker.on_worked = lambda *arguments: heard.append(arguments)  # type: ignore[attr-defined]
 
@@ -1337,7 +1346,9 @@ def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
 
 
 def test_a_client_above_its_quota_is_answered_and_then_not_heard(rim: Rim) -> None:
-    """Its requests wait until the quota allows them; its answer is sent at once."""
+    """The response is sent at once, but the client's next requests wait until the quota allows
+    them.
+    """
 
     def throttle(connection: int, frame: bytes) -> None:
         rim.broker.echo(connection, frame)
@@ -1385,7 +1396,7 @@ def test_a_connection_may_end_while_its_client_waits(rim: Rim, by: str) -> None:
 
 @pytest.fixture
 def connect(rim: Rim) -> Iterator[Callable[[], socket.socket]]:
-    """Connects to the listener, and lets the loop see it."""
+    """A function that connects to the listener and lets the event loop accept the connection."""
     clients = []
 
     def connect() -> socket.socket:
@@ -1456,13 +1467,13 @@ def test_an_address_above_its_rate_is_closed_when_its_time_is_up(
 ) -> None:
     rim.broker.quotas.have_addresses = True
     rim.broker.metadata.client_quotas[("ip", None),] = {"connection_creation_rate": 1.0}
-    rim.restart(quota_window_num=1)  # with one window any connection exceeds the rate
+    rim.restart(quota_window_num=1)  # with one window, any connection exceeds the rate
     client = connect()
     assert not rim.is_hung_up(client)
     assert rim.server._connections == {}
     rim.pass_time(1_250, step_ms=250)
     assert rim.is_hung_up(client)
-    connect()  # a connection that is closed with the server
+    connect()  # another connection, which is closed with the server
 
 
 def test_who_comes_too_fast_waits(rim: Rim, connect: Callable[[], socket.socket]) -> None:
@@ -1476,15 +1487,15 @@ def test_who_comes_too_fast_waits(rim: Rim, connect: Callable[[], socket.socket]
 @pytest.mark.parametrize(
     ("protocol", "parts"),
     [
-        ("SASL_PLAINTEXT", (b"\x00\x00\x00\x20", b"\x00\x12")),  # parts of a frame
+        ("SASL_PLAINTEXT", (b"\x00\x00\x00\x20", b"\x00\x12")),  # parts of a Kafka frame
         ("SSL", (b"\x16\x03\x01\x01\x00", b"\x01\x00\x00\xfc")),  # parts of a ClientHello
     ],
 )
 def test_who_does_not_show_who_he_is_is_hung_up_on(
     rim: Rim, connect: Callable[[], socket.socket], protocol: str, parts: tuple[bytes, bytes]
 ) -> None:
-    """The connection is closed even if the client sends some bytes now and then, and so is not
-    idle.
+    """The connection is closed although it is not idle, since the client sends some bytes now and
+    then.
     """
     rim.broker.settings["listeners"] = f"{protocol}://127.0.0.1:0"
     rim.restart(barnabas_authentication_timeout_ms=30_000)
@@ -1515,7 +1526,7 @@ def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.so
 
 
 def test_no_request_is_taken_before_the_answer_that_waits_for_the_standby(rim: Rim) -> None:
-    """A quota may also mute the client meanwhile; either of the two waits may end first."""
+    """A quota may mute the client at the same time. Either of the two waits may end first."""
     leader = rim.restart_with_standby_missing()
 
     def answer(connection: int, frame: bytes) -> None:
@@ -1555,7 +1566,7 @@ def test_a_client_that_a_quota_holds_up_is_not_let_on_by_the_standby(rim: Rim) -
 
 
 def test_an_answer_that_is_ready_past_the_lease_waits_for_its_renewal(rim: Rim) -> None:
-    """The connection stays open, and its next request waits, too."""
+    """The connection stays open, and its next request waits as well."""
     keeper = ScriptedKeeper()
     rim.restart_with_lease(keeper)
     client = rim.client()
@@ -1589,7 +1600,7 @@ def test_nothing_goes_out_that_waits_when_another_node_leads(rim: Rim) -> None:
     rim.run()
     assert (leader.is_deposed, deposed, leader.waiting_count) == (True, [True], 1)
     leader.abandon()
-    keeper.has_right = True  # of a later lease
+    keeper.has_right = True  # this right comes from a later lease
     keeper.on_change()
     assert rim.is_hung_up(client)
     assert not rim.broker.closed_logs, "the directory stays as after a kill"

@@ -1,4 +1,6 @@
-"""Records that a share group's member has acquired are released in slices at its session's end."""
+"""When a share group's member ends its session, the records that it has acquired are released in
+slices.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ UPGRADE, DOWNGRADE = 1, 2
 
 @pytest.fixture
 def b(monkeypatch: pytest.MonkeyPatch) -> DiskBroker:
-    """A broker with a topic of one record in each partition; a slice is two partitions."""
+    """A broker with a topic that has one record in each partition. A slice releases two partitions."""
     monkeypatch.setattr(session_ends, "RELEASED_AT_ONCE", 2)
     made = DiskBroker(**SHARED)
     made.topic("t", PARTITIONS)
@@ -33,7 +35,7 @@ def everything() -> list[tuple[str, int]]:
 
 
 def take_all(member: ShareMember) -> int:
-    """The number of records that the member gets."""
+    """Let the member fetch all partitions. Gives the number of acquired records."""
     return len(acquired(member.fetch(*everything())))
 
 

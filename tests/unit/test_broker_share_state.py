@@ -1,5 +1,5 @@
-"""The requests about the state of share partitions, at a whole broker: acknowledged state is on the
-disk, and survives a kill, a power loss and the deletion of its topic.
+"""The requests about the state of share partitions, on a whole broker: acknowledged state is
+durable, survives a kill and a power loss, and is deleted with its topic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FEW = {"share_coordinator_state_topic_num_partitions": "4"}
 
 
 def broker(records: int = 20, **settings: str) -> tuple[DiskBroker, uuid.UUID]:
-    """A broker with a topic of some records on the disk, and its id."""
+    """A broker with a topic that has some durable records, and the topic's id."""
     b = DiskBroker(**FEW, **settings)
     b.topic("t", partitions=2)
     for _ in range(records):

@@ -1,5 +1,5 @@
-"""Requests for thousands of logs are done in slices: others are served in between, and a kill
-between two leaves nothing half done.
+"""Requests for thousands of logs are processed in slices: other requests are served in between, and
+a kill between two slices leaves nothing unfinished.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 MOST_TICKS = 2000
-FILES_OF_A_LOG = 5  # while it is made
+FILES_OF_A_LOG = 5  # how many files are created for a log
 NO_ID = uuid.UUID(int=0)
 
 
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slice makes or deletes one log."""
+    """Let a slice create or delete only one log."""
     monkeypatch.setattr("barnabas.broker.logs.topics.LOGS_MADE_AT_ONCE", 1)
     monkeypatch.setattr("barnabas.broker.logs.topic_deletion.LOGS_DELETED_AT_ONCE", 1)
 
@@ -66,14 +66,14 @@ def query(*names: str, makes: bool = False) -> Any:
 
 
 def reported(b: DiskBroker, name: str) -> int:
-    """The number of partitions in Metadata; -1: the topic is unknown."""
+    """The number of partitions of the topic in Metadata; -1 if the topic is unknown."""
     (row,) = b.call(query(name), 12).topics
     assert row.error_code in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION)
     return len(row.partitions) if row.error_code == Code.NONE else -1
 
 
 def answered(b: DiskBroker, connection: int, request: Any, version: int) -> tuple[Any, int]:
-    """The answer, and the number of ticks until it came."""
+    """The response, and the number of ticks before it."""
     b.send(connection, request, version)
     for ticks in range(MOST_TICKS):
         answer = b.answer(connection)
@@ -147,9 +147,9 @@ def test_one_that_hangs_up_is_not_answered_and_its_work_goes_on() -> None:
 @pytest.mark.parametrize("names", [2, 200])
 @pytest.mark.parametrize("version", [4, 7])
 def test_with_rights_one_may_hang_up_before_its_topics_are_made(names: int, version: int) -> None:
-    """The creation waits behind another request, or has so many names that they are checked in
-    slices.
-    By the time that the client's rights are checked, the connection is closed.
+    """The creation waits for another request, or has so many names that they are checked in slices.
+
+    The client's connection is closed before its rights are checked.
     """
     b = DiskBroker(
         authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -368,7 +368,7 @@ def test_the_files_of_many_deleted_logs_go_a_few_at_a_time() -> None:
 
 
 def let_it_run_full(b: DiskBroker, monkeypatch: pytest.MonkeyPatch, files: int, error: int) -> None:
-    """After `files` more new files the disk is full (or has no descriptor left)."""
+    """Let the disk become full, or the descriptors run out, after `files` more new files."""
     left, make = [files], b.disk.open
 
     def limited(path: str, *, create: bool = False) -> Any:

@@ -1,9 +1,9 @@
 """The steps of a start after a power loss or a kill, and their order on the disk: after a second
 failure each step is either complete on the disk or undone.
 
-Source: docs/DURABILITY.md. After a power loss no client can commit a transaction that was
-open; records whose flush was acknowledged survive any number of failures; records that readers saw
-as committed stay committed.
+Source: docs/DURABILITY.md. After a power loss, no client can commit a transaction that was open;
+records whose flush was acknowledged survive any number of failures; records that readers saw as
+committed stay committed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from barnabas.storage.log_config import LogConfig
 FENCED = (
     Code.INVALID_PRODUCER_EPOCH,
     Code.PRODUCER_FENCED,
-    Code.INVALID_PRODUCER_ID_MAPPING,  # where a start that had fenced the producer was cut short
+    Code.INVALID_PRODUCER_ID_MAPPING,  # if the start crashed after it had fenced the producer
 )
 
 
 def open_again(b: DiskBroker, steps: int, way: str) -> bool:
-    """Start the broker, cut short after `steps` steps on the disk, and start it again.
+    """Start the broker. If the start does not end within `steps` steps on the disk, crash it there
+    and start again.
 
-    Gives: False if the first start was complete before that.
+    Gives: whether the first start crashed.
     """
     b.disk.crash_in(steps)
     b.holds_flushes = False
@@ -53,8 +54,8 @@ def open_again(b: DiskBroker, steps: int, way: str) -> bool:
 
 
 def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() -> None:
-    """The producer goes on writing after the power loss, as a client does that only sees the end of
-    its connection; its earlier records are lost.
+    """The producer only sees that its connection ends. It continues its transaction after the power
+    loss, which has removed an earlier record of it.
     """
     steps = 0
     while True:
@@ -62,8 +63,8 @@ def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() 
         b.topic("t")
         p = Producer(b, "txn")
         p.send("t", 0, b"a")
-        b.sync(DATA_DIR)  # the transaction is on the disk as open
-        p.send("t", 0, b"b")  # and this record is not
+        b.sync(DATA_DIR)  # the open transaction is durable
+        p.send("t", 0, b"b")  # this record is not durable
         b.disk.lose_power()
         was_cut = open_again(b, steps, "kill")
         p.connection = b.connect()
@@ -76,7 +77,7 @@ def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() 
 
 
 def flushed_broker() -> DiskBroker:
-    """A broker with acknowledged records that are durable in the flush journal alone."""
+    """A broker with acknowledged records that are durable only in the flush journal."""
     b = DiskBroker()
     b.topic("t", 2, flush_messages="1")
     for value in (b"a", b"b"):  # the first flush of a log goes to its own files
@@ -84,7 +85,7 @@ def flushed_broker() -> DiskBroker:
         connections = [b.connect() for _ in range(3)]
         for connection, partition in zip(
             connections, (0, 1, 0), strict=True
-        ):  # requests that come during a flush share the next one
+        ):  # requests that arrive during a flush share the next flush
             b.send(connection, produce("t", value, partition=partition), 9)
         b.release_flushes()
         assert [
@@ -96,8 +97,8 @@ def flushed_broker() -> DiskBroker:
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 def test_what_a_start_writes_again_is_there_after_the_next_power_loss(way: str) -> None:
-    """The next failure comes at any step of the start, or after it. After a kill the rewritten
-    records are in the page cache alone.
+    """The next failure comes at any step of the start or after it. After a kill, the rewritten
+    records are only in the page cache.
     """
     steps = 0
     while True:
@@ -146,7 +147,7 @@ def test_members_and_their_generation_outlive_a_kill() -> None:
 
 
 def test_members_join_again_after_a_power_loss() -> None:
-    """They may have read further than the logs now reach."""
+    """The members may have read beyond what is left of the logs."""
     b = DiskBroker()
     member = joined_group(b)
     b.sync(DATA_DIR)
@@ -155,7 +156,7 @@ def test_members_join_again_after_a_power_loss() -> None:
 
 
 def test_a_record_without_a_key_in_an_internal_topic_says_nothing() -> None:
-    """Apache Kafka's coordinators pass over it, too."""
+    """Apache Kafka's coordinators skip such a record as well."""
     b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -164,7 +165,7 @@ def test_a_record_without_a_key_in_an_internal_topic_says_nothing() -> None:
         (log, *_) = b.broker.topics.logs_of(topic) or [
             b.broker.topics.internal_log(topic, 0, b.now_ms)
         ]
-        log.config = LogConfig()  # with compaction a record needs a key
+        log.config = LogConfig()  # a compacted log would refuse a record without a key
         log.append(encode_batch([NewRecord(None, b"what is that", b.now_ms)]), now_ms=b.now_ms)
     b.kill()
     p.connection = b.connect()
@@ -172,8 +173,8 @@ def test_a_record_without_a_key_in_an_internal_topic_says_nothing() -> None:
 
 
 def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
-    """Otherwise the power loss after the next start is taken for a clean stop: nothing is checked,
-    and open transactions stay open for ever.
+    """If the mark came back, the power loss after the next start would be taken for a clean stop:
+    nothing would be checked, and open transactions would stay open for ever.
     """
     b = DiskBroker()
     b.topic("t")
@@ -197,8 +198,8 @@ def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
 def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(
     kept: str, journal_logs: str
 ) -> None:
-    """The kill comes between the decision and its flush; the start after it shows the transaction
-    as committed.
+    """The kill comes between the decision and its flush. The start after it makes the transaction
+    visible as committed.
     """
     b = DiskBroker(barnabas_flush_journal_logs=journal_logs)
     b.topic("in")
@@ -223,8 +224,8 @@ def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(
 
 
 def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_under_way() -> None:
-    """Its first transaction is decided, and the next one is lost with the power. The commit of the
-    next one must not be taken for a retry of the first commit.
+    """The producer's first transaction is decided, and the power loss removes the next one. The
+    commit of the next one must not be taken for a retry of the first commit.
     """
     b = DiskBroker()
     b.topic("t", 2)
@@ -245,7 +246,7 @@ def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_
 def test_a_directory_that_is_gone_with_its_records_is_told_of(
     is_deleted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its partition begins at 0 again: an empty partition has no directory either."""
+    """The partition starts at offset 0 again, since an empty partition has no directory either."""
     b = DiskBroker()
     b.topic("t", 3)
     for index in (0, 1):
@@ -293,7 +294,7 @@ LIKELY = start.LAST_LIKELY_PRODUCER_ID
     [(4711, True), (LIKELY - 1, True), (LIKELY, False), (LIKELY + 1, False)],
 )
 def test_ids_that_a_log_tells_of_are_not_given_out_again(seen: int, follows: bool) -> None:
-    """Only ids that a broker can have given out count, since a client may write any id."""
+    """Only ids that a broker could have assigned count, since a client may write any id."""
     b = DiskBroker()
     b.topic("t")
     assert b.produce("t", (b"a",), pid=seen, epoch=0, sequence=0) == (0, 0)
@@ -304,7 +305,9 @@ def test_ids_that_a_log_tells_of_are_not_given_out_again(seen: int, follows: boo
 
 
 def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
-    """No client may write a marker there, but the directory of an earlier release may have one."""
+    """No client can write a marker to this log, but a directory of an earlier release may contain
+    one.
+    """
     b = DiskBroker(transaction_state_log_num_partitions="1")
     b.topic("t")
     p = Producer(b, "txn")
@@ -325,7 +328,7 @@ def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
 
 
 def test_a_start_that_finds_nothing_to_be_done_begins_no_flush() -> None:
-    """A start does not flush committed offsets that are in the page cache alone."""
+    """A start does not flush committed offsets that are only in the page cache."""
     b = DiskBroker(barnabas_flush_journal_logs="0")
     b.topic("t")
     assert b.commit("g", "t", 0) == 0
@@ -358,7 +361,9 @@ DELETED, NEXT = uuid.UUID(int=1), uuid.UUID(int=2)
 def test_what_a_deletion_left_goes_and_nothing_of_the_next_topic_or_of_others(
     topic_id: uuid.UUID | None, is_there_again: bool, goes: bool
 ) -> None:
-    """A directory without a topic id, or off line (None), may be of the next topic of that name."""
+    """A directory without a topic id, or one that is off line (None), may belong to the next topic
+    of that name, so it stays.
+    """
     removed: list[tuple[str, int]] = []
     log = None if topic_id is None else SimpleNamespace(topic_id=topic_id)
     others = {("u", 0): SimpleNamespace(topic_id=NO_TOPIC_ID)}
@@ -392,7 +397,7 @@ def test_a_start_tells_nothing_of_the_history_and_what_comes_then_is_told(
 
 
 def test_after_a_start_a_coordinator_finds_the_files_that_it_writes_to() -> None:
-    """A kill may come before a thread has made them, and a write may find the disk full."""
+    """A kill may come before a thread has created the files, and later the disk may be full."""
     b = DiskBroker(offsets_topic_num_partitions="3")
     b.broker.topics.ensure_internal_topic(OFFSETS_TOPIC, b.now_ms)
     b.broker.outbox.work.clear()

@@ -1,4 +1,4 @@
-"""Changes of files in steps, one after the other, with their fsyncs in the flusher threads."""
+"""Changes of files that are made in steps, one after the other, with fsyncs in the flusher threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MINUTE_MS = 60_000
 
 
 class File:
-    """synced: the names of the files that were fsynced, in order."""
+    """A fake file. synced: the names of the files that were synced, in order."""
 
     synced: list[str]
 
@@ -135,7 +135,7 @@ def test_the_periodic_checkpoint_is_in_place_when_it_is_on_the_disk(tmp_path: Pa
 
 
 def test_what_is_written_meanwhile_stays(tmp_path: Path) -> None:
-    """Checkpoints that DeleteRecords or a stop writes meanwhile."""
+    """DeleteRecords or a stop may write checkpoints while a step is flushed."""
     manager, log = new_log(tmp_path)
     rim = Rim()
     manager.run_steps = rim.syncs.run

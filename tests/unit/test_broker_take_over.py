@@ -1,5 +1,5 @@
-"""Directories that another broker wrote become topics. Kafka's metadata log is tested in
-test_broker_kafka_metadata.py.
+"""Directories that another broker wrote become topics. How Kafka's metadata log is read is tested
+in test_broker_kafka_metadata.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Metrics that clients push (KIP-714). Codes are those that Apache Kafka 3.9 was seen to answer."""
+"""Metrics that clients push (KIP-714). The expected codes are those that Apache Kafka 3.9 returned."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_is_refused() -> None:
     )
     for at, (given, code) in enumerate(refused, 1):
         assert code_of_push(telemetry, now_ms=1000 * at, **given) == code
-    telemetry.on_get_subscriptions(ID, SHOP, 3001)  # a refused client may ask at once
+    telemetry.on_get_subscriptions(ID, SHOP, 3001)  # a refused client need not wait
 
 
 def test_the_last_push_may_come_early_and_is_the_last() -> None:
@@ -101,7 +101,8 @@ def test_clients_are_remembered_to_a_bound() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     for number in range(1, MOST_INSTANCES + 2):
         telemetry.on_get_subscriptions(uuid.UUID(int=number), {}, 0)
-    telemetry.on_get_subscriptions(uuid.UUID(int=1), {}, 0)  # forgotten: it does not ask again
+    # id 1 was dropped, so this is its first request
+    telemetry.on_get_subscriptions(uuid.UUID(int=1), {}, 0)
     with pytest.raises(KafkaError):
         telemetry.on_get_subscriptions(uuid.UUID(int=MOST_INSTANCES + 1), {}, 0)
 

@@ -1,4 +1,6 @@
-"""Calls that threads hand to the loop: in order, none lost, none after the end."""
+"""Calls that threads hand to the event loop: they run in order, none is lost, and none runs after
+the end.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ THREADS, CALLS = 4, 500
 
 @pytest.fixture(params=["eventfd", "asyncio"])
 def without_eventfd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways: a system may have no eventfd."""
+    """Run the test with and without eventfd, which some systems lack."""
     if request.param == "asyncio":
         monkeypatch.delattr("os.eventfd", raising=False)
 

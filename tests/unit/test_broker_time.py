@@ -1,5 +1,5 @@
 """The two clocks: deadlines use the steady clock, records have the time of the wall clock, and a
-step of the wall clock moves no deadline.
+step of the wall clock does not move a deadline.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def test_records_are_stamped_and_bounded_by_the_wall_clock(core: CoreHost, step_
     core.wall_ahead_ms = step_ms
     core.call(1, produce("stamped"), 9)
     assert header_of(stamped).max_timestamp == core.now_ms + step_ms
-    (topic,) = core.call(1, produce("bounded"), 9).responses  # the time of its record is NOW_MS
+    (topic,) = core.call(1, produce("bounded"), 9).responses  # the record's timestamp is NOW_MS
     assert topic.partition_responses[0].error_code == Code.INVALID_TIMESTAMP, (
         "INVALID_TIMESTAMP: the wall clock is hours away from it"
     )
 
 
 def test_retention_goes_by_the_wall_clock(core: CoreHost) -> None:
-    """The age of a record is known only by its own time, as in Apache Kafka."""
+    """As in Apache Kafka, the age of a record is known only from its timestamp."""
     (log,) = core.create("t", retention_ms=str(7 * DAY_MS))
     core.call(1, produce("t"), 9)
     core.wall_ahead_ms = 6 * DAY_MS
@@ -119,14 +119,14 @@ def test_a_transaction_times_out_after_its_own_time(step_ms: int) -> None:
 def test_after_a_start_a_transaction_has_run_for_as_long_as_the_wall_clock_says(
     wall_moved_ms: int, left_ms: int
 ) -> None:
-    """The time is never negative, even where the wall clock was set back."""
+    """The duration is never negative, even if the wall clock was set back."""
     host = TxnHost()
     answer = host.init("txn", timeout_ms=TIMEOUT_MS)
     host.add("txn", answer.producer_id, answer.producer_epoch, T0)
     host.now_ms, host.wall_ahead_ms = (
         7,
         host.now_ms + wall_moved_ms - 7,
-    )  # the machine was rebooted, which resets its steady clock
+    )  # a reboot resets the machine's steady clock
     host.crash()
     if left_ms:
         host.tick(left_ms - 1)
@@ -153,7 +153,9 @@ def test_a_transactional_id_expires_after_its_own_time(step_ms: int) -> None:
 
 @pytest.mark.parametrize("ahead_ms", [0, -500])
 def test_no_two_transactions_begin_at_one_time_though_the_clock_stands(ahead_ms: int) -> None:
-    """Records of two transactions are distinguished by the time at which theirs began."""
+    """The coordinator's records of two transactions are distinguished by the time at which each
+    transaction began.
+    """
     host = TxnHost()
     answer = host.init("txn")
     starts = []
@@ -169,7 +171,9 @@ def test_no_two_transactions_begin_at_one_time_though_the_clock_stands(ahead_ms:
 
 @pytest.mark.parametrize("end", ["kill", "stop", "lose_power"])
 def test_a_clock_that_was_ahead_while_a_transaction_ended_stamps_no_later_marker(end: str) -> None:
-    """Later markers have the right time in its own session, in a later one, and after a restart."""
+    """The later markers have the right time in the same session, in a later session, and after a
+    restart.
+    """
     b = DiskBroker()
     b.topic("t")
     producer = Producer(b, "txn")
@@ -191,7 +195,7 @@ def test_a_clock_that_was_ahead_while_a_transaction_ended_stamps_no_later_marker
         commit()
     (log,) = b.broker.topics.logs_of("t")
     markers = [header for header, _ in log.read_batches() if header.is_control]
-    # a start after a power loss may write a marker again
+    # By time of the decision, since a start after a power loss may write a marker again.
     times = {
         header.base_timestamp: (header.max_timestamp - NOW_MS) // 1_000 * 1_000
         for header in markers

@@ -1,5 +1,5 @@
-"""ListOffsets by time over batches that take long to search: other clients are served meanwhile,
-and the answer describes the log at the end of the search.
+"""ListOffsets by time over batches that take long to search: other clients are served in the
+meantime, and the response describes the log at the end of the search.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ MAX_TIMESTAMP = -3
 
 
 def many(codec: int) -> bytearray:
-    """Two records with each timestamp: the first of the highest one is the last record but one."""
+    """A batch with two records for each timestamp: the first record with the highest timestamp is
+    the last but one.
+    """
     return bytearray(
         encode_batch(
             [NewRecord(None, b"", NOW_MS + number // 2) for number in range(COUNT)], codec=codec
@@ -34,7 +36,7 @@ def many(codec: int) -> bytearray:
 
 
 def asking(*timestamps: int) -> Any:
-    """A request for one timestamp in each partition."""
+    """A ListOffsets request with one timestamp for each partition."""
     rows = [
         ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=timestamp)
         for index, timestamp in enumerate(timestamps)
@@ -134,7 +136,9 @@ def test_what_one_request_has_in_memory_is_bounded(
 
 
 def test_of_a_batch_that_becomes_more_than_may_be_the_first_record_is_told(tmp_path: Path) -> None:
-    """A reader that begins there skips nothing. Earlier versions accepted such batches."""
+    """A reader that starts at the first record skips nothing. Earlier versions accepted batches as
+    large as this one.
+    """
     bomb = bytearray(
         encode_batch(
             [NewRecord(None, bytes(3 << 20), NOW_MS + number) for number in range(2)], codec=4

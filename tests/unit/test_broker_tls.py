@@ -1,4 +1,4 @@
-"""TLS's settings as contexts, and a socket that speaks it."""
+"""TLS contexts from settings, and a socket that uses TLS."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def in_pkcs12(certs: Path, target: Path, *, with_key: bool) -> str:
 def test_a_key_is_in_no_directory_while_it_is_read(
     certs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ssl` reads keys from files alone; the key is in a memory file where the system has those."""
+    """`ssl` reads keys only from files, so the key is in a memory file if the system has such
+    files.
+    """
     store = in_pkcs12(certs, tmp_path / "broker.p12", with_key=True)
     settings = {"ssl.keystore.location": store, "ssl.keystore.password": PASSWORD}
     files = []
@@ -242,7 +244,7 @@ def test_no_secret_of_the_settings_stands_in_what_is_wrong_with_them(
 
 
 class Peers:
-    """A TlsSocket and its client, both non-blocking."""
+    """A TlsSocket and its client, both of which are non-blocking."""
 
     def __init__(
         self,
@@ -261,7 +263,9 @@ class Peers:
         self.received = bytearray()
 
     def receive(self, room: int = 1 << 16) -> int:
-        """The number of bytes received; 0: the client closed the connection; -1: nothing yet."""
+        """Receive at the server. Gives the number of bytes; 0 if the client has closed the
+        connection, -1 if nothing has arrived.
+        """
         buffer = bytearray(room)
         try:
             count = self.server.recv_into(memoryview(buffer))
@@ -302,7 +306,9 @@ def test_bytes_both_ways(peers: Peers) -> None:
 
 
 def test_what_tls_holds_back_is_told_of(peers: Peers) -> None:
-    """The socket has nothing to read, though a part of a decrypted record is still pending."""
+    """A part of a decrypted record is still pending, although the socket itself has nothing to
+    read.
+    """
     peers.shake_hands()
     data = os.urandom(10_000)
     peers.client.send(data)
@@ -333,7 +339,7 @@ def test_a_socket_that_takes_no_more_says_so(peers: Peers) -> None:
     while received < sent:
         try:
             received += len(peers.client.recv(1 << 16))
-        except ssl.SSLWantReadError:  # the rest of a record is not sent yet
+        except ssl.SSLWantReadError:  # the client needs the rest of a TLS record
             sent += peers.server.send(bytes(1 << 16))
 
 
@@ -344,7 +350,7 @@ def test_a_client_that_hangs_up(peers: Peers) -> None:
 
 
 def test_a_client_that_hangs_up_amid_an_answer_is_one_that_has_gone(peers: Peers) -> None:
-    """The rim writes no line in the log for an error with this errno."""
+    """The error has an errno for which the server logs nothing."""
     peers.shake_hands()
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -406,7 +412,9 @@ def test_who_a_client_is_is_told_before_its_first_bytes(certs: Path) -> None:
 
 
 def test_who_a_client_is_is_told_though_it_hangs_up_at_once(certs: Path) -> None:
-    """Its request arrives together with the end of its connection, and belongs to that client."""
+    """The request arrives together with the end of the connection, and must still be attributed to
+    the client.
+    """
     reported: list[object] = []
     listener = TlsListener({"ssl.keystore.location": str(certs / "broker.pem")})
     peers = Peers(listener, certs, reported.append)
@@ -420,7 +428,7 @@ def test_who_a_client_is_is_told_though_it_hangs_up_at_once(certs: Path) -> None
 
 
 def test_a_clients_certificate_that_has_run_out(certs: Path, tmp_path: Path) -> None:
-    """The trusted authority signed it, and it expired yesterday."""
+    """The trusted authority signed the certificate, which expired yesterday."""
     authority = x509.load_pem_x509_certificate((certs / "ca.pem").read_bytes())
     authoritys_key = serialization.load_pem_private_key((certs / "ca-key.pem").read_bytes(), None)
     key = serialization.load_pem_private_key((certs / "client-key.pem").read_bytes(), None)

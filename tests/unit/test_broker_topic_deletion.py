@@ -1,5 +1,5 @@
-"""A topic whose deletion has begun is deleted in the end, even through kills and power losses;
-before that it is complete.
+"""A topic whose deletion has begun is deleted in the end, even after kills and power losses. Until
+the deletion begins, the topic is complete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ PARTITIONS = 3
 
 
 def prepared() -> DiskBroker:
-    """A topic with a record in each partition, and a group that has read it; all is durable."""
+    """A broker with a topic that has a record in each partition, and a group that has read it;
+    everything is durable.
+    """
     b = DiskBroker()
     b.topic("t", PARTITIONS, flush_messages="1")
     for partition in range(PARTITIONS):
@@ -77,27 +79,27 @@ def test_cut_short_at_any_step_it_is_all_there_or_all_gone(way: str) -> None:
 
 
 def sync_contents(b: DiskBroker) -> None:
-    """Flush the contents of files but not their names: a system may do that by itself."""
+    """Flush the contents of files but not their names, as a system may do by itself."""
     for _, inode in b.disk.files():
         inode.sync()
 
 
 def test_what_is_finished_stays_so_when_the_power_goes() -> None:
-    """The directories' names are on the disk before the deletion is forgotten."""
+    """The new names of the directories are durable before the deletion is forgotten."""
     b = DiskBroker(barnabas_flush_journal_logs="0")
     b.topic("t")
     assert b.produce("t", (b"old",)) == (0, 0)
     b.disk.sync_all()
     delete(b)
     assert b.broker.metadata.deletions == {}
-    b.topic("u")  # this write also records the end of the deletion
+    b.topic("u")  # also writes the end of the deletion
     sync_contents(b)
     b.lose_power()
     assert b.broker.metadata.topic("t") is None
 
 
 def test_what_was_compacted_of_it_is_forgotten() -> None:
-    """A new topic of the name begins at offset 0, and its compaction, too."""
+    """A new topic of that name begins at offset 0, and so must its compaction."""
     b = prepared()
     b.topic("u")
     b.broker.close_logs(b.now_ms)
@@ -129,7 +131,7 @@ def test_offsets_of_many_groups_go_in_slices(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_a_start_has_finished_stays_so_when_the_power_goes() -> None:
-    """Otherwise a directory that comes back is taken for the topic of another broker."""
+    """Otherwise a directory that a power loss restores would be taken for another broker's topic."""
     finished = 0
     for steps in itertools.count():
         b = prepared()
@@ -150,8 +152,8 @@ def test_what_a_start_has_finished_stays_so_when_the_power_goes() -> None:
 
 
 def test_what_is_finished_is_not_done_again() -> None:
-    """A directory that was brought back by hand is another broker's, whose topics are taken over:
-    it is not deleted again.
+    """If an operator restores a directory, it counts as another broker's, whose topics are taken
+    over: it is not deleted again.
     """
     b = prepared()
     delete(b)
@@ -169,8 +171,8 @@ def test_what_is_finished_is_not_done_again() -> None:
 
 
 def test_a_topic_of_another_name_brings_no_offsets_to_the_disk() -> None:
-    """A new topic with the name of one that is being deleted flushes them: the old offsets must be
-    gone by then.
+    """Only a new topic with the name of one that is being deleted causes a flush of the group
+    offsets: the old topic's offsets must be gone first.
     """
     b = DiskBroker(barnabas_flush_journal_logs="0")
     for name in ("t", "u"):
@@ -213,7 +215,7 @@ def test_a_topic_that_is_deleted_before_its_flush_is_due_is_let_be() -> None:
 
 
 def test_a_topic_that_comes_again_at_once_has_no_offsets_of_the_one_before() -> None:
-    """This holds even after a power loss before the next flush of the tombstones."""
+    """This must hold even if a power loss comes before the next flush of the offsets' tombstones."""
     b = prepared()
     b.hold_flushes()
     delete(b)
@@ -238,7 +240,7 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
         assert [name for name in b.disk.list("/data") if name.startswith("barnabas-flush-")]
         b.parts.transaction_ends.flush_completions(
             b.now_ms
-        )  # counts the steps of the deletion alone
+        )  # `steps` then counts only the deletion's
         b.disk.crash_in(steps)
         with pytest.raises(Crash):
             delete(b)
@@ -254,8 +256,8 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
 def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(
     way: str, journal: str
 ) -> None:
-    """The worst power loss keeps the decision and loses its completion; the open transaction is the
-    next one.
+    """The worst power loss keeps the decision and loses the record of its completion. The
+    transaction that is then open in the topic is a later one.
     """
     b = DiskBroker(barnabas_flush_journal_logs=journal)
     b.topic("t", flush_messages="1")
@@ -284,8 +286,8 @@ def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(
 
 
 def test_offsets_of_a_topic_that_is_there_again_stay() -> None:
-    """The kill comes when the next topic of the name exists and the end of the deletion is not yet
-    written.
+    """The kill comes when the next topic of that name exists, but the end of the deletion is not
+    yet written.
     """
     b = prepared()
     delete(b)

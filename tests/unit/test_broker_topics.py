@@ -1,4 +1,4 @@
-"""The registry of topics: partitions, leader epochs, internal topics."""
+"""The registry of topics: partitions, leader epochs, and internal topics."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_a_partition_that_is_missing_or_off_line_is_refused_by_its_code(
     ],
 )
 def test_leader_epochs_fence(registry: TopicRegistry, epoch: int, code: Code) -> None:
-    """KIP-320: FENCED_LEADER_EPOCH for an epoch below the leader's, UNKNOWN_LEADER_EPOCH above
-    it.
+    """KIP-320: an epoch below the leader's gets FENCED_LEADER_EPOCH, and one above it gets
+    UNKNOWN_LEADER_EPOCH.
     """
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)
     try:
@@ -80,7 +80,7 @@ def test_internal_topics_come_when_they_are_needed(registry: TopicRegistry) -> N
 def test_the_leader_epochs_of_a_topic_are_those_of_its_partitions_now(
     registry: TopicRegistry,
 ) -> None:
-    """They are cached until the topic grows or its leaders change."""
+    """The epochs are cached until the topic grows or its leaders change."""
     registry.create_topic("t", 2, {}, now_ms=NOW_MS)
     registry.create_topic("u", 1, {}, now_ms=NOW_MS)
     assert (registry.leader_epochs("t"), registry.leader_epochs("u")) == ((0, 0), (0,))
@@ -97,7 +97,7 @@ def test_the_leader_epochs_of_a_topic_are_those_of_its_partitions_now(
 
 
 def test_the_version_rises_whenever_a_topic_comes_grows_or_goes(registry: TopicRegistry) -> None:
-    """Groups match their patterns again when the version changes."""
+    """Groups match their patterns again whenever the version changes."""
     versions = [registry.version]
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)
     versions.append(registry.version)

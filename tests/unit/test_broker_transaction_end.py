@@ -1,4 +1,6 @@
-"""The LAW of a transaction's end: its rows, its use by the code, and the length of a walk."""
+"""The LAW of how a transaction ends: its rows, how the code uses it, and how many calls a commit
+takes.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,9 @@ BEGINS = (Event.COMMIT, Event.ABORT, Event.RESUME)
 
 
 def walks(law: Law, durability: CommitDurability) -> Iterator[tuple[Event, list[Action]]]:
-    """Each way from an event that begins an end to COMPLETE: all its actions, in order.
+    """The actions of each way from an event that begins an end to COMPLETE, in order.
 
-    A commit that waits for its data begins by a row of LAW, also where it goes on in parts.
+    A commit that waits for its data begins with a row of LAW, even if it continues in parts.
     """
     for begins in BEGINS:
         row = law.get((Step.OPEN, begins), {}).get(durability)
@@ -118,7 +120,7 @@ def test_every_step_event_and_action_is_in_the_law() -> None:
 
 
 def ready(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A producer that has committed, so that all files exist, and has an open transaction."""
+    """A producer that has committed once, so that all files exist, and has an open transaction."""
     b = DiskBroker(**settings)
     b.topic("t")
     p = Producer(b, "txn")
@@ -167,7 +169,9 @@ def test_an_end_takes_the_steps_of_the_law(
 
 
 def waiting_for_data(version: int = 3) -> tuple[DiskBroker, Producer, int]:
-    """A flush of another client runs, and the commit waits for the next. Gives its connection."""
+    """A broker, a producer, and the connection of a commit that waits for the next flush while a
+    flush for another client runs.
+    """
     b, p = ready()
     b.topic("u")
     b.hold_flushes()
@@ -194,7 +198,7 @@ def test_partitions_that_are_added_before_the_decision_are_committed_with_it() -
 
 
 def test_in_version_5_an_end_that_was_held_back_is_heard_whatever_connection_it_came_by() -> None:
-    """A late EndTxn of version 5 is recognised by its epoch (KIP-890)."""
+    """A late EndTxn of version 5 is recognised by its epoch, not by its connection (KIP-890)."""
     b, p, old = waiting_for_data(version=5)
     p.connection = b.connect()
     assert p.add("u", 0) == 0 and p.produce("u", 0, b"y") == 0
@@ -265,7 +269,7 @@ def test_each_step_is_told_at_debug_level(commit: bool, caplog: pytest.LogCaptur
 
 
 def test_markers_of_which_the_journal_has_the_decision_begin_no_flush_of_their_own() -> None:
-    """Even if readers see only flushed records, no such flush is needed."""
+    """No such flush is needed even if readers see only flushed records."""
     b = DiskBroker()
     b.topic("t", flush_messages="1")
     p = Producer(b, "txn")
@@ -283,9 +287,11 @@ def test_markers_of_which_the_journal_has_the_decision_begin_no_flush_of_their_o
 
 
 def test_data_that_come_before_the_decision_are_flushed_before_it() -> None:
-    """The data come from another client over an earlier connection; EndTxn is processed again then.
+    """The data come from another client on an earlier connection, after which EndTxn is processed
+    again.
 
-    The commit waits for the frame that is being written, and no second flush begins meanwhile.
+    The commit waits for the frame that is being written, and no second flush begins in the
+    meantime.
     """
     b, p = ready()
     b.topic("u")
@@ -331,7 +337,9 @@ def test_the_same_commit_again_waits_for_the_first() -> None:
 
 
 def walk_of_a_commit(version: int) -> Walk:
-    """From the frame of EndTxn to the Complete record: one partition, default settings."""
+    """The calls from the frame of EndTxn to the Complete record, for one partition and the default
+    settings.
+    """
     b, p = ready()
     frame = memoryview(bytearray(request_frame(p.end_request(True), version, 1)))
     broker = b.broker
@@ -348,13 +356,13 @@ def walk_of_a_commit(version: int) -> Walk:
 
 @pytest.mark.parametrize("version", range(1, 6))
 def test_a_walk_of_one_commit_is_short(version: int) -> None:
-    """Broker and coordinator decide; protocol and storage do the work for which they are called.
+    """Broker and coordinator make the decisions; protocol and storage do the work.
 
-    The bounds are today's figures: a further call, file or change of file on this path has to be
+    The limits are the current numbers: a further call, file or change of file on this path must be
     worth the reader's time. The reason for the number of files: docs/ARCHITECTURE.md, "The files of
     a commit".
     """
-    walk_of_a_commit(version)  # a first walk for objects that are made at first use
+    walk_of_a_commit(version)  # creates what is created at first use
     walk = walk_of_a_commit(version)
     deciding, everything = walk.files("broker", "coordinator"), walk.files(*PACKAGES)
     print(f"{deciding.total()} calls in {len(deciding)} files of broker and coordinator")

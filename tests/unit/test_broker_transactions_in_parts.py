@@ -1,5 +1,5 @@
 """Transactions with many partitions: their markers are written in parts, and any other request may
-come between two parts.
+be processed between two parts.
 """
 
 from __future__ import annotations
