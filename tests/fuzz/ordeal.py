@@ -64,7 +64,9 @@ class Outcome(NamedTuple):
 
 
 class Ordeal:
-    """A broker that gets each giant over a new connection. answer: the bytes of the last response."""
+    """A broker that gets each giant over a new connection. answer: the bytes of the last
+    response.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.host = CoreHost(

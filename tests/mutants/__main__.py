@@ -189,7 +189,9 @@ def _mutated_module(name: str) -> MutatedModule:
 
 
 def _sample(mutants: list[Mutant], count: int | None, seed: str) -> list[Mutant]:
-    """The mutants with the lowest hashes: when code changes, the other mutants stay in the sample."""
+    """The mutants with the lowest hashes: when code changes, the other mutants stay in the
+    sample.
+    """
 
     def rank(mutant: Mutant) -> bytes:
         return hashlib.blake2b(f"{seed} {mutant.key}".encode(), digest_size=8).digest()

@@ -42,7 +42,9 @@ class Judged(NamedTuple):
 
 
 def load() -> list[Judged]:
-    """All entries. Raises: TypeError if an entry lacks a field, ValueError for an unknown effect."""
+    """All entries. Raises: TypeError if an entry lacks a field, ValueError for an unknown
+    effect.
+    """
     entries = []
     for entry in tomllib.loads(PATH.read_text())["judged"]:
         judged = Judged(**entry)

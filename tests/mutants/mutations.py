@@ -72,7 +72,9 @@ class Mutant(NamedTuple):
 
 
 class _Site(NamedTuple):
-    """A change as positions in the source. first_line, last_line: those of the enclosing statement."""
+    """A change as positions in the source. first_line, last_line: those of the enclosing
+    statement.
+    """
 
     start: int
     end: int

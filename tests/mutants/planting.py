@@ -52,7 +52,9 @@ class Functions:
                 ).append(each)
 
     def plant(self, mutant: Mutant, source: str) -> None:
-        """Replace the function's code by the mutant's. Raises: UnfitMutant if this is impossible."""
+        """Replace the function's code by the mutant's. Raises: UnfitMutant if this is
+        impossible.
+        """
         path = str(self._root / mutant.module)
         name = mutant.function.rpartition(".")[2]
         try:

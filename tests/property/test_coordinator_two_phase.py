@@ -107,7 +107,9 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(first_ms=timeouts, then_ms=timeouts)
     def prepare_and_keep(self, first_ms: int, then_ms: int) -> None:
-        """Keep a transaction in a later session, with a long timeout in place of two-phase commit."""
+        """Keep a transaction in a later session, with a long timeout in place of two-phase
+        commit.
+        """
         self.begin_session(enable=False, timeout_ms=first_ms)
         self.write(0)
         self.keep(enable=False, timeout_ms=then_ms)

@@ -88,7 +88,9 @@ class Versions(RuleBasedStateMachine):
 
     @rule(nth=which)
     def write(self, nth: int) -> None:
-        """Send Produce of version 12, which adds the partition to the transaction and verifies it."""
+        """Send Produce of version 12, which adds the partition to the transaction and verifies
+        it.
+        """
         pair = self.pair(nth)
         self.host.handle(
             self.host.coordinator.on_writing(

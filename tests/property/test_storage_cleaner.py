@@ -1,4 +1,6 @@
-"""Compaction against a naive model, over random histories, with a kill or a power loss at any step."""
+"""Compaction against a naive model, over random histories, with a kill or a power loss at any
+step.
+"""
 
 from __future__ import annotations
 

@@ -86,7 +86,9 @@ def write_history(path: str, way: str) -> Log:
 def original(
     way: str,
 ) -> tuple[str, dict[int, bytes | None], dict[int, bytes | None], tuple[int, int, int]]:
-    """A directory with the history of `write_history`, the records read from it, and its offsets."""
+    """A directory with the history of `write_history`, the records read from it, and its
+    offsets.
+    """
     path = mkdtemp()
     log = write_history(path, way)
     reader = open_manager(shutil.copytree(path, mkdtemp() + "/data"), CONFIG).logs["t", 0]

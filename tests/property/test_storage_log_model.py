@@ -211,7 +211,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(garbage=st.sampled_from([b"", b"\0" * 70, b"\0\0\0\0\0\0\0\1\0\0\0\x50\0\0\0\0\2", b"x"]))
     def kill_and_start(self, garbage: bytes) -> None:
-        """Kill the log, perhaps within a write, which leaves part of a batch or garbage at the end."""
+        """Kill the log, perhaps within a write, which leaves part of a batch or garbage at the
+        end.
+        """
         self.manager.on_tick(NOW_MS)  # writes the acknowledged log starts
         if self.log.durability.durable_offset >= self.log.log_end_offset:
             self.manager.write_checkpoints()

@@ -28,7 +28,9 @@ BASE_MS = 1_700_000_000_000
 
 
 def by_itself(body: bytes, count: int) -> int | None:
-    """The highest timestamp delta, found by opening each record; None if the bytes are not records."""
+    """The highest timestamp delta, found by opening each record; None if the bytes are not
+    records.
+    """
     position, highest = 0, -(1 << 63)
     try:
         for delta in range(count):

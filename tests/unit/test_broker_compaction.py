@@ -634,7 +634,9 @@ def test_some_are_rolled_at_a_call(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_transactions_are_open_is_rolled_once(tmp_path: Path) -> None:
-    """Records of an open transaction cannot be cleaned, so rolling further segments would not help."""
+    """Records of an open transaction cannot be cleaned, so rolling further segments would not
+    help.
+    """
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "100"})
     (log,) = internal_logs(host, OFFSETS_TOPIC)
     fill(log)

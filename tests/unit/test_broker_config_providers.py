@@ -1,4 +1,6 @@
-"""Values that a configuration file takes from files and the environment with Apache Kafka's syntax."""
+"""Values that a configuration file takes from files and the environment with Apache Kafka's
+syntax.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Strips of particular logs. A property test checks that a strip shows the state of every offset."""
+"""Strips of particular logs. A property test checks that a strip shows the state of every
+offset.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,9 @@ def test_large_answers_make_it_let_go_of_earlier_ones_and_never_of_the_last() ->
 
 
 def shown(filters: dict[str, Any]) -> list[int]:
-    """GET /requests with filters, for four requests. Gives the numbers of the requests it returns."""
+    """GET /requests with filters, for four requests. Gives the numbers of the requests it
+    returns.
+    """
     journal = Journal()
     for number in range(1, 5):
         journal.add(exchange(number))

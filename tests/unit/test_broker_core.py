@@ -669,7 +669,9 @@ def test_the_next_transaction_is_held_back_until_the_completion(
 
 
 def test_a_fetch_whose_client_hangs_up_waits_no_more(host: CoreHost) -> None:
-    """Records may not arrive for a long time, and the connection's state would be kept until then."""
+    """Records may not arrive for a long time, and the connection's state would be kept until
+    then.
+    """
     host.create("idle")
     host.ask(host.connect(7), fetch({"idle": {0: 0}}, max_wait_ms=60_000), 12)
     purgatory = host.broker.purgatory

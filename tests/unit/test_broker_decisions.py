@@ -199,8 +199,8 @@ def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
 
 
 def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
-    """The topic was deleted before the decision, and another topic of that name was created after
-    it.
+    """The topic was deleted before the decision, and another topic of that name was created
+    after it.
     """
     b, p = ready()
     b.topic("gone")

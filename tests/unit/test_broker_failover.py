@@ -101,8 +101,8 @@ PORTS = {1: 9092, 2: 9193, 3: 9294}
 
 
 class Cluster(CoreHost):
-    """Three brokers; connection N is connected to broker N. The replicas of `t` are (1, 2) and (2,
-    3).
+    """Three brokers; connection N is connected to broker N. The replicas of `t` are (1, 2) and
+    (2, 3).
     """
 
     def __init__(self, directory: Path, **settings: str) -> None:
@@ -211,7 +211,9 @@ def test_advertised_ports_are_as_far_apart_as_the_ports(tmp_path: Path) -> None:
 
 
 def test_each_listener_has_ports_of_its_own(tmp_path: Path) -> None:
-    """Each response that contains ports has those of the listener that the client is connected to."""
+    """Each response that contains ports has those of the listener that the client is connected
+    to.
+    """
     cluster = Cluster(
         tmp_path,
         listeners="PLAINTEXT://:9092,OTHER://:1000",

@@ -1,4 +1,6 @@
-"""The fsync thread: it syncs each file of a job once, reports errors, and keeps the order of jobs."""
+"""The fsync thread: it syncs each file of a job once, reports errors, and keeps the order of
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def test_each_file_is_synced_once(flusher: Flusher, done: Done, count: int) -> N
 
 
 class Closed(File):
-    """A file that must be opened for an fsync, which fails `times` times for lack of a descriptor."""
+    """A file that must be opened for an fsync, which fails `times` times for lack of a
+    descriptor.
+    """
 
     def __init__(self, error: OSError, times: int) -> None:
         super().__init__(error)
@@ -116,7 +120,9 @@ def test_a_start_syncs_each_file_once_and_several_at_a_time(count: int) -> None:
 
 
 def test_many_files_are_synced_by_several_threads(flusher: Flusher) -> None:
-    """Each fsync waits until others run at the same time. With a single thread the test would hang."""
+    """Each fsync waits until others run at the same time. With a single thread the test would
+    hang.
+    """
     together = threading.Barrier(PARALLEL_FILES, timeout=PATIENCE_S)
 
     class Waiting(File):

@@ -1,4 +1,6 @@
-"""A copy of a directory for Kafka: closed segments may be hard links; other files are real copies."""
+"""A copy of a directory for Kafka: closed segments may be hard links; other files are real
+copies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The properties file for Kafka: listeners, internal topics, and the logins of clients and brokers."""
+"""The properties file for Kafka: listeners, internal topics, and the logins of clients and
+brokers.
+"""
 
 from __future__ import annotations
 

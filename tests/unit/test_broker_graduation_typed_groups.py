@@ -1,4 +1,6 @@
-"""Share groups and streams groups in a directory that is handed over to an older version of Kafka."""
+"""Share groups and streams groups in a directory that is handed over to an older version of
+Kafka.
+"""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def test_what_the_request_says_is_looked_at_before_the_partition(host: AdminHost
 def test_each_kind_of_offset_is_known_since_a_version(
     host: AdminHost, timestamp: int, since: int
 ) -> None:
-    """The kinds come from KIP-734, KIP-405, KIP-1005 and KIP-1023; versions before `since` refuse
-    them.
+    """The kinds come from KIP-734, KIP-405, KIP-1005 and KIP-1023; versions before `since`
+    refuse them.
     """
     assert code(host, "t", 0, timestamp=timestamp, version=since) == Code.NONE
     assert code(host, "t", 0, timestamp=timestamp, version=since - 1) == Code.UNSUPPORTED_VERSION

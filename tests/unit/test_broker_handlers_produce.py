@@ -178,7 +178,9 @@ def remake(host: CoreHost) -> None:
 def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
     host: CoreHost, asked: Any, version: int
 ) -> None:
-    """A request with a topic's name is for the topic that had this name when the request arrived."""
+    """A request with a topic's name is for the topic that had this name when the request
+    arrived.
+    """
     one = host.connect(1)
     host.ask(one, asked, version)
     assert host.work, "it waits"
@@ -615,8 +617,8 @@ def test_after_a_long_check_acks_of_all_wait_for_the_disk_where_the_topic_says_s
 
 
 def test_a_long_check_goes_by_the_wall_clock(host: CoreHost) -> None:
-    """message.timestamp.after.max.ms limits how far a record's timestamp may be ahead of the wall
-    clock.
+    """message.timestamp.after.max.ms limits how far a record's timestamp may be ahead of the
+    wall clock.
     """
     host.broker.topics.set_topic_configs("t", {"message.timestamp.after.max.ms": "1000"})
     host.wall_ahead_ms = 3_600_000

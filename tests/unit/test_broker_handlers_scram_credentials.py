@@ -1,4 +1,6 @@
-"""Describing and altering SCRAM users (KIP-554). The expected codes are those of Apache Kafka 3.9."""
+"""Describing and altering SCRAM users (KIP-554). The expected codes are those of Apache Kafka
+3.9.
+"""
 
 from __future__ import annotations
 

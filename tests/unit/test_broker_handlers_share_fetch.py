@@ -555,7 +555,9 @@ def test_more_aborted_records_than_may_be_locked_hold_nothing_up() -> None:
 
 
 def aborted(count: int, records: int = 1) -> DiskBroker:
-    """A broker with a topic of many batches of an aborted transaction, and one record after them."""
+    """A broker with a topic of many batches of an aborted transaction, and one record after
+    them.
+    """
     b = queue(0)
     configure(b, "g", share_isolation_level="read_committed")
     p = Producer(b, "txn")

@@ -176,7 +176,9 @@ def test_who_waits_for_committed_records_hears_of_an_operators_marker() -> None:
 
 
 def test_where_readers_see_what_is_on_the_disk_they_wait_for_an_operators_marker() -> None:
-    """No coordinator decided on this marker, so no start would write it again after a power loss."""
+    """No coordinator decided on this marker, so no start would write it again after a power
+    loss.
+    """
     b = DiskBroker()
     b.topic("t", flush_messages="1")
     p = Producer(b, "txn")

@@ -87,7 +87,9 @@ BEGIN, END, ABORT = record(23, string("why")), record(24, b""), record(25, strin
 
 
 def write(directory: Path, name: str, values: Sequence[bytes], base_offset: int = 0) -> Path:
-    """Write a file with two batches of these records; a checkpoint also gets a header and a footer."""
+    """Write a file with two batches of these records; a checkpoint also gets a header and a
+    footer.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     half = (len(values) + 1) // 2
     batches = [

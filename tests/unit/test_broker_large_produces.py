@@ -107,8 +107,8 @@ USERS = {
 
 
 def longest_s(directory: Path, user: str, frame: bytes) -> tuple[float, CoreHost]:
-    """The CPU time of the longest call into the core for one request, until its response; and the
-    host.
+    """The CPU time of the longest call into the core for one request, until its response; and
+    the host.
     """
     host = CoreHost(directory, **USERS[user])
     host.create("t", 1)

@@ -1,4 +1,6 @@
-"""The search for batches in a slice of a log: which batches it finds, and how few bytes it reads."""
+"""The search for batches in a slice of a log: which batches it finds, and how few bytes it
+reads.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ CALLS = ("on_frame", "on_tick", "on_flushed", "on_worked", "on_sent", "on_closed
 
 
 class Timed:
-    """Measures a broker. longest_s: the CPU time of the longest call into its core since `reset`."""
+    """Measures a broker. longest_s: the CPU time of the longest call into its core since
+    `reset`.
+    """
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.longest_s = 0.0

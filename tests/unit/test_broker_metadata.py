@@ -528,7 +528,9 @@ def test_topics_that_are_being_made_are_in_a_journal_that_is_written_again(
 
 
 def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
-    """The journal is rewritten in between, and must still have the deletions that are not complete."""
+    """The journal is rewritten in between, and must still have the deletions that are not
+    complete.
+    """
     metadata = opened(path)
     for number in range(1, 5):
         metadata.create_topic(f"t{number}", uuid.UUID(int=number), 1, {})

@@ -65,7 +65,7 @@ def test_a_partition_that_a_topic_does_not_have_is_no_unknown_id(host: CoreHost)
 
 
 def test_offsets_in_zookeeper_are_not_there(host: CoreHost) -> None:
-    """Version 0 stands for offsets in ZooKeeper. Version 1 commits to the broker, without a member."""
+    """Version 0 means offsets in ZooKeeper. Version 1 commits to the broker, without a member."""
     partition = OffsetCommitRequestPartition(0, 5, committed_metadata="")
     commit = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", None, [partition])])
     fetch = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])

@@ -193,7 +193,9 @@ def rewrite_metadata(host: TimedHost) -> None:
 
 
 def abort_large(host: TimedHost) -> None:
-    """Abort a transaction with so many partitions that each gets an index of aborted transactions."""
+    """Abort a transaction with so many partitions that each gets an index of aborted
+    transactions.
+    """
     host.create("many", MARKED)
     producer = host.call_when_flushed(InitProducerIdRequest("x", 60_000), 2)
     pid, epoch = producer.producer_id, producer.producer_epoch

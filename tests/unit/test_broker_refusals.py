@@ -130,7 +130,9 @@ def inner_list(row: Any) -> list[Any] | None:
 
 
 def refused_paths(rows: list[Any]) -> Iterator[tuple[tuple[Any, ...], ...]]:
-    """For each row with the error, the names of the rows that lead to it, from the outermost one."""
+    """For each row with the error, the names of the rows that lead to it, from the outermost
+    one.
+    """
     for row in rows:
         if error_of(row) is not None:
             assert error_of(row) == CODE

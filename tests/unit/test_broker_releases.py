@@ -1,4 +1,6 @@
-"""Emulated releases. The expected versions and features are those of Apache Kafka 3.9.0 and 4.3.2."""
+"""Emulated releases. The expected versions and features are those of Apache Kafka 3.9.0 and
+4.3.2.
+"""
 
 from __future__ import annotations
 

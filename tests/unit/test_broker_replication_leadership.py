@@ -344,7 +344,9 @@ def test_a_record_that_is_none_is_refused(value: bytes) -> None:
 
 
 def test_two_nodes_of_one_node_id_are_told_apart() -> None:
-    """Otherwise the second node would wait for ever, or claim the lease with an outdated directory."""
+    """Otherwise the second node would wait for ever, or claim the lease with an outdated
+    directory.
+    """
     engine = Register()
     leader = leader_of_pair(engine)
     namesake = node(1, session="other")
@@ -365,7 +367,9 @@ def test_a_deleted_record_deposes() -> None:
 
 
 class World:
-    """Two nodes whose requests and responses may be late, lost or swapped, and whose clocks drift."""
+    """Two nodes whose requests and responses may be late, lost or swapped, and whose clocks
+    drift.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -80,7 +80,9 @@ class Directory:
 
 
 class Node:
-    """A node of a pair whose parts are fakes. made: the arguments with which each part was created."""
+    """A node of a pair whose parts are fakes. made: the arguments with which each part was
+    created.
+    """
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said: list[Any] = []

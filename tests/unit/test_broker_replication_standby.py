@@ -46,7 +46,9 @@ class SignalledWhileWriting(io.StringIO):
 def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A standby is often stopped together with its leader, whose loss it is logging at that moment."""
+    """A standby is often stopped together with its leader, whose loss it is logging at that
+    moment.
+    """
     handler = logging.StreamHandler(SignalledWhileWriting())
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
 

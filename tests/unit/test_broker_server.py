@@ -1494,8 +1494,8 @@ def test_who_comes_too_fast_waits(rim: Rim, connect: Callable[[], socket.socket]
 def test_who_does_not_show_who_he_is_is_hung_up_on(
     rim: Rim, connect: Callable[[], socket.socket], protocol: str, parts: tuple[bytes, bytes]
 ) -> None:
-    """The connection is closed although it is not idle, since the client sends some bytes now and
-    then.
+    """The connection is closed although it is not idle, since the client sends some bytes now
+    and then.
     """
     rim.broker.settings["listeners"] = f"{protocol}://127.0.0.1:0"
     rim.restart(barnabas_authentication_timeout_ms=30_000)

@@ -20,7 +20,9 @@ UPGRADE, DOWNGRADE = 1, 2
 
 @pytest.fixture
 def b(monkeypatch: pytest.MonkeyPatch) -> DiskBroker:
-    """A broker with a topic that has one record in each partition. A slice releases two partitions."""
+    """A broker with a topic that has one record in each partition. A slice releases two
+    partitions.
+    """
     monkeypatch.setattr(session_ends, "RELEASED_AT_ONCE", 2)
     made = DiskBroker(**SHARED)
     made.topic("t", PARTITIONS)

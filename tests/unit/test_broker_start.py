@@ -305,8 +305,8 @@ def test_ids_that_a_log_tells_of_are_not_given_out_again(seen: int, follows: boo
 
 
 def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
-    """No client can write a marker to this log, but a directory of an earlier release may contain
-    one.
+    """No client can write a marker to this log, but a directory of an earlier release may
+    contain one.
     """
     b = DiskBroker(transaction_state_log_num_partitions="1")
     b.topic("t")

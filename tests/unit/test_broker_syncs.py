@@ -1,4 +1,6 @@
-"""Changes of files that are made in steps, one after the other, with fsyncs in the flusher threads."""
+"""Changes of files that are made in steps, one after the other, with fsyncs in the flusher
+threads.
+"""
 
 from __future__ import annotations
 

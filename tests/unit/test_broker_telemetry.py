@@ -1,4 +1,6 @@
-"""Metrics that clients push (KIP-714). The expected codes are those that Apache Kafka 3.9 returned."""
+"""Metrics that clients push (KIP-714). The expected codes are those that Apache Kafka 3.9
+returned.
+"""
 
 from __future__ import annotations
 

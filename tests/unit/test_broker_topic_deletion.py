@@ -131,7 +131,9 @@ def test_offsets_of_many_groups_go_in_slices(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_a_start_has_finished_stays_so_when_the_power_goes() -> None:
-    """Otherwise a directory that a power loss restores would be taken for another broker's topic."""
+    """Otherwise a directory that a power loss restores would be taken for another broker's
+    topic.
+    """
     finished = 0
     for steps in itertools.count():
         b = prepared()
@@ -215,7 +217,9 @@ def test_a_topic_that_is_deleted_before_its_flush_is_due_is_let_be() -> None:
 
 
 def test_a_topic_that_comes_again_at_once_has_no_offsets_of_the_one_before() -> None:
-    """This must hold even if a power loss comes before the next flush of the offsets' tombstones."""
+    """This must hold even if a power loss comes before the next flush of the offsets'
+    tombstones.
+    """
     b = prepared()
     b.hold_flushes()
     delete(b)

@@ -337,8 +337,8 @@ def test_the_same_commit_again_waits_for_the_first() -> None:
 
 
 def walk_of_a_commit(version: int) -> Walk:
-    """The calls from the frame of EndTxn to the Complete record, for one partition and the default
-    settings.
+    """The calls from the frame of EndTxn to the Complete record, for one partition and the
+    default settings.
     """
     b, p = ready()
     frame = memoryview(bytearray(request_frame(p.end_request(True), version, 1)))
