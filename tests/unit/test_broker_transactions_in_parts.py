@@ -26,7 +26,9 @@ COLUMNS = [
 
 
 def in_parts(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A transaction with three partitions; each call writes the marker of one."""
+    """A broker that writes one marker per step, and a producer with an open transaction on three
+    partitions.
+    """
     b = DiskBroker(**settings)
     b.topic("t", PARTITIONS)
     b.parts.transaction_ends.markers_at_once = 1
@@ -113,7 +115,9 @@ def test_requests_of_the_id_wait_for_the_last_part(commit: bool, settings: dict[
 def test_a_topic_that_is_deleted_between_two_parts(
     commit: bool, settings: dict[str, str], parts: int
 ) -> None:
-    """A new topic of its name, made when the Complete record is on the disk, gets no marker."""
+    """The deleted topic gets no further markers. A new topic of that name is created only once the
+    Complete record is durable, and gets no marker either.
+    """
     b, p = in_parts(**settings)
     b.topic("u")
     p.send("u", 0, b"x")
@@ -145,10 +149,12 @@ def test_a_topic_that_is_deleted_between_two_parts(
 
 
 def test_a_journal_is_kept_until_the_last_part_is_written() -> None:
-    """The Complete record may be on the disk before the markers: the journal has the decision."""
+    """The Complete record may be durable before the markers are, so the journal, which has the
+    decision, must be kept.
+    """
     b, p = in_parts()
     p.start_end(True)
-    b.tick(60_000)  # the journal is rolled, and all of its logs are flushed in their own files
+    b.tick(60_000)  # starts a new journal, and flushes the logs of the old one to their own files
     b.tick()
     assert p.ended() is None
     b.hold_flushes()
@@ -163,7 +169,7 @@ def test_a_journal_is_kept_until_the_last_part_is_written() -> None:
 def test_many_small_transactions_of_one_flush_are_marked_in_parts(
     settings: dict[str, str],
 ) -> None:
-    """One call writes at most `markers_at_once` markers; the others follow."""
+    """One call writes at most `markers_at_once` markers; later calls write the others."""
     b = DiskBroker(**settings)
     b.topic("t", 5)
     b.parts.transaction_ends.markers_at_once = 3

@@ -1,8 +1,8 @@
-"""Two-phase commit: transactions that stay open until a request ends them, and the sessions that
-may send it.
+"""Two-phase commit: transactions that stay open until a request ends them, and which sessions may
+send this request.
 
-Source: KIP-939 ("Proposed Changes", its examples of ids and epochs); Apache Kafka 4.3's answers to
-InitProducerId 6 where two-phase commit is off.
+Source: KIP-939 ("Proposed Changes", with its examples of ids and epochs); Apache Kafka 4.3's
+responses to InitProducerId 6 if two-phase commit is off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Pair = tuple[int, int]
 
 
 class TwoPhase(Producer):
-    """A producer in a session of two-phase commit, of version 1 or 2 of the protocol.
+    """A producer in a session of two-phase commit, with version 1 or 2 of transactions.
 
     ongoing: the id and epoch of the open transaction that the session keeps.
     """
@@ -53,7 +53,7 @@ class TwoPhase(Producer):
         self.ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
 
     def write(self, topic: str, partition: int, value: bytes) -> int:
-        """Gives the error code."""
+        """Write a record in the transaction. Gives the error code."""
         if self.version == 1:
             return self.add(topic, partition) or self.produce(topic, partition, value)
         at = self.sequences.get((topic, partition), 0)
@@ -73,7 +73,9 @@ class TwoPhase(Producer):
         return code
 
     def finish(self, commit: bool) -> int:
-        """End the transaction, and take the id and epoch of the answer."""
+        """End the transaction, and take over the id and epoch of the response. Gives the error
+        code.
+        """
         version = 5 if self.version == 2 else 4
         answer = self.b.call(self.end_request(commit), version, self.connection)
         if answer.error_code == Code.NONE and version == 5:
@@ -96,7 +98,7 @@ def init_6(
 
 
 def keep(b: DiskBroker, version: int = 2) -> TwoPhase:
-    """The session that follows a crash of the producer, and keeps its transaction."""
+    """Begin the session after a crash of the producer; it keeps the producer's transaction."""
     return TwoPhase(b, version, keep=True)
 
 
@@ -107,13 +109,13 @@ def timeout_of(b: DiskBroker) -> int:
 
 
 def ways() -> Any:
-    """Each way in which the broker may go down with a prepared transaction."""
+    """Try each way in which a broker with a prepared transaction may stop."""
     return pytest.mark.parametrize("way", ["kill", "lose_power", "stop"])
 
 
 @pytest.fixture
 def journal_logs() -> str:
-    """The number of logs from which a flush goes to the journal; some tests try each value."""
+    """How many logs a flush must have to go to the journal; some tests try several values."""
     return "2"
 
 
@@ -167,7 +169,9 @@ def test_without_it_what_is_open_can_only_be_aborted_and_a_start_says_so(
 def test_a_start_without_it_names_no_other_transactions(
     b: DiskBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker has a transaction of an ordinary session, and one that has ended."""
+    """The broker has a transaction of an ordinary session, and one of two-phase commit that has
+    ended.
+    """
     p, other = TwoPhase(b), Producer(b, "other")
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
     other.send("t", 1, b"b")
@@ -256,7 +260,9 @@ def test_whoever_comes_after_a_crash_ends_it_as_was_decided(
 def test_its_own_producer_goes_on_over_a_loss_of_power(
     b: DiskBroker, version: int, way: str
 ) -> None:
-    """All acknowledged writes are on the disk, and the producer can write after each restart."""
+    """All acknowledged writes are durable, and the producer can continue to write after each
+    restart.
+    """
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     getattr(b, way)()
@@ -271,7 +277,9 @@ def test_its_own_producer_goes_on_over_a_loss_of_power(
 @each_flush
 @ways()
 def test_an_abort_that_was_answered_is_not_forgotten(b: DiskBroker, version: int, way: str) -> None:
-    """Otherwise the transaction would be open again, and the next session could commit it."""
+    """If the abort were lost, the transaction would be open again, and the next session could
+    commit it.
+    """
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0 and p.finish(False) == 0
     getattr(b, way)()
@@ -309,7 +317,7 @@ def test_offsets_that_add_their_group_are_answered_when_both_are_on_the_disk(
 def test_a_session_is_answered_when_it_is_on_the_disk(
     b: DiskBroker, keeps: bool, enable: bool
 ) -> None:
-    """An epoch that is not on the disk would be given again after a loss of power."""
+    """An epoch that is not durable could be assigned again after a power loss."""
     p = TwoPhase(b, enable=enable)
     assert p.write("t", 0, b"a") == 0
     if not keeps:
@@ -326,8 +334,8 @@ def test_a_session_is_answered_when_it_is_on_the_disk(
 
 @each_flush
 def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBroker) -> None:
-    """A batch may be on the disk before the record that adds its partition to the transaction. The
-    batch of an ordinary producer in that state is aborted.
+    """A batch may be durable before the record that adds its partition to the transaction. With an
+    ordinary producer, such a batch is aborted.
     """
     p, other = TwoPhase(b), Producer(b, "other")
     assert p.write("t", 0, b"a") == 0
@@ -346,8 +354,8 @@ def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBro
 def test_in_version_1_a_partition_of_which_the_record_was_lost_is_no_part_of_it(
     b: DiskBroker,
 ) -> None:
-    """In version 1 several transactions share an epoch, and a client that waits for the answer to
-    its AddPartitionsToTxn has that record on the disk.
+    """In version 1, several transactions share an epoch. A client that waits for the response to
+    AddPartitionsToTxn has a durable record, but this one does not wait.
     """
     p = TwoPhase(b, 1)
     assert p.write("t", 0, b"a") == 0
@@ -365,7 +373,7 @@ def test_in_version_1_a_partition_of_which_the_record_was_lost_is_no_part_of_it(
 
 @each_flush
 def test_a_batch_without_any_record_of_its_transaction_is_aborted(b: DiskBroker) -> None:
-    """There is no open transaction that it could be part of."""
+    """There is no open transaction to which the batch could belong."""
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
     b.disk.sync_all()
@@ -393,7 +401,7 @@ def test_of_an_ordinary_session_a_partition_without_its_record_is_told_of(
 
 @each_flush
 def test_in_a_copy_that_may_lack_what_was_answered_it_is_aborted(b: DiskBroker) -> None:
-    """The leader did not wait for this copy before it sent its answers."""
+    """The leader sent its responses without waiting for this copy."""
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
     b.disk.kill()
@@ -448,7 +456,9 @@ def test_what_is_kept_open_over_a_loss_of_power_does_not_spare_others(b: DiskBro
 
 
 def test_who_begins_an_ordinary_session_waits_for_the_disk_no_longer(b: DiskBroker) -> None:
-    """The open transaction of an ordinary session may be lost: its producer is fenced then."""
+    """The open transaction of an ordinary session may be lost with the power, since its producer is
+    then fenced.
+    """
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
     assert b.broker.transactions.two_phase == {"txn"}
@@ -463,8 +473,8 @@ def test_who_begins_an_ordinary_session_waits_for_the_disk_no_longer(b: DiskBrok
 
 
 def test_ids_and_epochs_are_those_of_the_kip(b: DiskBroker) -> None:
-    """The KIP's example: the markers have the epoch after the one that wrote the transaction, and
-    its producer continues with its next epoch.
+    """The example of the KIP: the markers have the epoch after that of the transaction, and the
+    last producer continues with its own next epoch.
     """
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
@@ -491,7 +501,7 @@ def test_at_the_end_of_epochs_whoever_keeps_it_has_another_id(b: DiskBroker) -> 
 
 
 def test_epochs_end_while_it_is_kept(b: DiskBroker) -> None:
-    """The commit of the last epoch gives a new producer id, and its retry gives the same one."""
+    """A commit with the last epoch returns a new producer id, and so does a retry of the commit."""
     p = TwoPhase(b)
     b.set_epoch("txn", LAST_EPOCH - 1)
     p.epoch = LAST_EPOCH - 1
@@ -509,8 +519,8 @@ def test_epochs_end_while_it_is_kept(b: DiskBroker) -> None:
 
 @ways()
 def test_an_end_that_had_no_answer_is_answered_again(b: DiskBroker, way: str) -> None:
-    """After a loss of power it is refused: each transactional id without an open transaction gets a
-    new producer id then.
+    """After a power loss the repeated EndTxn is refused, since each transactional id without an
+    open transaction gets a new producer id.
     """
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
@@ -528,7 +538,9 @@ def test_an_end_that_had_no_answer_is_answered_again(b: DiskBroker, way: str) ->
 
 
 def test_the_producer_of_before_is_fenced(b: DiskBroker, version: int) -> None:
-    """It must not end the kept transaction, nor write to it, not even to a partition of it."""
+    """The earlier producer must not end the kept transaction, or write to it, even to a partition
+    that is part of it.
+    """
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)
@@ -545,7 +557,7 @@ def test_the_producer_of_before_is_fenced(b: DiskBroker, version: int) -> None:
 
 
 def test_nothing_is_added_to_a_kept_transaction(b: DiskBroker, version: int) -> None:
-    """Even the session that keeps it can only end it (KIP-939)."""
+    """Even the session that keeps the transaction can only end it (KIP-939)."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)
@@ -564,7 +576,9 @@ def test_nothing_is_added_to_a_kept_transaction(b: DiskBroker, version: int) -> 
 def test_the_producer_of_before_is_fenced_until_the_markers_are_there(
     b: DiskBroker, version: int
 ) -> None:
-    """The decision is being flushed: a batch that is written now would be committed with it."""
+    """While the decision is flushed, a late batch must not be appended, since it would be
+    committed as well.
+    """
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     p.send_offset("group", "t", 7)
@@ -618,9 +632,7 @@ def test_who_keeps_it_can_only_end_it(b: DiskBroker, version: int) -> None:
 
 
 def test_a_session_that_does_not_keep_it_aborts_it(b: DiskBroker, version: int) -> None:
-    """An operator can end an abandoned transaction in this way, without the right to two-phase
-    commit.
-    """
+    """An operator can thus end an abandoned transaction without the right to two-phase commit."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)
@@ -636,7 +648,9 @@ def test_a_session_that_does_not_keep_it_aborts_it(b: DiskBroker, version: int) 
 
 
 def test_a_commit_that_waits_for_a_frame_is_overtaken() -> None:
-    """Its producer is believed dead, but is alive; the next session decides."""
+    """The producer that commits was believed dead; the session after it decides on the
+    transaction.
+    """
     b = DiskBroker(**ENABLED)
     b.topic("t")
     p = TwoPhase(b, 1)
@@ -646,7 +660,7 @@ def test_a_commit_that_waits_for_a_frame_is_overtaken() -> None:
     assert b.produce("u", (b"x",))[0] == 0
     log = b.broker.topics.partition("u", 0)
     assert log is not None
-    b.broker.flushes.wait([log], lambda _: None, b.now_ms)  # the commit has to wait for this flush
+    b.broker.flushes.wait([log], lambda _: None, b.now_ms)  # the commit must wait for this flush
     b.send(p.connection, p.end_request(True), 4)
     assert b.answer(p.connection) is None
     late = b.connect()
@@ -660,7 +674,7 @@ def test_a_commit_that_waits_for_a_frame_is_overtaken() -> None:
 
 
 def test_what_has_a_timeout_is_kept_too_and_has_it_still(b: DiskBroker) -> None:
-    """KeepPreparedTxn without Enable2Pc is for users to whom a long timeout is enough."""
+    """KeepPreparedTxn without Enable2Pc is for users for whom a long timeout is enough."""
     p = TwoPhase(b, enable=False)
     assert p.write("t", 0, b"a") == 0
     q = TwoPhase(b, keep=True, enable=False)
@@ -677,7 +691,9 @@ def test_what_has_a_timeout_is_kept_too_and_has_it_still(b: DiskBroker) -> None:
 def test_to_keep_a_transaction_never_shortens_its_timeout(
     b: DiskBroker, timeout_ms: int, lasts_ms: int
 ) -> None:
-    """It was prepared under the longer one, and the other system may decide until then."""
+    """The transaction was prepared with the longer timeout, and the other system may decide on it
+    until then.
+    """
     assert TwoPhase(b, enable=False).write("t", 0, b"a") == 0
     asked = init_6(keep=True, timeout_ms=timeout_ms)
     assert b.call(asked, 6).error_code == Code.NONE
@@ -703,7 +719,9 @@ def test_what_is_kept_for_two_phase_commit_has_no_timeout_from_then_on(b: DiskBr
 def test_what_is_kept_for_two_phase_commit_is_on_the_disk_from_then_on(
     b: DiskBroker, version: int, way: str
 ) -> None:
-    """The answers to its batches did not wait for a flush, and it may be decided at once."""
+    """The responses to the batches did not wait for a flush, but from now on another system may
+    decide on the transaction.
+    """
     p = TwoPhase(b, version, enable=False)
     assert p.write("t", 0, b"a") == 0 and p.write("t", 1, b"b") == 0
     assert keep(b, version).ongoing == p.pair
@@ -738,7 +756,7 @@ def test_below_level_2_a_fence_goes_beyond_who_kept_it() -> None:
 
 
 def test_an_end_of_a_kept_transaction_that_comes_late_does_not_end_the_next(b: DiskBroker) -> None:
-    """Its producer sends EndTxn over a connection that breaks, and again over another one."""
+    """The session sends EndTxn over a connection that breaks, and repeats it over another one."""
     TwoPhase(b, 1).write("t", 0, b"kept")
     keeper = keep(b, 1)
     given_up = keeper.reconnect()

@@ -1,5 +1,5 @@
-"""A transaction that is decided while one of its partitions is off line: its marker is written when
-the partition is back.
+"""A transaction is decided while one of its partitions is off line: the partition's marker is
+written when the partition is available again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ UNWRITTEN = f"{DATA_DIR}/{UNWRITTEN_MARKERS_NAME}"
 
 
 def with_partition_off_line(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A transaction is open on both partitions of t; the broker is killed, and t-1 is damaged."""
+    """A broker that was killed with an open transaction on both partitions of t, and started with
+    t-1 damaged.
+    """
     b = DiskBroker(**settings)
     b.topic("t", 2)
     p = Producer(b, "txn")
@@ -42,7 +44,7 @@ def with_partition_off_line(**settings: str) -> tuple[DiskBroker, Producer]:
 
 
 def damage(b: DiskBroker) -> None:
-    """Change an offset, or change it back."""
+    """Change a byte of an offset in t-1; the second call restores it."""
     b.disk._file(LOG).data[7] ^= 7
     b.disk.unlink(f"{DATA_DIR}/t-1/{MANIFEST_NAME}")
 
@@ -86,12 +88,12 @@ def test_the_decision_keeps_for_a_partition_that_is_off_line(
 
 
 def test_a_kill_between_the_decision_and_its_keeping_takes_nothing() -> None:
-    """The flush journal has the decision and the end offsets of the partitions, except that of the
-    partition off line, which is unknown.
+    """The flush journal has the decision and the end offset of each partition except the one off
+    line, whose end is unknown.
     """
     b, p = with_partition_off_line()
     other = Producer(b, "other")
-    other.send("t", 0, b"first")  # after this no file is flushed for the first time
+    other.send("t", 0, b"first")  # from here on, no file is flushed for the first time
     assert other.end(True) == 0
     b.tick(1000)
     b.hold_flushes()
@@ -128,8 +130,8 @@ def test_it_keeps_when_the_transactional_id_has_expired() -> None:
 
 @pytest.mark.parametrize("step", range(25))
 def test_it_keeps_whatever_step_a_power_loss_comes_at(step: int) -> None:
-    """Each case fails one step on the disk later. The transaction is whole, or was not
-    acknowledged.
+    """Each case fails one step of the disk later. The transaction is committed as a whole, unless
+    its EndTxn was not acknowledged.
     """
     b, p = with_partition_off_line()
     b.disk.crash_in(step)
@@ -154,7 +156,9 @@ def test_what_was_kept_goes_with_the_topic() -> None:
 
 
 def test_what_is_kept_is_written_once() -> None:
-    """It is not written with each decision while the partition is off line, nor at each start."""
+    """The file of unwritten markers is not written again at each further decision or each start
+    while the partition is off line.
+    """
     b, p = with_partition_off_line()
     assert p.end(True) == 0
     kept = b.disk._file(UNWRITTEN)
@@ -207,7 +211,9 @@ def test_what_was_kept_does_not_end_a_transaction_on_the_next_topic_of_the_name(
 
 @pytest.mark.parametrize("left", [None, 0, 3, 4])
 def test_damage_of_what_was_kept_ends_the_start(left: int | None) -> None:
-    """A changed byte, or a file of `left` zero bytes: the checksum of no bytes is 0."""
+    """The damage is a changed byte, or a file of `left` zero bytes: for an empty file, the checksum
+    would be 0.
+    """
     b, p = with_partition_off_line()
     assert p.end(True) == 0
     data = b.disk._file(UNWRITTEN).data
@@ -220,8 +226,8 @@ def test_damage_of_what_was_kept_ends_the_start(left: int | None) -> None:
 
 
 def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line() -> None:
-    """The partition exists, as in Apache Kafka: its records come later, and its offsets are
-    valid.
+    """The partition exists, as in Apache Kafka: it can be added to a transaction although its
+    records are refused, and offsets can be committed for it.
     """
     b, p = with_partition_off_line()
     assert p.end(True) == 0
@@ -242,7 +248,7 @@ def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_ther
     decisions: int, has_journal: bool
 ) -> None:
     """The transactions have no record on that partition. Their decisions are in the flush journal,
-    which the next start but one reads again.
+    which is read by the next two starts.
     """
     b = DiskBroker()
     b.topic("t", 2)
@@ -259,7 +265,7 @@ def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_ther
         p.send("t", 0, b"b")
         assert p.add("t", 1) == 0
         assert p.end(True) == 0
-    b.holds_flushes = has_journal  # the journal is deleted once its content is flushed
+    b.holds_flushes = has_journal  # a completed flush deletes the journal
     restore(b)
     p.connection = b.connect()
     p.send("t", 1, b"open")
@@ -275,7 +281,9 @@ def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_ther
 def test_a_power_loss_does_not_bring_back_a_marker_that_was_written(
     commit: bool, journal: str
 ) -> None:
-    """The marker would end the transaction that is open there by then."""
+    """Otherwise that marker would end the next transaction, which is open in the partition by
+    then.
+    """
     b, p = with_partition_off_line(barnabas_flush_journal_logs=journal)
     assert p.end(commit) == 0
     restore(b)

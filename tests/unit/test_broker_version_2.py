@@ -1,7 +1,7 @@
-"""Transactions of version 2: their guarantees to clients under kills, power losses and late
+"""Transactions of version 2: what they guarantee to clients after kills, power losses and late
 requests.
 
-Source: KIP-890; the recorded answers of Apache Kafka 4.3 are compared by `make oracle`.
+Source: KIP-890. `make oracle` compares the responses with those recorded from Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ MINUTE_MS = 60_000
 
 
 class Producer2(Producer):
-    """A producer of version 2: it adds no partitions, and gets its next epoch at each end."""
+    """A producer of version 2, which adds no partitions itself and gets its next epoch with each
+    EndTxn.
+    """
 
     def write(self, topic: str, partition: int, *values: bytes, version: int = 12) -> int:
         at = self.sequences.get((topic, partition), 0)
@@ -40,7 +42,7 @@ class Producer2(Producer):
         return code
 
     def finish(self, commit: bool) -> int:
-        """Send EndTxn 5, and take the id and epoch of the answer."""
+        """Send EndTxn 5, and take over the id and epoch of the response. Gives the error code."""
         answer = self.b.call(self.end_request(commit), 5, self.connection)
         self.take(answer)
         return int(answer.error_code)
@@ -104,7 +106,9 @@ def test_an_end_that_is_sent_again_is_answered_again(b: DiskBroker, way: str) ->
 
 
 def test_an_end_that_comes_late_does_not_end_the_next_transaction(b: DiskBroker) -> None:
-    """It has the epoch of the transaction before, so it is refused over any connection."""
+    """The late EndTxn has the epoch of the previous transaction, so it is refused on any
+    connection.
+    """
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     before = p.epoch
@@ -139,7 +143,9 @@ def test_a_batch_that_comes_late_begins_and_joins_nothing(b: DiskBroker) -> None
 def test_a_kill_between_the_adding_and_the_batch_leaves_nothing_open(
     b: DiskBroker, commit: bool
 ) -> None:
-    """The kill comes before each write of a Produce in turn; the first one adds the partition."""
+    """The kill comes before each write of a Produce request in turn; the first write adds the
+    partition.
+    """
     outcomes = set()
     for steps in range(6):
         p = Producer2(b, f"txn{steps}")
@@ -162,8 +168,8 @@ def test_a_kill_between_the_adding_and_the_batch_leaves_nothing_open(
 
 
 def test_after_a_power_loss_nobody_goes_on(b: DiskBroker) -> None:
-    """The epoch of an abort may be lost. No other producer gets the same one, since it has a new
-    id.
+    """The epoch that the abort returned may be lost. No other producer gets the same pair, since
+    the next session has a new id.
     """
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
@@ -185,7 +191,7 @@ def test_after_a_power_loss_nobody_goes_on(b: DiskBroker) -> None:
 
 @pytest.mark.parametrize(("level", "next_level"), [(2, 1), (2, 0), (1, 1), (0, 0), (0, 2)])
 def test_after_a_power_loss_nobody_goes_on_at_another_level(level: int, next_level: int) -> None:
-    """An abort of version 2 gives an epoch at each level, and is not flushed at any."""
+    """An abort with EndTxn 5 returns a new epoch at each level, and is not flushed at any level."""
     b = DiskBroker(barnabas_features=f"transaction.version={level}")
     b.topic("t", 2)
     p = Producer2(b, "txn")
@@ -204,7 +210,7 @@ def test_after_a_power_loss_nobody_goes_on_at_another_level(level: int, next_lev
 
 
 def test_a_write_right_after_an_end_waits_for_its_markers(b: DiskBroker) -> None:
-    """The write never gets CONCURRENT_TRANSACTIONS, even with a slow disk."""
+    """The write waits, and does not get CONCURRENT_TRANSACTIONS, even if the disk is slow."""
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     b.hold_flushes()
@@ -248,8 +254,8 @@ def test_at_the_last_epoch_an_end_gives_another_id(b: DiskBroker, way: str) -> N
 
 @pytest.mark.parametrize("way", ["", "kill"])
 def test_who_is_out_of_time_aborts_and_goes_on(b: DiskBroker, way: str) -> None:
-    """In version 1 the producer is fenced. The commit is refused, since the transaction was
-    aborted.
+    """The late commit is refused, since the transaction was aborted. In version 1 the producer
+    would be fenced.
     """
     p = Producer2(b, "txn", timeout_ms=1000)
     p.write("t", 0, b"x")
@@ -286,7 +292,9 @@ def test_one_id_goes_from_one_version_to_the_other_and_back(b: DiskBroker) -> No
 def test_what_is_late_of_version_1_does_not_meet_version_2_in_the_same_epoch(
     b: DiskBroker,
 ) -> None:
-    """The end of version 1 gives no new epoch; late requests are recognised by their connection."""
+    """An EndTxn of version 1 returns no new epoch, so late requests are recognised by their
+    connection.
+    """
     p = Producer2(b, "txn")
     p.send("t", 0, b"1")
     old = p.reconnect()
@@ -324,8 +332,8 @@ def test_without_adding_older_versions_are_told_so(b: DiskBroker) -> None:
 
 
 def test_a_start_of_another_session_is_two_epochs_on(b: DiskBroker) -> None:
-    """One epoch for the abort, one for the session; a producer that names its own gets the
-    first.
+    """The abort takes one epoch, and the session another. A producer that sends its own id and
+    epoch gets the first of them.
     """
     p = Producer2(b, "txn")
     p.write("t", 0, b"x")

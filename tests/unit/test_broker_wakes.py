@@ -1,8 +1,8 @@
-"""Whatever makes records of a log readable, the fetches and share fetches that wait for them are
-answered at once, without a further append and before their time is up.
+"""No matter what makes records of a log readable, the fetches and share fetches that wait for them
+are completed at once: no further append is needed, and they do not wait until their deadline.
 
-Each cause is a row of a table. `helpers/waiting_readers.py` says whether a reader waits for what is
-there; the simulator asks it after each event.
+Each cause is a row of a table. `helpers/waiting_readers.py` finds readers that wait although they
+could be served; the simulator checks this after each event.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READER = 91
 
 
 def change(b: DiskBroker, kind: int, name: str, setting: str, value: str | None) -> None:
-    """Set a setting, or delete it."""
+    """Give a setting a value, or delete the setting."""
     operation = Operation.DELETE if value is None else Operation.SET
     resource = AlterConfigsResource(kind, name, [AlterableConfig(setting, operation, value)])
     answer = b.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
@@ -35,7 +35,9 @@ def change(b: DiskBroker, kind: int, name: str, setting: str, value: str | None)
 
 
 class Cause(NamedTuple):
-    """begin: what there is before anybody waits; happen: what makes a record of t-0 readable."""
+    """A cause for records to become readable. begin: what happens before a reader waits. happen:
+    makes a record of t-0 readable.
+    """
 
     begin: Callable[[DiskBroker], Any]
     happen: Callable[[DiskBroker, Any], object]
@@ -50,7 +52,7 @@ NODE = "1"
 
 
 def unflushed(b: DiskBroker) -> int:
-    """A record that is hidden until it is flushed, and whose flush takes long."""
+    """Append a record that is hidden until it is flushed, and hold the flush back."""
     b.hold_flushes()
     connection = b.connect()
     b.send(connection, b.produce_request("t", (b"a",)), 9)
@@ -132,7 +134,7 @@ def test_who_waits_is_answered_whatever_makes_a_record_readable(name: str) -> No
 
 
 def test_a_reader_that_was_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the simulator's question can fail."""
+    """This shows that the simulator's check can fail."""
     b = begun(CAUSES["an append"])
     member, reader = ShareMember(b, "g", "m"), b.connect()
     b.send_fetch(reader, "t", 0, max_wait_ms=WAIT_MS)

@@ -1,6 +1,6 @@
-"""Requests that name many things, or one thing many times: each thing is answered once, other
-requests are served between the parts, and the number of elements has a bound. Codes are those of
-Apache Kafka 3.9.
+"""Requests that name many things, or one thing many times: each thing is in the response once,
+other requests are served between the parts, and the number of elements is limited. The expected
+codes are those of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ MOST_TICKS = 5000
 
 
 class Host(CoreHost):
-    """ANN and BOB have no rights where there is an authorizer; ADMIN has all."""
+    """A host for three users. With an authorizer, ANN and BOB have no rights, and ADMIN has all
+    of them.
+    """
 
     def __init__(self, directory: Path, **settings: str) -> None:
         super().__init__(directory, **settings)
@@ -88,7 +90,7 @@ class Host(CoreHost):
         self.broker.topics.create_topic("t", 3, {}, now_ms=self.now_ms)
 
     def go_on(self) -> None:
-        """Do one pending thing: work, a flush or a tick."""
+        """Complete one pending piece of work, one flush or a tick."""
         if self.work:
             self.finish_work()
         elif self.flushes:
@@ -97,7 +99,7 @@ class Host(CoreHost):
             self.tick(0)
 
     def ask_and_wait(self, connection: int, request: Any, version: int) -> Any:
-        """Wait for the answer; None: the connection was closed."""
+        """The response to a request; None if the connection was closed instead."""
         before = len(self.answers[connection])
         self.ask(connection, request, version)
         for _ in range(MOST_TICKS):
@@ -142,7 +144,7 @@ def test_a_group_that_is_named_a_thousand_times_is_described_once(host: Host) ->
 
 
 def test_all_offsets_of_a_group_are_fetched_once(host: Host) -> None:
-    """Topics that the request names besides are answered, too, as by Apache Kafka 3.9."""
+    """If the request also names topics, the response has these as well, as in Apache Kafka 3.9."""
     some = OffsetFetchRequestTopics("t", partition_indexes=[0, 1, 0, 1])
     groups = [
         OffsetFetchRequestGroup("g", topics=None),
@@ -180,7 +182,7 @@ def test_keys_configs_producers_and_elections_are_answered_once(host: Host) -> N
 
 
 def test_records_are_deleted_up_to_the_last_offset_that_is_named(host: Host) -> None:
-    """Apache Kafka puts them into a map, in which the last one stays."""
+    """Apache Kafka puts the offsets into a map, which keeps the last one."""
     rows = [
         DeleteRecordsPartition(0, 7),
         DeleteRecordsPartition(1, 0),
@@ -239,7 +241,7 @@ def _shapes() -> Iterator[tuple[str, Shape]]:
     ("name", "shape"), list(_shapes()), ids=lambda one: one if isinstance(one, str) else ""
 )
 def test_what_is_named_many_times_is_read_once(name: str, shape: Shape) -> None:
-    """For each array in the schemas, at each depth: equal elements are reduced to one element."""
+    """In each array of the schemas, at any depth, equal elements are reduced to one."""
     api = next(api for api in APIS if api.name == name)
     version = min(api.max_version, shape.last_version)
     paths = dict.fromkeys(array_paths(api, version))
@@ -366,9 +368,9 @@ def test_missing_topics_of_a_wide_metadata_request_are_made(host: Host) -> None:
 def test_a_request_with_more_elements_than_its_row_allows_ends_its_connection(
     host: Host, api: Api
 ) -> None:
-    """For each array in the schema of the newest version, with elements of 2 MiB in total."""
+    """The test tries each array in the schema of the newest version, with 2 MiB of elements."""
     for giant in giants(api, api.max_version, kinds=(TOO_MANY,)):
-        if giant.elements < api.most_elements:  # numbers: most rows allow 2 MiB of them
+        if giant.elements < api.most_elements:  # most rows allow 2 MiB of plain numbers
             continue
         host.connect(100)
         host.give(100, giant.frame)
@@ -385,8 +387,8 @@ def test_the_bound_grows_with_the_size_that_requests_may_have(tmp_path: Path) ->
 
 
 def test_what_clients_send_in_2_mib_is_within_the_bounds() -> None:
-    """One commit of 100,000 offsets, an OffsetFetch of 4,000 topics with 100 partitions each, one
-    Fetch of 60,000 partitions, and the deletion of 10,000 topics.
+    """The requests are a commit of 100,000 offsets, an OffsetFetch of 4,000 topics with 100
+    partitions each, a Fetch of 60,000 partitions, and the deletion of 10,000 topics.
     """
     commits = [OffsetCommitRequestPartition(index, 1) for index in range(100_000)]
     some = [
@@ -438,7 +440,7 @@ def test_large_requests_are_decoded_a_few_at_a_time_and_count_until_they_are_ans
     held = host.broker.outbox.held_bytes
     assert held > 10 * 8 * 20_000
     host.broker.on_closed(109)  # its request waits
-    host.broker.on_closed(100)  # its request is being decoded
+    host.broker.on_closed(100)  # whose request is being decoded
     assert host.broker.outbox.held_bytes < held
     while not all(host.answers[connection] for connection in range(101, 109)):
         host.go_on()

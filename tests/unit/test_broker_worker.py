@@ -1,4 +1,4 @@
-"""The thread for long work."""
+"""The worker: the thread for long work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A certificate authority and its certificates, as files."""
+"""The files of a certificate authority and of the certificates that it signs."""
 
 from __future__ import annotations
 

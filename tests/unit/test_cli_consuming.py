@@ -1,4 +1,4 @@
-"""The output of `consume`: templates, patterns, and the last records of partitions."""
+"""The output of `consume`: templates, patterns, and the last records of each partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 
 class Record(NamedTuple):
-    """A record as kafka-python gives it."""
+    """A record with the fields of kafka-python's records."""
 
     topic: str = "orders"
     partition: int = 2
@@ -39,7 +39,7 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-# The fields and their letters: `kcat -h` (-f), and `rpk topic consume --help` (--format).
+# The letters of the fields are those of `kcat -h` (-f) and `rpk topic consume --help` (--format).
 @pytest.mark.usefixtures("_in_utc")
 @pytest.mark.parametrize(
     ("template", "written"),
@@ -113,7 +113,7 @@ def test_a_template_that_is_wrong_says_what_is_allowed(template: str, text: str)
         ("coffee", ["key"], False),
         ("Anna", PLACES, False),
         ("�", PLACES, True),
-        ("anna.*coffee", PLACES, False),  # each part by itself
+        ("anna.*coffee", PLACES, False),  # key and value are searched separately
     ],
 )
 def test_pattern(pattern: str, places: Sequence[str], is_found: bool) -> None:
@@ -136,7 +136,7 @@ def test_several_patterns_ignored_case_and_null_parts() -> None:
 
 
 class FakeSilence:
-    """A wait without a bound."""
+    """A fake time limit for silence, which never ends."""
 
     def end(self) -> None:
         pass
@@ -146,8 +146,8 @@ class FakeSilence:
 
 
 class FakeConsumer:
-    """A consumer of logs in memory. In a log None is an offset without a record, such as
-    that of a marker or an aborted record, over which the position moves as in a real consumer.
+    """A consumer of logs in memory. None in a log is an offset without a record, such as that of a
+    marker or an aborted record; the position moves over it as in a real consumer.
     """
 
     class waiting:

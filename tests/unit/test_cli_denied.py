@@ -1,4 +1,6 @@
-"""The command line's message about a refusal by ACLs names the operation that was denied."""
+"""The command line's message about a request that ACLs refused names the operation that was
+denied.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ def test_the_operation_of_a_request_is_one_that_the_broker_asks_for(request_name
 
 
 def test_each_kind_of_resource_that_a_request_asks_for_has_an_operation() -> None:
-    """Except for rights that only other brokers need, and entries that are only left out of
-    answers.
+    """Left out are rights that only other brokers need, and those for entries that a response only
+    omits.
     """
     passed_over = {
         ("Fetch", "cluster"), ("Metadata", "cluster"), ("FindCoordinator", "cluster"),

@@ -1,4 +1,4 @@
-"""`barnabas graduate` and `take-over`, on a directory that a broker has run in."""
+"""`barnabas graduate` and `take-over`, on a directory that a broker has used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """The directory of a stopped broker. A partition without batches has no files."""
+    """The directory of a stopped broker. Its partitions without batches have no files."""
     host = AdminHost(tmp_path)
     host.create(creatable("orders", 2, configs={"retention.ms": "-1"}))
     host.broker.topics.logs_of("orders")[0].files.make()
@@ -107,7 +107,7 @@ def test_only_an_unfinished_copy_is_removed(
     refused = barnabas("graduate", str(data_dir), "--to", str(target))
     assert (refused.code, "move it away" in refused.err) == (1, True)
     assert (unfinished / "thesis.txt").exists()
-    (unfinished / "barnabas-unfinished").touch()  # the mark of a copy that was cut short
+    (unfinished / "barnabas-unfinished").touch()  # marks the copy as unfinished
     barnabas.ok("graduate", str(data_dir), "--to", str(target))
     assert not unfinished.exists()
     assert not (target / "barnabas-unfinished").exists()

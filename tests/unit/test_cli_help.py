@@ -1,4 +1,6 @@
-"""The help of every command: synopsis, description, options, examples that parse, exit codes."""
+"""The help of every command: synopsis, description, options, examples that can be parsed, exit
+codes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _LINE_WITH_COMMAND = re.compile(r"\bbarnabas [a-z]")
 
 
 def _walk(command: click.Command, context: click.Context) -> Iterator[click.Context]:
-    """The contexts of a command and all below it."""
+    """The contexts of a command and of all commands below it."""
     yield context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -28,7 +30,7 @@ def _walk(command: click.Command, context: click.Context) -> Iterator[click.Cont
 
 
 def _contexts() -> dict[str, click.Context]:
-    """The contexts of all commands that click parses, by path."""
+    """The contexts of all commands that click parses, by their paths."""
     root = make_root(parser())
     own = {"start", "settings"}
     context = click.Context(root, info_name="barnabas", max_content_width=100, terminal_width=100)
@@ -92,7 +94,7 @@ def test_each_option_has_a_help(path: str) -> None:
 
 
 def _examples(path: str) -> list[str]:
-    """The command lines of the examples that run this command."""
+    """The example command lines in the help of a command that run this command."""
     text = LEAVES[path].command.epilog or ""
     lines = [line.strip() for line in text.splitlines() if _LINE_WITH_COMMAND.search(line)]
     return [line for line in lines if f"barnabas {path}" in line]
@@ -132,7 +134,7 @@ def test_the_brokers_own_options_have_a_help() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_command_and_option_is_completed(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Click's completion finds them by the name of each command."""
+    """Click's completion is given the name of each command and option."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

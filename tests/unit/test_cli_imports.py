@@ -13,7 +13,7 @@ HEAVY = ("asyncio", "anyio", "click", "rich", "kafka", "email", "urllib.request"
 
 
 def _loaded(source: str) -> set[str]:
-    """The modules that a program has loaded at its end."""
+    """The modules that are loaded when the program ends."""
     done = subprocess.run(
         [sys.executable, "-c", f"{source}\nimport sys; print('LOADED', *sys.modules)"],
         capture_output=True,

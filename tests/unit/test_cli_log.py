@@ -1,4 +1,4 @@
-"""`barnabas log`: directories that Apache Kafka 3.9 wrote, as they are and damaged."""
+"""`barnabas log` on directories that Apache Kafka 3.9 wrote, unchanged and damaged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOGDIR = FIXTURES / "kafka-logdir" / "logdir"
 RESTARTED = FIXTURES / "kafka-logdir-restarted" / "logdir"
 SEGMENT = "00000000000000000003"
-# Files that no other file can contradict: a lone topic id, and the start of the only epoch.
+# Files that no other file can contradict, such as a lone topic id or the start of the only epoch.
 UNCHECKED = ("partition.metadata", "leader-epoch-checkpoint", "quorum-state")
 
 
@@ -41,7 +41,7 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 
 def faults_of(directory: Path) -> tuple[Fault, ...]:
-    """The faults of a partition's directory that no broker uses."""
+    """The faults that `barnabas log` finds in a partition's directory, which no broker uses."""
     return verify_partition(
         str(directory), in_use=False, compacted=False, opens=True, advance=lambda count: None
     ).faults
@@ -69,10 +69,10 @@ def test_each_changed_bit_and_cut_is_found(tmp_path: Path, partition: str) -> No
         for at in chance.sample(range(len(data)), min(25, len(data))):
             bit = chance.randrange(8)
             if path.suffix == ".timeindex" and at % 12 == 11:
-                continue  # another offset of the same batch leads to the same place
+                continue  # such an offset may be another one in the same batch, which is no fault
             path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
             assert faults_of(directory), f"{path.name}: bit {bit} of byte {at}"
-        if path.suffix != ".timeindex":  # a time index without its last bytes is valid, only slower
+        if path.suffix != ".timeindex":  # a time index that lacks its last byte is only slower
             path.write_bytes(data[:-1])
             assert faults_of(directory), f"{path.name} without its last byte"
         path.write_bytes(data)
@@ -120,8 +120,10 @@ def test_unfinished_end_is_no_fault_where_a_broker_writes(tmp_path: Path) -> Non
 def test_leader_epochs_begin_with_the_log_after_records_were_deleted(
     tmp_path: Path, offset: int, is_running: bool
 ) -> None:
-    """Deleted records may still be in the first segment; the report has no epochs of theirs."""
-    for _ in range(3):  # each start begins an epoch
+    """The first segment may still contain deleted records, but the report must not contain their
+    epochs.
+    """
+    for _ in range(3):  # each start begins a leader epoch
         host = AdminHost(tmp_path)
         if "t" not in host.broker.topics:
             host.create(creatable("t", 1))

@@ -1,4 +1,4 @@
-"""Arguments and output of commands: places, settings, records as lines, tables, errors."""
+"""Arguments and output of commands: positions, settings, records as lines, tables, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The input of `produce`: lines, JSON lines and CSV, with keys and headers by fields."""
+"""The input of `produce`: lines, JSON lines and CSV, with fields for keys and headers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from barnabas.schemas.errors import SerdeError
 
 
 def file(text: str | bytes, name: str = "orders.csv") -> InputFile:
-    """A file with a text."""
+    """An input file with this text."""
     data = text.encode() if isinstance(text, str) else text
     return InputFile(name, iter(data.removesuffix(b"\n").split(b"\n")))
 
 
 def sent(values: Iterable[Any], encoders: Mapping[str, Any] | None = None) -> list[InputRecord]:
-    """The records that `produce` makes of these values."""
+    """The records that `produce` sends for these values."""
     return list(map(RecordEncoding(encoders or {}).record, values))
 
 
@@ -40,13 +40,13 @@ def of_csv(
     columns: Mapping[str, Mapping[str, str]] | None = None,
     **options: Any,
 ) -> list[InputRecord]:
-    """The records of a CSV text."""
+    """The records that `produce` sends for a CSV text."""
     found = input_values.of_csv(file(text), None, fields, CsvOptions(**options), columns or {})
     return sent(found)
 
 
 def of_json(text: str, fields: FieldOptions = FieldOptions()) -> list[InputRecord]:  # noqa: B008
-    """The records of JSON lines."""
+    """The records that `produce` sends for JSON lines."""
     return sent(input_values.of_json(file(text, "o.jsonl"), None, fields))
 
 
@@ -216,7 +216,7 @@ def test_a_field_that_is_wrong(line: str, fields: FieldOptions, error: str) -> N
 
 
 class Doubling:
-    """An encoder of numbers."""
+    """An encoder that doubles numbers."""
 
     columns: Mapping[str, str] = {}
 

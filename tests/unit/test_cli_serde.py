@@ -1,6 +1,6 @@
 """Schemas of `consume` and `produce`: the wire format, Avro, Protobuf and JSON Schema as JSON.
 
-Bytes of serialized records are those that confluent-kafka 2.16 wrote for these schemas.
+The bytes of serialised records were written by confluent-kafka 2.16 with these schemas.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def test_indexes_that_are_none(data: bytes) -> None:
 
 
 def avro(schema: Any) -> AvroSerde:
-    """The serde of a schema."""
+    """The serde of an Avro schema."""
     return AvroSerde(json.dumps(schema))
 
 
@@ -235,7 +235,8 @@ def test_avro_fields_that_are_left_out() -> None:
         ({"type": "long", "logicalType": "timestamp-micros"}, "0001-01-01T00:00:00.000000Z"),
         ({"type": "long", "logicalType": "timestamp-nanos"}, "2026-11-22T15:00:00.123456789Z"),
         ({"type": "long", "logicalType": "local-timestamp-millis"}, "2026-11-22T15:00:00.000"),
-        ({"type": "long", "logicalType": "timestamp-millis"}, 2**60),  # beyond the last date
+        # later than Python's last date
+        ({"type": "long", "logicalType": "timestamp-millis"}, 2**60),
         ({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 5}, "-0.00001"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 3}, "128"),
         (
@@ -332,7 +333,7 @@ def test_any_json_is_encoded_or_refused(value: Any) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two .proto files."""
+    """A folder with two .proto files, order.proto and money.proto."""
     made = tmp_path_factory.mktemp("protos")
     (made / "shop").mkdir()
     (made / "shop" / "order.proto").write_text(PROTO)
@@ -342,7 +343,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def schema(folder: Path) -> ProtobufSchema:
-    """The schema of orders."""
+    """The Protobuf schema of orders."""
     return compile_file(folder / "shop" / "order.proto", [folder], "order.proto")
 
 
@@ -422,7 +423,7 @@ def test_schemas_of_a_registry_with_imports(schema: ProtobufSchema) -> None:
     for name in ("../money.proto", "/etc/money.proto", ""):
         with pytest.raises(SchemaError, match="which is no path below a folder"):
             compile_text(PROTO, {name: MONEY}, "schema 6")
-    # confluent-kafka registers the FileDescriptorProto, as base64
+    # confluent-kafka registers schemas as a FileDescriptorProto in base64
     encoded = (
         "CgdhLnByb3RvGh5nb29nbGUvcHJvdG9idWYvZHVyYXRpb24ucHJvdG8iEQoBQRIMCgF4GAEgASgFUgF4YgZwcm90"
         "bzM="
@@ -489,4 +490,4 @@ def test_json_schema_that_is_none_and_references() -> None:
     with pytest.raises(
         SchemaError, match=r"refers to 'http://127\.0\.0\.1:1/inner\.json', which is"
     ):
-        JsonSchemaSerde(outer).decode(b'{"a": "x"}')  # the reference is not loaded over the network
+        JsonSchemaSerde(outer).decode(b'{"a": "x"}')  # must not load it over the network

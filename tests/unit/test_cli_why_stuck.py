@@ -1,4 +1,4 @@
-"""`barnabas txn why-stuck`: whether a transaction hangs."""
+"""`barnabas txn why-stuck`: which open transactions it reports as hanging."""
 
 from __future__ import annotations
 

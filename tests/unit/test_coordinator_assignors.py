@@ -66,7 +66,9 @@ def test_uniform_with_subscriptions_of_their_own() -> None:
 
 
 def test_uniform_hands_on_along_a_path() -> None:
-    """Member a has two partitions and c none. They share no topic, but b shares one with each."""
+    """Member a has two partitions and c has none. They have no topic in common, but b has one in
+    common with each.
+    """
     had = {"a": {T: (0, 1)}, "b": {U: (0,)}}
     given = assign_uniform(members({"a": (T,), "b": (T, U), "c": (U,)}, had), {T: 2, U: 1})
     assert sorted(sum(map(len, one.values())) for one in given.values()) == [1, 1, 1]
@@ -127,7 +129,7 @@ def test_uniform_gives_what_is_left_over_to_those_who_have_no_more_than_their_sh
 
 
 def test_uniform_with_subscriptions_of_their_own_has_no_topic_without_a_partition() -> None:
-    """Member a gives up its partition of T, and keeps U, to which it alone is subscribed."""
+    """Member a gives its partition of T to b, and keeps U, to which only a is subscribed."""
     had: dict[str, Assignment] = {"a": {T: (0,), U: (0,)}}
     given = assign_uniform(members({"a": (T, U), "b": (T,)}, had), {T: 1, U: 1})
     assert given == {"a": {U: (0,)}, "b": {T: (0,)}}
@@ -162,7 +164,7 @@ def test_whoever_has_fewest_gets_it_though_others_are_as_near() -> None:
 
 
 def test_a_path_leads_over_whichever_topic_a_member_has() -> None:
-    """The path goes from a to c over b, whose own load needs no change."""
+    """The path from a to c leads over b, which has as many partitions afterwards as before."""
     had: dict[str, Assignment] = {
         "a": {T: (0, 1, 2)},
         "b": {T: (3,), U: (0,)},
@@ -174,7 +176,9 @@ def test_a_path_leads_over_whichever_topic_a_member_has() -> None:
 
 
 def test_who_is_handed_something_after_its_turn_has_another() -> None:
-    """First x, y and w have 2, 2 and 1 partitions of W; then g gives x its only partition of T."""
+    """First x, y and w get 2, 2 and 1 partitions of W. Then g gives x its only partition of T, so x
+    must pass on one of W.
+    """
     had: dict[str, Assignment] = {"x": {W: (0, 1, 2, 3, 4)}, "g": {T: (0,), U: (0, 1, 2)}}
     wanted = {"x": (T, W), "y": (W,), "w": (W,), "g": (T, U)}
     given = assign_uniform(members(wanted, had), {T: 1, U: 3, W: 5})

@@ -1,4 +1,4 @@
-"""Joining, syncing, heartbeats and leaving, step by step as Apache Kafka 3.9 answers them."""
+"""Joining, syncing, heartbeats and leaving, with the responses of Apache Kafka 3.9 at each step."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ SUB = {"range": b"sub"}
 
 
 def joined(answer: Any) -> tuple[Any, ...]:
-    """(generation, protocol, leader, member id, [(member id, instance, metadata)]) of a JoinGroup
-    that went well.
+    """The (generation, protocol, leader, member id, [(member id, instance, metadata)]) of a
+    successful JoinGroup.
     """
     assert (
         answer is not PARKED
@@ -38,7 +38,7 @@ def joined(answer: Any) -> tuple[Any, ...]:
 
 
 def refused(answer: Any) -> tuple[int, str]:
-    """(code, member id) of a refused JoinGroup, whose other fields are empty."""
+    """The (code, member id) of a refused JoinGroup, whose other fields must be empty."""
     assert (answer.generation_id, answer.leader, answer.members, answer.protocol_name) == (
         -1,
         "",
@@ -50,7 +50,9 @@ def refused(answer: Any) -> tuple[int, str]:
 
 
 def synced(answer: Any) -> Any:
-    """The assignment, or the code of an error, whose answer has no other content."""
+    """The assignment in a SyncGroup's response; or its error code, in which case all else must
+    be empty.
+    """
     if answer is PARKED:
         return PARKED
     if answer.error_code == Code.NONE:
@@ -67,7 +69,7 @@ def left(answer: Any) -> Any:
 
 
 def described(host: GroupHost, group: str = "g") -> Any:
-    """(state, protocol, {member id: (instance, metadata, assignment)})."""
+    """The (state, protocol, {member id: (instance, metadata, assignment)}) of a group."""
     answer = host.describe(group)
     assert (answer.error_code, answer.authorized_operations) == (Code.NONE, NO_OPERATIONS)
     assert all(
@@ -492,7 +494,9 @@ def test_static_members():
 
 
 def static_pair(host: GroupHost) -> tuple[str, str]:
-    """A stable group, in generation 2, of a static leader and a static follower."""
+    """Make a stable group in generation 2 with a static leader and a static follower. Gives their
+    member ids.
+    """
     leader = host.join(instance="leader", protocols={"range": b"l"}).member_id
     host.sync("g", 1, leader, {leader: b"all"}, instance="leader")
     ticket = host.join_later(instance="follower", protocols={"range": b"f"})
@@ -546,7 +550,9 @@ def test_a_static_member_that_comes_back_wanting_another_protocol_begins_a_rebal
 
 
 def test_a_static_member_that_comes_back_before_the_assignment_begins_a_rebalance():
-    """Otherwise the leader would assign partitions to a member id that no longer exists."""
+    """Without a rebalance, the leader would assign partitions to a member id that no longer
+    exists.
+    """
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later("g", leader, instance="leader", protocols={"range": b"l"})
@@ -619,7 +625,7 @@ def test_choosing_a_protocol():
 
 
 def test_the_first_rebalance_waits_for_more_members_as_configured():
-    """KIP-134: each new member delays it again, within the rebalance timeout."""
+    """KIP-134: each new member prolongs the delay, up to the rebalance timeout."""
     host = GroupHost(settings=GroupSettings(initial_rebalance_delay_ms=1_000))
     one, two = GroupMember(host, rebalance_ms=2_500), GroupMember(host, rebalance_ms=2_500)
     first = one.join_later()
@@ -714,8 +720,8 @@ def test_a_member_that_leaves_while_its_request_waits_has_it_answered():
 
 
 def test_a_rebalance_that_begins_late_waits_its_time_all_the_same():
-    """A session times out while the process is suspended. The rebalance that this begins still gets
-    its full time.
+    """A session times out while the process is suspended. The rebalance that follows still has its
+    full time.
     """
     host = GroupHost()
     leader, _ = pair(host, session_ms=6_000, rebalance_ms=30_000)
@@ -750,8 +756,8 @@ def test_commits_keep_a_member_alive():
 
 
 def test_asking_for_the_assignment_again_keeps_a_member_alive():
-    """A follower of a stable group that lost its connection joins and syncs again, and has its
-    whole session from then on.
+    """A follower of a stable group that has lost its connection joins and syncs again; its session
+    timeout then starts again.
     """
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000)
@@ -805,7 +811,9 @@ def test_a_generation_that_was_never_assigned_is_begun_again_after_a_restart():
 
 
 def test_after_a_power_loss_members_join_again():
-    """They may have read further than the logs: a joining member asks for the group's offsets."""
+    """Members may have read beyond the end of the logs. When they join again, they fetch the
+    group's offsets.
+    """
     host = GroupHost()
     leader, follower = pair(host)
     host.lose_power({})
@@ -848,7 +856,9 @@ def test_a_group_that_is_larger_than_is_now_allowed_shrinks_after_a_restart():
 
 
 def test_what_the_coordinator_keeps_is_a_copy():
-    """The host zeroes each request's buffer after the call; the metadata must have been copied."""
+    """The host zeroes the buffer of each request after the call, so the metadata must have been
+    copied.
+    """
     host = GroupHost()
     member = GroupMember(host, data=b"precious")
     assert member.join().members[0].metadata == subscription(data=b"precious")
@@ -871,7 +881,7 @@ def test_a_member_whose_metadata_no_group_record_can_hold_is_refused():
 
 
 def test_assignments_that_no_group_record_can_hold_are_refused_to_all_who_wait():
-    """The subscriptions and names of the members are in the record too."""
+    """The record also contains the members' subscriptions and names."""
     host = GroupHost(settings=GroupSettings(max_record_bytes=400))
     assert refused(host.join(protocols={"range": bytes(100)})) == (
         Code.MEMBER_ID_REQUIRED,
@@ -922,7 +932,9 @@ def test_a_group_that_is_as_large_as_allowed_stays_as_it_is_after_a_restart():
 
 
 def test_a_leader_that_was_elected_leads_after_a_restart():
-    """It leads even if the member before it in the group is a static one that was away."""
+    """The elected leader leads even if a static member that was away comes before it in the
+    group.
+    """
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later(
@@ -952,7 +964,7 @@ def test_a_record_whose_leader_is_no_member_lets_the_first_one_lead():
 
 
 def test_a_record_without_a_leader_is_of_a_group_that_has_to_rebalance():
-    """It was a consumer group until its last consumer left (group_conversion.py)."""
+    """The group was a consumer group until its last consumer left (group_conversion.py)."""
     member = MemberMetadata("one", None, "client", "/h", 60_000, 60_000, b"s", b"")
     host = GroupHost(partition_count=1)
     value = GroupMetadataValue("consumer", 5, "range", None, 0, (member,))
@@ -963,7 +975,7 @@ def test_a_record_without_a_leader_is_of_a_group_that_has_to_rebalance():
 
 
 def test_who_commits_in_a_transaction_is_checked_by_any_name_that_is_given():
-    """A client from before KIP-447 names neither member nor instance nor generation."""
+    """A client from before KIP-447 sends no member id, instance id or generation."""
     host = GroupHost()
     alone(host)
     unknown = {("t", 0): Code.UNKNOWN_MEMBER_ID}
@@ -980,8 +992,8 @@ def last_record_of(host: GroupHost, group: str = "g") -> GroupMetadataValue:
 
 
 def test_the_record_says_since_when_the_group_is_in_its_state():
-    """The time is of the wall clock, not the steady time; version 2 of the record added the
-    field.
+    """The time is that of the wall clock, not of the steady clock; version 2 of the record
+    introduced the field.
     """
     host = GroupHost()
     host.wall_ahead_ms = 500_000
@@ -1007,7 +1019,7 @@ def test_a_time_that_no_record_has_is_not_made_up():
 
 
 def test_a_member_that_is_silent_after_its_join_is_removed_with_its_session():
-    """The five minutes for which a new member may wait end with the answer to its JoinGroup."""
+    """A new member may wait up to five minutes, but only until the response to its JoinGroup."""
     host = GroupHost()
     member = GroupMember(host, session_ms=6_000, rebalance_ms=60_000)
     member.join()
@@ -1035,8 +1047,8 @@ def test_a_protocol_that_a_member_gave_up_is_no_longer_the_groups():
 
 @pytest.mark.parametrize("session_ms", [6_000, 60_000])
 def test_a_static_member_that_comes_back_and_stays_silent_is_removed(session_ms):
-    """Until its first heartbeat it keeps the session timeout of the member it replaces, as in
-    Kafka.
+    """As in Kafka, the member has the session timeout of the one that it replaces until its first
+    heartbeat.
     """
     host = GroupHost()
     first = host.join(instance="i", session_ms=6_000).member_id
@@ -1051,8 +1063,8 @@ def test_a_static_member_that_comes_back_and_stays_silent_is_removed(session_ms)
 
 
 def test_a_static_member_that_comes_back_without_its_assignment_begins_no_rebalance():
-    """The timeout for SyncGroup does not remove it either, though the member that it replaces had
-    not sent one.
+    """The timeout for SyncGroup does not remove the member either, although the one that it
+    replaces had not sent SyncGroup.
     """
     host = GroupHost()
     leader, follower = static_pair(host)
@@ -1111,7 +1123,9 @@ def test_a_join_without_protocols_is_refused_by_an_empty_group_too():
     ],
 )
 def test_how_long_the_first_rebalance_waits(delay_ms, rebalance_ms, newcomer, waits_ms):
-    """KIP-134: the delay, again if a member joined meanwhile, at most the rebalance timeout."""
+    """KIP-134: the rebalance waits for the delay, and once more if a member joined in the meantime,
+    but at most for the rebalance timeout.
+    """
     host = GroupHost(settings=GroupSettings(initial_rebalance_delay_ms=delay_ms))
     one = GroupMember(host, rebalance_ms=rebalance_ms)
     two = GroupMember(host, rebalance_ms=rebalance_ms)
@@ -1177,7 +1191,9 @@ def test_an_elected_leader_leads_on_when_the_former_one_joins_again():
 
 
 def test_a_group_record_may_be_as_large_as_its_topic_allows():
-    """This includes the batch header and the other fields of a record beside its key and value."""
+    """The limit includes the batch header, and the fields of a record other than its key and
+    value.
+    """
     value = GroupMetadataValue(
         "consumer", 1, "range", "client-1", 0,
         (MemberMetadata("client-1", None, "client", "/192.0.2.7", 3_000, 10_000, b"s", b"all"),),
@@ -1262,7 +1278,9 @@ def test_who_left_before_it_had_its_assignment_is_not_waited_for_later():
 
 
 def test_of_a_static_member_that_comes_back_all_that_its_record_may_hold_counts():
-    """Its names and the largest of its metadata count, since the protocol is not chosen yet."""
+    """The member's names count, and the largest of its metadata, since the protocol is not yet
+    chosen.
+    """
     for changed in (
         {"client_id": "c" * 300},
         {"protocols": {"range": bytes(100), "sticky": bytes(300)}},
@@ -1302,7 +1320,9 @@ def test_nobody_leaves_the_empty_group(version):
 
 
 def test_of_a_dissolved_group_no_deadline_is_left() -> None:
-    """A consumer group takes its place: an old deadline would remove one of the consumers."""
+    """A consumer group replaces the classic group, so a deadline that is left would remove a
+    consumer.
+    """
     timers: Timers[TimerKey] = Timers()
     rows = tuple(
         MemberMetadata(name, None, "client", "/host", 60_000, 10_000, b"", b"") for name in "ab"

@@ -1,6 +1,6 @@
 """Classic members in consumer groups, and groups that change their protocol (KIP-848, "Supporting
-Online Consumer Group Upgrade"), by what Apache Kafka 4.3 answered (`a_group_changes_its_protocol`,
-`a_classic_member_among_consumers`).
+Online Consumer Group Upgrade"). The expected responses are those of Apache Kafka 4.3
+(`a_group_changes_its_protocol`, `a_classic_member_among_consumers`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def new_host(
 
 
 def new_member(host: GroupHost, **join: Any) -> GroupMember:
-    """A classic member that has joined, and not synced."""
+    """A classic member that has joined but not synced."""
     member = GroupMember(host, topics=["t"], **join)
     if member.generation < 0:
         member.join()
@@ -39,7 +39,7 @@ def new_member(host: GroupHost, **join: Any) -> GroupMember:
 
 
 def classic_group(host: GroupHost, *partitions: int, **join: Any) -> GroupMember:
-    """A stable classic group of one member with these partitions."""
+    """Make a stable classic group with one member, which owns these partitions."""
     member = new_member(host, **join)
     assignment = write_assignment(0, {"t": list(partitions)} if partitions else {})
     assert member.sync({member.id: assignment}).error_code == Code.NONE
@@ -157,13 +157,13 @@ def test_one_that_is_silent_does_not_sync_or_does_not_join_again_is_removed() ->
     host.pass_time(REBALANCE_MS - 1)
     assert old.heartbeat() == Code.NONE
     host.pass_time(1)
-    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID  # removed, since it has not synced
+    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID  # removed because it has not synced
 
     old = new_member(host)
     parts(old)
     host.pass_time(SESSION_MS - 1)
     assert old.heartbeat() == Code.NONE
-    host.consumer_heartbeat("n")  # this changes the assignment
+    host.consumer_heartbeat("n")  # changes the assignment
     assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
     host.pass_time(REBALANCE_MS - 1)
     assert old.sync().error_code == Code.REBALANCE_IN_PROGRESS
@@ -213,7 +213,7 @@ def test_members_that_wait_hear_that_they_are_to_join_again() -> None:
     assert host.consumer_heartbeat("m").error_code == Code.NONE
     assert host.answers[waiting].error_code == Code.REBALANCE_IN_PROGRESS
     host.pass_time(SESSION_MS)
-    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID  # its session timeout still runs
+    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID  # its session has timed out
     assert host.waiting() == []
 
 
@@ -304,7 +304,7 @@ def test_the_last_consumer_falls_silent() -> None:
 
 
 def test_a_consumer_that_comes_back_at_once_gets_nothing_that_is_still_owned() -> None:
-    """If the targets became the classic assignment, `n` would get partitions that `old` still
+    """If the target assignment became the classic one, `n` would get partitions that `old` still
     owns.
     """
     host = new_host()
@@ -331,8 +331,8 @@ def test_without_the_policy_or_room_it_stays_a_consumer_group(policy: str) -> No
 
 
 def test_classic_members_alone_get_what_the_last_consumer_had() -> None:
-    """The group has no consumer whose heartbeat would compute an assignment. After the interval
-    between two assignments, the heartbeats of classic members tell them to join again.
+    """No consumer is left whose heartbeat would compute an assignment. Once the interval between
+    two assignments has passed, heartbeats of classic members make them join again.
     """
     host = GroupHost(
         topics={"t": 4},
@@ -362,8 +362,8 @@ def test_classic_members_alone_get_what_the_last_consumer_had() -> None:
 def test_classic_members_alone_join_again_when_a_topic_of_theirs_changes(
     change: dict[str, int], assigned: dict[str, list[int]]
 ) -> None:
-    """In a classic group the leader would notice the change, but here no member is a leader. All
-    heartbeats answer REBALANCE_IN_PROGRESS until one member has joined; a change of other topics
+    """In a classic group the leader would notice the change, but no member is a leader here. All
+    heartbeats get REBALANCE_IN_PROGRESS until a member has joined again; a change of other topics
     has no effect.
     """
     host = GroupHost(
@@ -421,8 +421,8 @@ def test_with_a_consumer_in_the_group_its_heartbeat_notices_topics() -> None:
 
 
 def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
-    """It may also join while the old member is in the group. Only if both use the consumer
-    protocol, the old one has to leave first, as with Apache Kafka 4.3.
+    """The static member may also join while its predecessor is in the group. Only if both use the
+    consumer protocol must the predecessor leave first, as in Apache Kafka 4.3.
     """
     host = new_host()
     host.consumer_heartbeat("m", instance_id="i")
@@ -498,8 +498,8 @@ def test_a_consumer_group_that_is_deleted_is_gone() -> None:
 
 
 def test_after_a_restart_a_classic_member_has_its_session_to_hear_what_it_is_to_give_up() -> None:
-    """The answer to its next heartbeat requests the revocation, and begins its rebalance
-    timeout.
+    """The response to the member's next heartbeat requests the revocation, and starts the
+    rebalance timeout.
     """
     host = new_host()
     host.consumer_heartbeat("m")
@@ -545,7 +545,7 @@ def test_who_joins_again_as_it_was_changes_nothing() -> None:
 
 
 def test_who_joins_again_may_have_other_protocols() -> None:
-    """There is no other classic member with which it needs a common protocol."""
+    """No other classic member is left with which the member needs a protocol in common."""
     host = new_host()
     host.consumer_heartbeat("m")
     old = new_member(host)
@@ -607,12 +607,14 @@ def test_who_hears_by_its_sync_that_it_is_to_join_has_its_rebalance_timeout() ->
 
 
 def later_subscription(*topics: str) -> bytes:
-    """Version 1: the owned partitions are the last field."""
+    """A subscription of version 1, in which the owned partitions are the last field."""
     return b"\0\1" + subscription(*topics)[2:] + bytes(4)
 
 
 def test_assignments_are_of_the_version_of_the_subscription() -> None:
-    """Older SyncGroups name no protocol. A group that becomes classic keeps the version."""
+    """A SyncGroup of an older version has no protocol. A group that becomes classic keeps the
+    version.
+    """
     host = new_host()
     host.consumer_heartbeat("m")
     answer = host.join("g", "x", protocols={"range": later_subscription("t")})
@@ -646,8 +648,8 @@ def test_in_the_preview_of_3_9_members_of_the_consumer_protocol_do_not_leave_so(
 
 
 def test_the_records_of_a_group_that_becomes_one_of_consumers() -> None:
-    """No record of the classic group is left; topics without a partition for a member are left
-    out.
+    """No record of the classic group remains, and topics of which the member has no partition
+    are left out.
     """
     host = new_host()
     old = new_member(host)
@@ -694,8 +696,8 @@ def test_a_group_stays_one_of_consumers_as_long_as_it_has_one() -> None:
 
 
 def test_a_group_that_becomes_classic_has_the_protocols_of_its_members() -> None:
-    """It selects the first protocol that all members have; a new member may bring any common
-    one.
+    """The group selects the first protocol that all members support; a new member needs any of the
+    common ones.
     """
     host = new_host()
     host.consumer_heartbeat("m")
@@ -730,8 +732,8 @@ def test_patterns_are_not_looked_up_of_a_group_that_is_none_of_consumers_any_mor
 
 
 def test_timers_of_members_end_with_the_consumer_group() -> None:
-    """The timer of a member that has joined but not synced belongs to the classic group after
-    that.
+    """A member that has joined but not synced has a timer, which then belongs to the classic
+    group.
     """
     host = new_host()
     host.consumer_heartbeat("m")
@@ -744,7 +746,9 @@ def test_timers_of_members_end_with_the_consumer_group() -> None:
 
 
 def test_a_group_that_becomes_classic_has_the_time_of_that_by_the_wall_clock() -> None:
-    """Tools show this time, and Apache Kafka computes the retention of offsets from it."""
+    """Tools show the time of the change, and Apache Kafka computes the retention of offsets from
+    it.
+    """
     host = new_host()
     host.wall_ahead_ms = 5_000
     host.consumer_heartbeat("m")

@@ -1,4 +1,4 @@
-"""One consumer group that is loaded from its records, and its answers to queries."""
+"""A consumer group that is loaded from its records, and its responses to queries."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def test_a_group_is_there_from_its_first_epoch_to_its_tombstone() -> None:
 
 @pytest.mark.parametrize("has_topics", [False, True])
 def test_its_tombstones_leave_nothing(has_topics: bool) -> None:
-    """Apache Kafka 4.0 writes a record of the group's topics, which is removed if there is one."""
+    """Apache Kafka 4.0 writes a record of the group's topics, which the tombstones must include if
+    it exists.
+    """
     group = feed(
         group_of(m=member("t", regex="r")),
         records.member_target_record("g", "m", {T: (0,)}),
@@ -95,7 +97,9 @@ def test_its_tombstones_leave_nothing(has_topics: bool) -> None:
 
 
 def test_members_keep_their_order_when_they_change() -> None:
-    """Assignors use this order, so a coordinator after a restart must have the same."""
+    """Assignors use the members' order, so a coordinator must have the same order after a
+    restart.
+    """
     group = group_of(one=member("t"), two=member("t"))
     feed(group, records.member_record("g", "one", member("u")))
     assert list(group.members) == ["one", "two"]
@@ -169,7 +173,9 @@ def test_who_names_no_epoch_commits_to_a_group_without_members_alone() -> None:
 def test_commits_of_an_earlier_epoch_are_judged_by_partition(
     classic: ClassicMember | None, code: Code
 ) -> None:
-    """KIP-1251. A later epoch, or no epoch, is refused at once."""
+    """The rule for earlier epochs is that of KIP-1251. A later epoch, or none, is refused at
+    once.
+    """
     group = group_of(m=member("t", classic=classic))
     feed(group, records.current_record("g", "m", having(5, 0)))
     assert group.check_commit("m", 5, 9, transactional=False) == CommitCheck(Code.NONE)
@@ -181,7 +187,7 @@ def test_commits_of_an_earlier_epoch_are_judged_by_partition(
         assert group.check_commit("m", epoch, 9, transactional=False) == CommitCheck(code)
 
 
-# the epoch since which a member has a partition, that of its commit, and whether it may
+# (epoch since which a member has a partition, or None; epoch of its commit; whether it may commit)
 SINCE_AND_EPOCH = ((2, 1, False), (2, 2, True), (2, 4, True), (5, 4, False), (None, 4, False))
 
 
@@ -190,7 +196,9 @@ SINCE_AND_EPOCH = ((2, 1, False), (2, 2, True), (2, 4, True), (5, 4, False), (No
 def test_a_member_commits_what_it_has_and_what_it_gives_up(
     gives_up: bool, since: int | None, epoch: int, is_taken: bool
 ) -> None:
-    """In an earlier epoch: the answer to its last heartbeat may come after the commit."""
+    """The member commits with an earlier epoch, since the response to its last heartbeat may arrive
+    after the commit.
+    """
     held = {} if since is None else {T: {0: since}}
     sides = ({}, held) if gives_up else (held, {})
     group = group_of(m=member("t"))

@@ -1,7 +1,7 @@
-"""The changes to a consumer group by one event: each step sees the steps before it, the group
-itself is unchanged, and a value that is the same as before is not written.
+"""The changes that one event makes to a consumer group: each step sees the steps before it, the
+group itself is unchanged, and a value is not written if it is the same as before.
 
-Source: KIP-848, "Rebalance Process"; the order of the records is Apache Kafka's.
+Source: KIP-848, "Rebalance Process". The order of the records is Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOW_MS = 1_000
 
 
 class Topics(Directory):
-    """Counts the look-ups of topics."""
+    """A registry of topics that counts look-ups."""
 
     def __init__(self, topics: dict[str, int]) -> None:
         super().__init__(topics)
@@ -59,7 +59,7 @@ def stable(epoch: int, assignment: Assignment) -> CurrentValue:
 
 
 class Group:
-    """A group that is fed with its own changes."""
+    """A group that replays the records of its own changes."""
 
     def __init__(self, **topics: int) -> None:
         self.table = dict(topics)
@@ -70,7 +70,7 @@ class Group:
         return GroupChange("g", self.group, self.topics)
 
     def replay(self, change: GroupChange) -> list[int]:
-        """Replay the records of the change. Gives their versions."""
+        """Replay the records of the change. Gives the versions of their keys."""
         versions = []
         for record in change.records:
             key = records.decode_consumer_key(record.key)
@@ -132,7 +132,7 @@ def test_what_is_so_already_is_not_written() -> None:
 
 
 def test_topics_are_looked_at_once_as_long_as_nothing_changes() -> None:
-    """Otherwise the cost of each heartbeat grows with the number of the group's topics."""
+    """Otherwise the cost of each heartbeat would grow with the number of the group's topics."""
     group = Group(t=2, u=1)
     group.join(one=member("t", "u"))
     for _ in range(2):
@@ -168,7 +168,7 @@ def test_targets_that_stay_are_not_written_again_and_an_empty_one_is_written(ass
 
 
 def test_a_static_members_next_incarnation_has_all_but_its_epoch() -> None:
-    """It begins with epoch 0, so that the next step sets the epoch of the group."""
+    """The next incarnation starts with epoch 0; the next step then sets it to the group's epoch."""
     group = Group(t=2)
     group.join(one=member("t", instance="i"))
     group.join(one=member("t", instance="i"))
@@ -229,7 +229,7 @@ def test_the_epochs_record_names_the_topics_that_members_want_then() -> None:
 
 def test_a_new_group_that_wants_what_is_there_has_its_topics_in_its_first_record() -> None:
     group = Group(t=1)
-    group.group.topics_version = group.topics.version  # of a group of the same name before it
+    group.group.topics_version = group.topics.version  # remains of an earlier group of that name
     change = group.change()
     change.set_member("one", member("t"))
     change.raise_epoch_if(False)
@@ -253,8 +253,8 @@ def test_of_a_target_of_an_earlier_epoch_only_what_the_member_still_wants_is_lef
 
 
 def test_a_target_of_the_groups_epoch_is_followed_whatever_the_member_names() -> None:
-    """Members of a former classic group may have partitions of topics that they did not
-    subscribe to.
+    """Members of a group that was classic may have partitions of topics to which they are not
+    subscribed.
     """
     group = Group(t=1, u=1)
     group.join(one=member("t"))

@@ -1,4 +1,4 @@
-"""The records of consumer groups, against bytes put together by hand from Apache Kafka's schemas
+"""The records of consumer groups, against bytes written manually from Apache Kafka's schemas
 (ConsumerGroup*Key and ConsumerGroup*Value of 4.3).
 """
 
@@ -90,7 +90,7 @@ def test_where_no_epochs_are_told_a_partition_has_the_members() -> None:
 
 
 def test_as_many_epochs_as_partitions_or_none() -> None:
-    """If the numbers differ, the epochs cannot be matched to the partitions."""
+    """If the numbers differ, it is unknown which epoch belongs to which partition."""
     encoded = b"\1\0\x05" + b"\2\0\0\0\2"
     value = b"\0\0" + b"\0\0\0\4\0\0\0\3\0" + b"\2" + ID + b"\3\0\0\0\1\0\0\0\3" + encoded
     assert records.decode_current(value + b"\1" + b"\0").assigned == {T: {1: 4, 3: 4}}

@@ -1,7 +1,7 @@
-"""Members of the consumer protocol (KIP-848), by what Apache Kafka 4.3 answered (its transcripts
-`consumer_groups` and `consumer_groups_4`) and the KIP's sections.
+"""Members of the consumer protocol (KIP-848). The expected responses are those of Apache Kafka 4.3
+(the transcripts `consumer_groups` and `consumer_groups_4`), or follow from the KIP.
 
-The host feeds a fresh coordinator with the log after each event: it must come to the same state.
+After each event, the host feeds a new coordinator with the log, which must lead to the same state.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def new_host(**more: Any) -> GroupHost:
 
 
 class Consumer:
-    """The state of a member in its client: `take` makes the assigned partitions its owned ones."""
+    """A member's state in its client; `take` makes it own the assigned partitions."""
 
     def __init__(self, host: GroupHost, name: str, *topics: str, **more: Any) -> None:
         self.host, self.name, self.more = host, name, more
@@ -75,7 +75,7 @@ class Consumer:
 
 
 def settle(*members: Consumer) -> None:
-    """Heartbeats until nothing changes."""
+    """Send heartbeats of these members until nothing changes."""
     before = None
     for _ in range(20):
         for member in members:
@@ -118,7 +118,7 @@ def test_a_full_request_is_told_all() -> None:
 
 
 def test_a_member_that_lists_others_than_it_has_may_have_missed_an_answer() -> None:
-    """After a timeout librdkafka repeats its list of partitions, but not the other fields."""
+    """After a timeout, librdkafka sends its list of partitions again, but not the other fields."""
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
     one.beat()
@@ -133,7 +133,7 @@ def test_a_member_that_lists_others_than_it_has_may_have_missed_an_answer() -> N
     kept = host.assigned(again)
     acknowledged = host.consumer_heartbeat("one", one.epoch, owned=kept)
     assert acknowledged.assignment is None
-    two.beat()  # gets two more, by an answer that is lost
+    two.beat()  # assigns two more; this response is lost
     assert two.count() == 2
     again = host.consumer_heartbeat("two", two.epoch, owned={})
     assert host.assigned(again) == two.given
@@ -204,7 +204,7 @@ def test_a_group_has_a_size() -> None:
 
 @pytest.mark.parametrize("letter", ["a", "\u00e4"])
 def test_names_are_as_long_as_a_records_key_can_tell(letter: str) -> None:
-    """The length of a string in a record has 16 bits, and counts bytes."""
+    """The length of a string in a record has 16 bits and counts bytes."""
     host = new_host()
     longest = letter * (LONGEST_NAME_BYTES // len(letter.encode()))
     assert host.consumer_heartbeat(longest).error_code == 0
@@ -218,14 +218,14 @@ def test_in_version_0_the_id_is_given_to_those_alone_who_join() -> None:
 
 
 def test_a_member_that_joins_the_preview_of_3_9_names_a_topic() -> None:
-    """It has no patterns yet."""
+    """The preview has no patterns yet."""
     for is_preview, code in ((True, Code.INVALID_REQUEST), (False, Code.NONE)):
         host = GroupHost(consumer_settings=AT_ONCE._replace(is_preview=is_preview))
         assert host.consumer_heartbeat(subscribed_topic_names=[]).error_code == code
 
 
 def test_what_a_heartbeat_leaves_out_stays_as_it_was() -> None:
-    """A member sends what has changed since its last heartbeat, and no more."""
+    """A heartbeat contains only what has changed since the previous one."""
     host = new_host()
     host.consumer_heartbeat(
         instance_id="i",
@@ -258,7 +258,7 @@ def test_a_full_request_with_a_pattern_is_told_all() -> None:
 
 
 def test_members_of_two_groups_fall_silent_in_one_tick() -> None:
-    """The groups' records lie in the same internal partition."""
+    """The records of both groups are in the same internal partition."""
     host = new_host(partition_count=1)
     for group in ("g", "h"):
         host.consumer_heartbeat(group=group)
@@ -465,7 +465,9 @@ def test_the_assignment_is_computed_once_in_an_interval() -> None:
 
 
 def test_a_heartbeat_whose_records_are_dropped_is_decided_again_at_once() -> None:
-    """The topics are read again, and an assignment that was not written does not delay the next."""
+    """The coordinator looks the topics up again, and the assignment that was not written does not
+    delay the next one.
+    """
     host = GroupHost(topics={"t": 4})
     m = Consumer(host, "m")
     m.beat()
@@ -565,7 +567,7 @@ def test_patterns_are_looked_up_after_a_restart() -> None:
 
 
 def test_patterns_of_two_groups_are_looked_up_in_one_tick() -> None:
-    """The groups' records lie in the same internal partition."""
+    """The records of both groups are in the same internal partition."""
     host = new_host(partition_count=1)
     for group in ("g", "h"):
         host.consumer_heartbeat(
@@ -586,8 +588,9 @@ def test_without_a_wish_the_first_assignor_of_the_settings_counts() -> None:
 
 
 def test_patterns_find_what_the_member_may_describe_that_asks() -> None:
-    """As in Apache Kafka 4.3, the heartbeat of one member triggers the look-up, and its result
-    holds for the whole group."""
+    """As in Apache Kafka 4.3, the heartbeat of a single member triggers the look-up, whose result
+    is used for the whole group.
+    """
     host = new_host()
     host.directory.hidden_from = {"other": {"orders.b"}}
     hidden = Consumer(host, "m", more=None)
@@ -614,7 +617,9 @@ def test_patterns_find_what_the_member_may_describe_that_asks() -> None:
 
 
 def test_patterns_are_looked_up_bit_by_bit() -> None:
-    """A tick does a part of a look-up; a pattern that arrives meanwhile is looked up afterwards."""
+    """A tick does only a part of a look-up. A pattern that arrives in the meantime is looked up
+    afterwards.
+    """
     host = new_host()
     heavy = "([a-z.]?[a-z._]?){500}" * 4
     m = Consumer(host, "m", "u", subscribed_topic_regex=heavy)
@@ -632,7 +637,7 @@ def test_patterns_are_looked_up_bit_by_bit() -> None:
 
 
 def looks(host: GroupHost) -> list[int]:
-    """The times at which patterns are looked up from now on."""
+    """The times at which patterns are looked up after this call."""
     times: list[int] = []
     names = host.directory.names
 
@@ -661,7 +666,7 @@ def test_a_group_without_patterns_looks_none_up() -> None:
 
 
 def test_patterns_are_looked_up_where_topics_have_changed_and_again_after_the_interval() -> None:
-    """They are looked up at most once in a second, however often topics change."""
+    """Patterns are looked up at most once a second, no matter how often topics change."""
     settings = AT_ONCE._replace(regex_refresh_interval_ms=10_000)
     host = GroupHost(topics={"t": 1}, consumer_settings=settings)
     m = Consumer(host, "m", "t", subscribed_topic_regex="t.*")
@@ -708,7 +713,7 @@ def test_patterns_that_match_nothing_are_noted_and_leave_the_epoch() -> None:
 
 
 def test_each_pattern_that_finds_something_raises_the_epoch() -> None:
-    """The other pattern in the same look-up matches no topic."""
+    """The same look-up includes another pattern, which matches no topic."""
     host = new_host()
     one = Consumer(host, "one", "t", subscribed_topic_regex="orders.a")
     two = Consumer(host, "two", "t", subscribed_topic_regex="nothing")
@@ -741,7 +746,9 @@ def test_a_pattern_that_came_meanwhile_does_not_hold_up_the_others() -> None:
 
 @pytest.mark.parametrize("ticks", [1, 3])
 def test_a_topic_that_is_made_while_patterns_are_looked_up_is_found_soon(ticks: int) -> None:
-    """In whichever slice: a lookup knows the topics of its beginning alone."""
+    """The topic may be created during any slice of a look-up, which uses the topics that existed at
+    its start.
+    """
     host = new_host()
     heavy = "([a-z.]?[a-z._]?){500}" * 4
     m = Consumer(host, "m", "u", subscribed_topic_regex=heavy)
@@ -773,7 +780,7 @@ def test_patterns_are_looked_up_though_a_member_falls_silent_at_that_time() -> N
 
 
 def living_keys(host: GroupHost) -> set[bytes]:
-    """The keys that compaction would keep."""
+    """The keys that compaction of the log would keep."""
     values = {key: value for _, key, value, _ in host.log if key is not None}
     return {key for key, value in values.items() if value is not None}
 
@@ -805,7 +812,9 @@ def test_a_static_member_goes_for_a_while_and_comes_back() -> None:
 def test_a_static_member_that_went_while_it_gave_partitions_up_keeps_its_session(
     restarts: bool,
 ) -> None:
-    """The partitions that it had to give up are free at once, also through a restart."""
+    """The partitions that the member had to give up are free at once, even if the coordinator
+    restarts.
+    """
     host = new_host()
     one = Consumer(host, "one", "t", instance_id="i", rebalance_timeout_ms=REBALANCE_MS)
     one.beat()
@@ -840,7 +849,7 @@ def test_a_static_member_that_does_not_come_back_is_removed_after_its_session() 
 
 
 def test_what_a_member_owns_of_a_topic_that_it_names_twice_is_not_free() -> None:
-    """Otherwise a partition would have two owners."""
+    """If a topic's second row were ignored, its partition would have two owners."""
     host = new_host()
     first, second = Consumer(host, "a"), Consumer(host, "b")
     first.beat()
@@ -860,7 +869,7 @@ def test_what_a_member_owns_of_a_topic_that_it_names_twice_is_not_free() -> None
 
 
 def test_a_static_member_joins_again_under_its_own_id() -> None:
-    """Its client may have lost the answer, or all of its state."""
+    """The client may have lost the response, or all of its state."""
     host = new_host()
     first = Consumer(host, "first", instance_id="i")
     first.beat()
@@ -871,7 +880,9 @@ def test_a_static_member_joins_again_under_its_own_id() -> None:
 
 
 def test_a_member_may_name_its_instance_later() -> None:
-    """It is still the same member, and does not count twice against the maximum size."""
+    """With an instance id it is still the same member, and does not count twice towards the
+    maximum size.
+    """
     host = GroupHost(topics={"t": 4}, consumer_settings=AT_ONCE._replace(max_size=1))
     host.consumer_heartbeat("m")
     assert host.consumer_heartbeat("m", 0, instance_id="i").error_code == 0
@@ -919,7 +930,8 @@ def test_commits_by_epoch() -> None:
     settle(one, two)
     mine, theirs = one.given["t"][0], two.given["t"][0]
     assert commit(host, 3, "one", mine) == Code.NONE
-    assert commit(host, 3, "one", theirs) == Code.NONE  # only the epoch is checked
+    # for the current epoch, owners are not checked
+    assert commit(host, 3, "one", theirs) == Code.NONE
     # KIP-1251
     assert commit(host, 2, "one", mine) == Code.NONE
     assert commit(host, 2, "one", theirs) == Code.STALE_MEMBER_EPOCH
@@ -935,7 +947,7 @@ def test_commits_by_epoch() -> None:
 
 
 def test_commits_by_epoch_in_the_preview_of_3_9() -> None:
-    """The preview checks only the epoch of the member, not the owners of partitions."""
+    """In the preview, only the member's epoch is checked, not the owner of the partition."""
     host = GroupHost(
         topics={"t": 1},
         consumer_settings=ConsumerGroupSettings(assignment_interval_ms=0, is_preview=True),
@@ -964,7 +976,7 @@ def test_the_preview_of_3_9_takes_no_earlier_epoch_and_nobody() -> None:
 
 
 def test_a_member_may_commit_its_partitions_of_an_earlier_epoch_and_no_others() -> None:
-    """KIP-1251. A member has no partitions of a deleted topic."""
+    """See KIP-1251. A member has no partitions of a deleted topic."""
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
     one.beat()
@@ -1089,7 +1101,7 @@ def test_offsets_by_topic_id() -> None:
         "OffsetFetch", 10, groups=[OffsetFetchRequestGroup("g", topics=[unknown_topic(unknown)])]
     )
     assert answer.groups[0].topics[0].partitions[0].committed_leader_epoch == -1
-    del host.topics["t"]  # its offsets are removed later
+    del host.topics["t"]  # the topic's offsets remain for a while
     assert fetch_ids(None) == [(u[0], 1, 7, Code.NONE)], "a topic without an id has no name here"
 
 

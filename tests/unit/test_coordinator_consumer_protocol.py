@@ -1,4 +1,4 @@
-"""Consumers' subscriptions and assignments; the bytes are encoded and decoded by kafka-python."""
+"""Consumers' subscriptions and assignments, against bytes encoded and decoded by kafka-python."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_later_subscription_that_is_cut_off_is_none(version: int) -> None:
     whole = encoded(version, "t")
     for size in range(len(whole)):
         if version == 2 and size >= len(whole) - 4:
-            continue  # the generation, which is not needed
+            continue  # lacks only the generation, which is not needed
         assert read_subscription(whole[:size]) is None, size
 
 
@@ -105,7 +105,7 @@ def test_a_consumer_without_a_rack_has_none() -> None:
 
 
 def test_a_topic_that_is_named_twice_is_owned_with_the_partitions_of_both() -> None:
-    """Apache Kafka's ConsumerProtocol joins the two lists."""
+    """Apache Kafka's ConsumerProtocol joins the two lists of partitions."""
     row = ConsumerProtocolSubscription.TopicPartition
     named = [("t", 0), ("u", 5), ("t", 1)]
     owned = [row(topic=topic, partitions=[index]) for topic, index in named]

@@ -1,4 +1,4 @@
-"""A group of very many members is described in slices, with one consistent answer."""
+"""A group with very many members is described in slices, and the response is consistent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEMBERS = 12 * MEMBERS_AT_ONCE + 1
 
 
 def large_share_group(b: DiskBroker) -> GroupCoordinator:
-    """The coordinator with a share group of many members, as a start finds it."""
+    """The coordinator, with a share group of many members that is loaded as at a start."""
     groups: GroupCoordinator = b.parts.groups
     partition = b.parts.topics.group_partition("g")
     records = [share.epoch_record("g", 1, 0)]
@@ -41,7 +41,7 @@ def large_share_group(b: DiskBroker) -> GroupCoordinator:
 
 
 def finish(work: Any) -> tuple[int, Any]:
-    """The number of yields until the work ends, and its result."""
+    """Run the work to its end. Gives the number of yields, and the result."""
     count = 0
     try:
         while True:

@@ -1,8 +1,8 @@
-"""The answers to EndTxn, compared with a table of Apache Kafka's answers.
+"""The responses to EndTxn, compared with a table of Apache Kafka's responses.
 
-Source: Apache Kafka 4.3, TransactionCoordinator.endTransaction and endTransactionWithTV1. There a
-transaction in PREPARE_* always has a pending transition, to its Complete state, and has one while
-its Prepare record is being appended. So the row "pending" has the answers in these states.
+Source: Apache Kafka 4.3, TransactionCoordinator.endTransaction and endTransactionWithTV1. In Kafka,
+a transaction in a PREPARE_* state always has a pending transition to its Complete state, and so
+does one whose Prepare record is being appended. The row "pending" is for all of these.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ ENDS = "ends it"
 NONE, FENCED, STATE = Code.NONE, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE
 BUSY, MAPPING = Code.CONCURRENT_TRANSACTIONS, Code.INVALID_PRODUCER_ID_MAPPING
 PRODUCERS = "current", "former", "older", "next", "another id"
-OTHERS = ((FENCED, FENCED), (FENCED, FENCED), (MAPPING, MAPPING))  # older, next, another id
+OTHERS = ((FENCED, FENCED), (FENCED, FENCED), (MAPPING, MAPPING))  # of older, next, another id
 ALL_FENCED = ((FENCED, FENCED), *OTHERS)
 ALL_BUSY = ((BUSY, BUSY),) * 5
 
 Row = tuple[tuple[object, object], ...]
-# (commit, abort) of each of PRODUCERS
+# For each of PRODUCERS: the responses to (commit, abort).
 VERSION_4: dict[str, Row] = {
     "Empty": ((STATE, STATE), *ALL_FENCED),
     "Ongoing": ((ENDS, ENDS), *ALL_FENCED),
     "pending": ((BUSY, BUSY), *ALL_FENCED),
-    # Only the coordinator uses the epoch that fences; no producer has it.
+    # The transaction has the fencing epoch, which only the coordinator uses, and no producer has.
     "fenced": ((FENCED, FENCED), *ALL_FENCED),
     "CompleteCommit": ((NONE, STATE), *ALL_FENCED),
     "CompleteAbort": ((STATE, NONE), *ALL_FENCED),
@@ -42,7 +42,7 @@ VERSION_4: dict[str, Row] = {
 VERSION_5: dict[str, Row] = {
     "Empty": ((STATE, ENDS), *ALL_FENCED),
     "Ongoing": ((ENDS, ENDS), *ALL_FENCED),
-    # this is checked before the producer id and epoch
+    # A pending transition is found before the producer id and epoch are checked.
     "pending": ALL_BUSY,
     "fenced": ALL_BUSY,
     "CompleteCommit": ((STATE, ENDS), (NONE, STATE), *OTHERS),
@@ -53,7 +53,7 @@ VERSION_5: dict[str, Row] = {
 class Ended(TxnHost):
     """A coordinator with one transactional id in a given state.
 
-    version: the version of the EndTxn that led to the state.
+    version: of the EndTxn that led to the state.
     """
 
     def __init__(self, version: int) -> None:
@@ -85,7 +85,7 @@ class Ended(TxnHost):
         assert self.state(TXN) == ("PrepareCommit" if commit else "PrepareAbort")
 
     def decide_without_record(self) -> None:
-        """The decision is in the flush journal, and its Prepare record is not appended."""
+        """Decide on the transaction in the flush journal, without appending the Prepare record."""
         self.begin()
         self.decided.add(TXN)
 
@@ -121,7 +121,7 @@ def requester(host: Ended, name: str) -> ProducerIdAndEpoch:
 
 
 def answer_of(host: Ended, producer: ProducerIdAndEpoch, commit: bool, version: int) -> object:
-    """The code, or ENDS."""
+    """The error code of an EndTxn, or ENDS if it ends the transaction."""
     host.writes_markers = False
     ended, records = len(host.markers), len(host.log)
     ticket = host.end(TXN, *producer, commit, version=version, call=False)
@@ -152,7 +152,7 @@ def test_the_answers_are_those_of_kafka(way: str, version: int, table: dict[str,
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_end_that_led_to_the_next_producer_id_is_answered_again(*, commit: bool) -> None:
-    """The epoch was the last one: `retryOnOverflow` of Apache Kafka."""
+    """The epoch was the last one of its producer id, as in `retryOnOverflow` of Apache Kafka."""
     host = Ended(5)
     transaction = host.coordinator.metadata(TXN)
     assert transaction is not None
@@ -169,9 +169,9 @@ def test_the_end_that_led_to_the_next_producer_id_is_answered_again(*, commit: b
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_producer_that_a_session_fenced_does_not_get_that_sessions_epoch(*, commit: bool) -> None:
-    """Refused, see coordinator/README.md: Apache Kafka takes the producer with the previous epoch
-    for the one that ended the transaction, also where a session raised the epoch and an EndTxn of
-    version 1 ended it.
+    """Unlike Apache Kafka, see coordinator/README.md: Kafka assumes that the producer with the
+    previous epoch ended the transaction, even if a new session raised the epoch and an EndTxn of
+    version 1 ended the transaction.
     """
     host = Ended(4)
     pid, epoch = host.current
@@ -190,8 +190,8 @@ def test_an_end_of_nothing_is_refused() -> None:
 
 
 def test_every_state_in_which_a_request_can_find_a_transaction_is_in_the_table() -> None:
-    """A transaction in DEAD is removed, and PREPARE_EPOCH_FENCE is left, in the step that
-    enters it.
+    """Two states are left out: a transaction in DEAD is removed, and PREPARE_EPOCH_FENCE is left,
+    in the same step that enters the state.
     """
     seen = set()
     for _, enter in WAYS.values():

@@ -1,4 +1,4 @@
-"""Group: the start of the retention of its offsets, and the removals with the last of them."""
+"""Group: when the retention of its offsets starts, and what is removed with the last of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 def new_group(value: GroupMetadataValue | None = None, now_ms: int = 50_000) -> Group:
-    """A group; loaded at `now_ms` from the value of its record where one is given."""
+    """A group. If `value` is given, it is loaded at `now_ms` from this value of its record."""
     timers, wall = Timers[tuple[str, str, str]](), WallClock()
     classic = ClassicGroup("g", SETTINGS, timers, str, wall)
     if value is not None:
@@ -62,7 +62,7 @@ def test_without_members_ever_an_offset_is_retained_since_its_commit() -> None:
 
 
 def test_a_record_without_a_protocol_type_is_of_a_group_that_never_had_members() -> None:
-    """Apache Kafka writes such records for groups that only commit offsets."""
+    """Apache Kafka writes such a record for a group that only commits offsets."""
     group = new_group(value_of("", since_ms=30_000))
     assert group.classic.rebalance.protocol_type is None
     commit(group, T0, 1_000)
@@ -78,7 +78,7 @@ def test_once_a_group_is_empty_its_offsets_are_retained_since_then() -> None:
 
 
 def test_where_the_record_does_not_say_since_when_the_commit_counts() -> None:
-    """Versions 0 and 1 of the record have no field for the time of the state; it reads as -1."""
+    """Versions 0 and 1 of the record have no time of the state, which is then read as -1."""
     group = new_group(value_of("consumer", since_ms=-1))
     commit(group, T0, 1_000)
     assert expired(group, 11_000) == [T0]

@@ -104,7 +104,7 @@ def test_an_offset_beyond_the_end_of_its_log_is_set_back_to_it(lost_power):
     host.commit("g", {"t": {0: 15, 1: 9, 2: 15}}, leader_epoch=3)
     host.commit("h", {"t": {0: 10}}, leader_epoch=3)
     host.restart()
-    ends = {("t", 0): 12, ("t", 1): 9}  # the end of the third is unknown: it is off line
+    ends = {("t", 0): 12, ("t", 1): 9}  # t-2 is off line, so its end is unknown
     host.find_logs_cut(ends, {("t", 0, 3): (2, 10), ("t", 1, 3): (3, 4)}, lost_power=lost_power)
     assert host.fetch("g", {"t": [0, 1, 2]}) == {
         ("t", 0): (10, ""),
@@ -196,8 +196,8 @@ def test_the_empty_name_is_a_group_to_commits_and_fetches_alone():
 
 @pytest.mark.parametrize("version", [2, 8, 9])
 def test_a_member_of_a_group_that_there_is_not_may_not_commit(version):
-    """The code of Apache Kafka 3.9's classic coordinator in every version, after which clients join
-    again.
+    """The code is that of Apache Kafka 3.9's classic coordinator in every version. Clients then
+    join again.
     """
     host = GroupHost()
     codes = host.commit("g", {"t": {0: 1}}, generation=1, member="absent", version=version)
@@ -365,8 +365,8 @@ def test_one_transaction_holds_offsets_of_several_groups():
 
 def test_a_marker_on_another_partition_of_the_internal_topic_ends_nothing_here():
     host = GroupHost()
-    host.txn_commit("one", {"t": {0: 1}})  # partition 2 of 4
-    host.txn_commit("two", {"t": {0: 2}})  # partition 0 of 4
+    host.txn_commit("one", {"t": {0: 1}})  # in partition 2 of 4
+    host.txn_commit("two", {"t": {0: 2}})  # in partition 0 of 4
     host.end_transaction(7, commit=True, group="two")
     assert host.fetch("one", {"t": [0]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
     assert host.fetch("two", stable=True) == {("t", 0): (2, "")}
@@ -843,7 +843,7 @@ def test_a_consumer_group_that_cannot_be_described_is_named_with_its_error():
 
 
 def test_a_tombstone_of_a_group_that_there_is_not_changes_nothing():
-    """A compacted log may have the tombstone alone, without the older records."""
+    """A compacted log may have only the tombstone, without the older records."""
     coordinator = GroupHost().coordinator
     of_a_consumer_group = [key for key, _ in rows_of_a_consumer_group()]
     for key in (offset_tombstone("g", "t", 0)[0], group_tombstone("g")[0], *of_a_consumer_group):
@@ -853,9 +853,7 @@ def test_a_tombstone_of_a_group_that_there_is_not_changes_nothing():
 
 
 def rows_of_a_consumer_group(member="m"):
-    """(key, value) of the records of a group of one member; the first is the record of the
-    group.
-    """
+    """The (key, value) rows of the records of a group with one member, that of the group first."""
     host = GroupHost(partition_count=1)
     host.consumer_heartbeat(member)
     return sorted((key, value) for _, key, value, _ in host.log)
@@ -863,7 +861,7 @@ def rows_of_a_consumer_group(member="m"):
 
 @pytest.mark.parametrize("first", ["classic", "consumer"])
 def test_a_group_stays_while_the_log_has_a_record_of_either_kind(first):
-    """During a conversion between the kinds, the log has records of both."""
+    """While a group is converted to the other kind, the log has records of both kinds."""
     host = GroupHost(partition_count=1)
     alone(host).leave()
     rows = {
@@ -906,7 +904,7 @@ def test_an_open_transaction_has_its_producers_latest_epoch():
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_nothing_stays_of_a_transaction_on_offsets_after_its_marker(commit: bool):
-    """Otherwise each producer id would stay in memory, and every session may use a new one."""
+    """Otherwise the memory would keep each producer id, and each session may use a new one."""
     host = GroupHost(partition_count=1)
     for producer_id in (7, 8):
         host.txn_commit("g", {"t": {0: 1}}, producer_id=producer_id)
@@ -1108,7 +1106,9 @@ def test_deletions_of_unknown_partitions_alone_ask_no_group():
 
 
 def test_a_result_names_the_partition_of_its_group():
-    """The host needs it to keep the order of answers, also of those without records."""
+    """The host needs the partition to keep the order of responses, even of those without
+    records.
+    """
     host = GroupHost(partition_count=50)
     context = RequestContext(1, 8, "client", CLIENT_HOST)
 
@@ -1131,7 +1131,7 @@ def test_a_group_that_is_named_twice_is_deleted_once():
 
 @pytest.mark.parametrize("topic", ["t", "u"])
 def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topic):
-    """Other requests must not wait for the whole search, also if no group has such offsets."""
+    """Other requests must not wait for the whole search, even if no group has such offsets."""
     host = GroupHost(checks=False)
     for number in range(2_500):
         host.commit(f"g{number}", {topic: {0: 1}})
@@ -1145,7 +1145,9 @@ def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topi
 
 
 def test_dropped_records_are_of_consumer_groups_alone():
-    """A decision of a classic group holds without its records; a missing group has none."""
+    """The decision of a classic group is valid without its records, and a missing group has no
+    decision.
+    """
     host = GroupHost()
     member = alone(host)
     for group in ("g", "missing"):
@@ -1165,8 +1167,8 @@ def test_of_a_group_that_is_deleted_no_deadline_of_a_pending_member_stays() -> N
 
 @pytest.mark.parametrize("kind", ["consumer", "streams"])
 def test_of_a_classic_group_that_another_kind_replaces_nothing_is_left(kind: str) -> None:
-    """Otherwise the next classic group of the name would get its generation, except after a
-    restart.
+    """Otherwise the next classic group of that name would continue the old generation, unless the
+    coordinator restarts first.
     """
     host = GroupHost()
     member = host.join("g", host.join("g").member_id)

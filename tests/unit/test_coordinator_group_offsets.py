@@ -100,7 +100,9 @@ def test_an_offset_expires_at_the_end_of_its_retention() -> None:
 
 
 def test_a_retention_time_of_its_own_counts_from_the_commit() -> None:
-    """The timestamps are the wall clock's; their difference is added to the steady time."""
+    """The retention time is the difference of two wall clock timestamps, and is added to the
+    steady time.
+    """
     offsets = GroupOffsets()
     offsets.replay_commit(
         P0,

@@ -1,5 +1,5 @@
-"""The records of `__consumer_offsets`, compared with a log that Apache Kafka 3.9 wrote and the
-output of its dump tool.
+"""The records of `__consumer_offsets`, compared with a log that Apache Kafka 3.9 wrote and with the
+output of Kafka's dump tool.
 """
 
 import json
@@ -36,7 +36,7 @@ PARTITIONS_OF_THE_FIXTURE = 2
 
 
 def written_by_kafka():
-    """(offset, batch header, batch, record) of each record in the log."""
+    """The (batch header, batch, record) of each record in the log."""
     log = (FIXTURE / "00000000000000000000.log").read_bytes()
     for position, header in batches_in(log):
         batch = log[position : position + header.size_bytes]
@@ -45,7 +45,7 @@ def written_by_kafka():
 
 
 def printed_by_kafka():
-    """offset -> (key, payload) of each record that is no marker."""
+    """The offset, with (key, payload), of each record that is not a marker."""
     line = re.compile(r"^\| offset: (\d+) .* key: (\{.*\}) payload: (\{.*\})$")
     found = (line.match(text) for text in (FIXTURE / "dump.txt").read_text().splitlines())
     return {int(one[1]): (json.loads(one[2]), json.loads(one[3])) for one in found if one}
@@ -183,7 +183,7 @@ def test_values_of_older_versions_are_read():
 
 
 def test_values_of_the_flexible_version_are_read():
-    """KIP-915: newer brokers write them; reading them allows a downgrade."""
+    """Newer brokers write such values; a broker that can read them allows a downgrade (KIP-915)."""
     member = "026d 0269 0263 0268 00000005 00000002 0253 0341 41 00"
     group = bytes.fromhex(
         "0004 09636f6e73756d6572 00000007 0672616e6765 026d 0000000000000102 02"

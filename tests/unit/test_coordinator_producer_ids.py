@@ -1,4 +1,4 @@
-"""ProducerIdAllocator: no id is given twice, even after a loss of records."""
+"""ProducerIdAllocator: no id is assigned twice, even after a loss of records."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_was_used_is_skipped_and_a_block_is_not_given_up_for_less() -> None
 
 
 def test_ids_that_are_skipped_are_given_by_no_later_run_either() -> None:
-    """The leader may have given them out after this copy of its directory was made."""
+    """After this copy of its directory was made, the leader may have assigned these ids."""
     reserved = [0]
     allocator = ProducerIdAllocator(block_size=3, persist=reserved.append, next_id=0)
     assert allocator.allocate() == 0

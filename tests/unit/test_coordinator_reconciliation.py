@@ -1,4 +1,4 @@
-"""The steps of one member to its target assignment: the table in the module, row by row
+"""The steps of a member towards its target assignment: the table in the module, row by row
 (KIP-848).
 """
 
@@ -66,7 +66,7 @@ def test_while_it_gives_up_the_target_moves_on() -> None:
 
 
 def test_it_never_comes_beyond_the_targets_epoch() -> None:
-    """The member has unsubscribed from a topic, and there is no newer target yet."""
+    """The member has unsubscribed from a topic, and a newer target does not exist yet."""
     reconciled = reconcile(has(3, 0, 1), {}, 3, None, free())
     assert reconciled == CurrentValue(3, 0, UNREVOKED, {}, {T: {0: 3, 1: 3}})
     assert reconcile(reconciled, {}, 3, {}, free()) == CurrentValue(3, 0, STABLE, {}, {})

@@ -1,6 +1,6 @@
-"""Results over several partitions, and the partition that a group or transactional id belongs to.
+"""Results over several partitions, and the partition to which a group or transactional id belongs.
 
-The partition has to be the same as in Apache Kafka, whose directories are taken over.
+The partition must be the same as in Apache Kafka, whose directories may be taken over.
 
 Source: Utils.abs(id.hashCode()) % partitions, where the lowest int has no absolute value and counts
         as 0; the hash codes are Java's.
@@ -42,7 +42,9 @@ def test_hash_codes_are_javas(name: str, hash_code: int) -> None:
 
 @pytest.mark.parametrize("length", [*range(1, 20), 255, 256, 32_767])
 def test_hash_codes_of_any_length_are_what_the_definition_says(length: int) -> None:
-    """s[0]*31^(n-1) + s[1]*31^(n-2) + ... + s[n-1], in 32 bits (java.lang.String)."""
+    """The definition in java.lang.String: s[0]*31^(n-1) + s[1]*31^(n-2) + ... + s[n-1], in 32
+    bits.
+    """
     letters = [(number * 40_503 + length) % 0xD800 for number in range(length)]
     value = sum(
         letter * pow(31, exponent, 1 << 32)
@@ -52,7 +54,9 @@ def test_hash_codes_of_any_length_are_what_the_definition_says(length: int) -> N
 
 
 def test_keys_that_are_remembered_are_few_for_they_may_be_long() -> None:
-    """A key may have 32,767 letters: thousands would be a hundred megabytes."""
+    """A key may have 32,767 letters, so a cache of thousands of keys would take a hundred
+    megabytes.
+    """
     most = partition_for.cache_info().maxsize
     assert most is not None and most * 32_767 < 40 << 20
 
@@ -64,7 +68,7 @@ def letter_by_letter(text: str) -> None:
 
 
 def test_the_hash_of_a_long_key_takes_a_fraction_of_what_its_letters_take_one_by_one() -> None:
-    """In CPU time, the best of some attempts each."""
+    """The measure is CPU time, the shortest of some attempts."""
     spent = {}
     for hashed in (java_string_hash, letter_by_letter):
         spent[hashed] = float("inf")

@@ -1,6 +1,7 @@
 """The counts in Results for the metrics: rebalances by kind of group, and committed offsets.
 
-Source: Kafka: GroupMetadataManager and OffsetMetadataManager, where they record their sensors.
+Source: the places where Kafka's GroupMetadataManager and OffsetMetadataManager record their
+sensors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The share coordinator by itself: its refusals, and the state of a new one after a replay."""
+"""The share coordinator without a broker: what it refuses, and its state after a replay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ REQUEST = RequestContext(1, 1, "", "/127.0.0.1", connection_id=1)
 
 
 def hard_state(coordinator: ShareCoordinator) -> Any:
-    """The states as plain values, and the redundant offset of each partition."""
+    """The share partitions' states as plain values, and the redundant offset of each internal
+    partition.
+    """
     states = {}
     for at in list(coordinator.keys()):
         state = coordinator.state(at)
@@ -37,7 +39,9 @@ def hard_state(coordinator: ShareCoordinator) -> Any:
 
 
 class Host:
-    """Appends and replays records, and compares with a coordinator that replays the whole log."""
+    """Appends and replays records, and compares the coordinator with one that replays the whole
+    log.
+    """
 
     def __init__(self, partitions: int = 10, updates: int = 3) -> None:
         self.partitions, self.updates = partitions, updates
@@ -118,14 +122,14 @@ def written(*runs: tuple[int, int, int, int], start: int = 0, count: int = -1) -
 @pytest.mark.parametrize(
     ("runs", "how"),
     [
-        ([(3, 2, 2, 1)], {}),  # first offset above the last
+        ([(3, 2, 2, 1)], {}),  # the first offset is above the last
         ([(-1, 2, 2, 1)], {}),
         ([(0, 2, 1, 1)], {}),  # no broker stores the acquired state
         ([(0, 2, 3, 1)], {}),
         ([(0, 2, -1, 1)], {}),
         ([(0, 2, 99, 1)], {}),
         ([(0, 2, 0, -1)], {}),
-        ([(0, 2, 0, 32767)], {}),  # the highest count: no delivery can follow
+        ([(0, 2, 0, 32767)], {}),  # the highest count: no further delivery is possible
         ([], {"start": -2}),
         ([], {"count": -2}),
         ([(0, 1, 2, 1), (3, 2, 2, 1)], {}),

@@ -1,7 +1,7 @@
-"""Members of share groups (KIP-932), by what Apache Kafka 4.3 answered (its transcripts
-`share_groups`) and the KIP's sections.
+"""Members of share groups (KIP-932). The expected responses are those of Apache Kafka 4.3 (the
+transcripts `share_groups`), or follow from the KIP.
 
-The host feeds a fresh coordinator with the log after each event: it must come to the same state.
+After each event, the host feeds a new coordinator with the log, which must lead to the same state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def new_host(**more: Any) -> GroupHost:
 
 
 class Member:
-    """The state of a member in its client."""
+    """A member's state in its client."""
 
     def __init__(self, host: GroupHost, name: str, *topics: str, group: str = "g") -> None:
         self.host, self.name, self.group = host, name, group
@@ -51,7 +51,7 @@ class Member:
 
 
 def settle(*members: Member) -> None:
-    """Heartbeats until nothing changes."""
+    """Send heartbeats of these members until nothing changes."""
     before = None
     for _ in range(20):
         for member in members:
@@ -241,7 +241,7 @@ def test_a_topic_that_comes_later_is_assigned_and_one_that_is_deleted_is_not() -
     settle(m)
     assert m.given == {"later": [0]}
     assert [key[2] for key in host.share_states.offsets] == [0]
-    host.topics["t"] = 2  # a new topic of the same name
+    host.topics["t"] = 2  # another topic with the name of the deleted one
     settle(m)
     assert m.given == {"later": [0], "t": [0, 1]}
 
@@ -302,7 +302,7 @@ def test_states_that_are_being_initialised_are_not_begun_twice_and_again_after_a
     assert [row.partition for row in change.rows] == [0, 1, 2, 3]
     assert (change.group_id, change.state_epoch, change.is_deletion) == ("g", 2, False)
     assert {row.start_offset for row in change.rows} == {-1}
-    host.share_states.pending.clear()  # the requests are lost
+    host.share_states.pending.clear()  # the requests to the share coordinator are lost
     host.pass_time(29_999)
     m.beat()
     assert not host.share_states.pending
@@ -421,4 +421,4 @@ def test_a_share_group_is_deleted_with_its_states() -> None:
     ]
     assert host.share_states.offsets == {} and host.coordinator.all_groups() == []
     assert host.describe_share_group().error_code == Code.GROUP_ID_NOT_FOUND
-    assert alone(host, "g")  # the name is free for a classic group
+    assert alone(host, "g")  # a classic group may have the name now

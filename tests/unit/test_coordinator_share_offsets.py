@@ -1,5 +1,5 @@
-"""Setting and deleting the offsets of share groups, by the answers of Apache Kafka 4.3
-(`offsets_of_share_groups_are_set`).
+"""Setting and deleting the offsets of share groups. The expected responses are those of Apache
+Kafka 4.3 (`offsets_of_share_groups_are_set`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def starts(host: GroupHost) -> dict[tuple[str | None, int], int]:
 
 
 def read_once(host: GroupHost) -> None:
-    """A member joins, gets partitions, and leaves."""
+    """Let a member join, get partitions, and leave."""
     host.share_heartbeat("m")
     host.share_heartbeat("m", 2)
     host.share_heartbeat("m", -1)
@@ -175,8 +175,8 @@ def test_a_kill_before_the_states_are_deleted_leaves_the_deletion_to_be_done_aga
 
 
 def test_states_that_were_initialised_before_a_kill_go_with_their_group(host: GroupHost) -> None:
-    """The share coordinator has initialised them, but the record of the group has not been
-    written.
+    """When the kill comes, the share coordinator has initialised the states, but the group's record
+    of this is not yet written.
     """
     host.share_states.at_once = False
     host.share_heartbeat("m")
@@ -209,7 +209,9 @@ def test_a_group_that_is_deleted_while_its_states_are_set_stays_deleted(host: Gr
 
 
 def test_states_that_an_earlier_group_of_the_name_left_are_deleted(host: GroupHost) -> None:
-    """They have a higher epoch than the new group, which the share coordinator refuses."""
+    """The remaining states have a later epoch than the new group, so the share coordinator would
+    refuse its requests.
+    """
     host.share_states.failing = Code.FENCED_STATE_EPOCH
     known = host.directory.topic("t")
     assert known is not None

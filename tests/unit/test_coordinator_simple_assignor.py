@@ -1,4 +1,5 @@
-"""The assignor `simple` of share groups: partitions per member, and assignments that stay.
+"""The assignor `simple` of share groups: how many partitions each member gets, and which
+assignments stay.
 
 Source: KIP-932, "The SimpleAssignor"; Apache Kafka 4.3's `a_share_group_divides_partitions`.
 """
@@ -34,7 +35,7 @@ def counts(assigned: dict[str, Assignment]) -> list[int]:
         (4, 1, [4]),
         (4, 2, [2, 2]),
         (4, 3, [1, 1, 2]),
-        (4, 5, [1, 1, 2, 2, 2]),  # each partition has two
+        (4, 5, [1, 1, 2, 2, 2]),  # each partition has two members
         (1, 3, [1, 1, 1]),
         (3, 9, [1] * 9),
         (2, 3, [1, 1, 2]),

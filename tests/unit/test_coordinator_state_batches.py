@@ -1,5 +1,5 @@
-"""Runs of offsets with a delivery state: adding to them equals adding to a map of single
-offsets.
+"""Runs of offsets with a delivery state: adding runs has the same result as adding single offsets
+to a map.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def combined(current: Rows, added: Rows, start_offset: int = -1) -> Rows:
     return [tuple(run) for run in batches]
 
 
-# From KIP-932 and Apache Kafka 4.3: the higher delivery count wins, then the higher state.
+# The rule of KIP-932 and Apache Kafka 4.3: the higher delivery count has precedence, then the
+# higher state.
 @pytest.mark.parametrize(
     ("current", "added", "start_offset", "expected"),
     [

@@ -1,4 +1,6 @@
-"""The assignor of streams groups: even loads, tasks that stay, standby tasks elsewhere."""
+"""The assignor of streams groups: even loads, tasks that stay, and standby tasks on other
+processes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def assign_sticky(
     subtopologies: dict[str, SubtopologyToAssign],
     standby_count: int,
 ) -> dict[str, TaskSet]:
-    """The target assignment of each member, without a break."""
+    """The target assignment of each member, computed without pauses."""
     work = sticky_in_slices(members, subtopologies, standby_count)
     while True:
         try:
@@ -33,7 +35,7 @@ def assign_sticky(
 
 
 def members(*names: str) -> dict[str, MemberToAssign]:
-    """New members; names with the same first letter belong to one process."""
+    """New members by name; members whose names have the same first letter belong to one process."""
     return {name: MemberToAssign(name[0], NEW, NEW) for name in names}
 
 
@@ -48,7 +50,9 @@ def following(
 
 
 def topology(**counts: int) -> dict[str, SubtopologyToAssign]:
-    """Subtopologies by their numbers of tasks; those whose name begins with "s" have state."""
+    """Subtopologies with these numbers of tasks; those with names that begin with "s" have
+    state.
+    """
     return {
         name: SubtopologyToAssign(count, name.startswith("s")) for name, count in counts.items()
     }

@@ -1,4 +1,4 @@
-"""The records of streams groups: bytes of Apache Kafka 4.3, read and written again."""
+"""The records of streams groups: bytes that Apache Kafka 4.3 wrote are read, and written again."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_tasks_without_epochs_have_the_members() -> None:
         write_uvarint(value, 1)
     value += b"\0"
     current = records.decode_current(bytes(value))
-    assert current.state is MemberState.UNKNOWN  # 127, or a state of a later Apache Kafka
+    assert current.state is MemberState.UNKNOWN  # 127, or a state that a later Apache Kafka adds
     assert current.assigned.active == {"0": {0: 5}}
 
 

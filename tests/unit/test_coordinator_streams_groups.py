@@ -1,6 +1,7 @@
-"""Members of streams groups (KIP-1071), by what Apache Kafka 4.3.2 answered to the same requests.
+"""Members of streams groups (KIP-1071). The expected responses are those of Apache Kafka 4.3.2 to
+the same requests.
 
-The host feeds a fresh coordinator with the log after each event: it must come to the same state.
+After each event, the host feeds a new coordinator with the log, which must lead to the same state.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def new_host(**more: Any) -> GroupHost:
 
 
 def counting(repartition: int = 0) -> Topology:
-    """A word count: it reads "s", repartitions, and keeps counts."""
+    """The topology of a word count, which reads "s", repartitions, and keeps counts."""
     return Topology(
         0,
         [
@@ -67,7 +68,7 @@ def rows(tasks: Any) -> dict[str, list[int]] | None:
 
 
 def given(answer: Any) -> Any:
-    """The error code, the epoch and the active tasks of an answer."""
+    """The (error code, epoch, active tasks) of a response."""
     return answer.error_code, answer.member_epoch, rows(answer.active_tasks)
 
 
@@ -81,7 +82,9 @@ def state(host: GroupHost, group: str = "g") -> tuple[str, int, int]:
 
 
 def two_members(host: GroupHost) -> None:
-    """Two members that have their tasks: "m" those of partitions 0 and 1, "n" that of 2."""
+    """Make a group of two members with their tasks: "m" has those of partitions 0 and 1, "n"
+    that of 2.
+    """
     host.streams_heartbeat("m")
     host.streams_heartbeat("n")
     host.streams_heartbeat("m", 2)
@@ -228,7 +231,7 @@ def test_epochs_are_checked() -> None:
     for epoch in (1, 9):
         answer = host.streams_heartbeat("n", epoch)
         assert answer.error_code == Code.FENCED_MEMBER_EPOCH
-    # the answer with epoch 3 may have been lost; the tasks of m are a part of its assignment
+    # m may have missed the response with epoch 3; its tasks are a part of its assignment.
     assert given(host.streams_heartbeat("m", 2, owned={"0": [0]}))[:2] == (0, 3)
     refused = host.streams_heartbeat("m", 2, owned={"0": [0, 2]})
     assert refused.error_code == Code.FENCED_MEMBER_EPOCH
@@ -238,10 +241,10 @@ def test_a_member_whose_answer_was_lost_gets_its_tasks_again() -> None:
     host = new_host()
     host.streams_heartbeat("m")
     host.streams_heartbeat("n")
-    host.streams_heartbeat("m", 2)  # the answer that revokes a task is lost
+    host.streams_heartbeat("m", 2)  # this response, which revokes a task, is lost
     assert given(host.streams_heartbeat("m", 2, owned={"0": [0, 1, 2]})) == (0, 2, {"0": [0, 1]})
     assert given(host.streams_heartbeat("m", 2, owned={"0": [0, 1]})) == (0, 3, None)
-    host.streams_heartbeat("n", 3)  # the answer that assigns a task is lost
+    host.streams_heartbeat("n", 3)  # this response, which assigns a task, is lost
     assert given(host.streams_heartbeat("n", 3, owned={})) == (0, 3, {"0": [2]})
     assert given(host.streams_heartbeat("n", 3, owned={"0": [2]})) == (0, 3, None)
 
@@ -358,7 +361,7 @@ def test_a_group_that_was_left_before_its_first_assignment_is_forgotten_by_the_d
     host.pass_time(3_000)
     assert state(host) == ("Empty", 3, 1)
     host.streams_heartbeat("m")
-    host.restart()  # the delay ends with the run of the broker
+    host.restart()  # a restart of the broker ends the delay
     assert given(host.streams_heartbeat("m", 1)) == (0, 4, {"0": [0, 1, 2]})
 
 
@@ -377,14 +380,16 @@ def test_assignments_are_an_interval_apart() -> None:
 
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slice of an assignment is a task, or the target of a member."""
+    """Make slices of an assignment so small that one is a single task, or the target of one
+    member.
+    """
     monkeypatch.setattr(streams_group_change, "TASKS_ASSIGNED_AT_ONCE", 0)
     monkeypatch.setattr(sticky_assignor, "TASKS_AT_ONCE", 1)
     monkeypatch.setattr(streams_group, "ROWS_WRITTEN_AT_ONCE", 1)
 
 
 def tick(host: GroupHost) -> bool:
-    """Run a tick if one is due now. Gives: whether it was."""
+    """Run a tick if one is due now. Gives: whether one was due."""
     deadline_ms = host.coordinator.next_deadline_ms()
     if deadline_ms is None or deadline_ms > host.now_ms:
         return False
@@ -730,7 +735,9 @@ def test_a_description_has_the_members_and_their_tasks() -> None:
 
 
 def drop_heartbeat(host: GroupHost) -> None:
-    """Send a heartbeat of member m in epoch 2, whose records are dropped for lack of space."""
+    """Send a heartbeat of member m in epoch 2, and drop the records that it causes, as for lack
+    of space.
+    """
     request = StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=2)
     result = host.coordinator.streams_requests.on_heartbeat(
         request, RequestContext(0, 0, "client", "/192.0.2.7"), host.now_ms
@@ -749,7 +756,7 @@ def test_records_that_are_not_written_are_decided_again() -> None:
 
 @pytest.mark.usefixtures("small_slices")
 def test_an_assignment_for_records_that_are_not_written_is_dropped_with_them() -> None:
-    """Its epoch will be used again, for another state of the group."""
+    """The epoch of the dropped assignment is used again, for another state of the group."""
     host = new_host()
     host.streams_heartbeat("m")
     host.pass_time(0)

@@ -1,4 +1,4 @@
-"""How a member of a streams group moves to its target: the table of KIP-1071, row by row."""
+"""How a member of a streams group moves towards its target: the table of KIP-1071, row by row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
 
 
 def free(active: Any = True, standby: Any = True) -> FreeTasks:
-    """Which tasks are free in each role: all, none, or some partitions."""
+    """The tasks that are free in each role: all, none, or those of some partitions."""
     return FreeTasks(
         lambda _, partition: active if isinstance(active, bool) else partition in active,
         lambda _, partition: standby if isinstance(standby, bool) else partition in standby,
@@ -27,7 +27,7 @@ def free(active: Any = True, standby: Any = True) -> FreeTasks:
 
 
 def at(epoch: int, state: MemberState, assigned: Any, pending: Any = None) -> CurrentValue:
-    """The current value of a member with active tasks {partition: epoch} of subtopology "0"."""
+    """The current value of a member with the active tasks {partition: epoch} of subtopology "0"."""
     return CurrentValue(
         epoch, epoch - 1, state, HeldTasks({"0": assigned} if assigned else {}, {}, {}),
         HeldTasks({"0": pending}, {}, {}) if pending else NONE_HELD,

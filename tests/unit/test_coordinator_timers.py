@@ -1,4 +1,6 @@
-"""Timers: one deadline a key, due ones earliest first, no growth by rescheduling."""
+"""Timers: each key has one deadline, due keys come earliest first, and rescheduling takes no more
+memory.
+"""
 
 from __future__ import annotations
 

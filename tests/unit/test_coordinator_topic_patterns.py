@@ -1,6 +1,5 @@
-"""Patterns of topics' names: RE2's syntax (RE2's wiki, "Syntax") and its promise of linear time.
-
-tests/property/test_coordinator_topic_patterns.py compares them with RE2 itself.
+"""Patterns of topic names: RE2's syntax (RE2's wiki, "Syntax"), in linear time as RE2 promises.
+tests/property/test_coordinator_topic_patterns.py compares the patterns with RE2 itself.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ from barnabas.coordinator.groups.consumer.topic_patterns import (
         ("a*?b+?", ["b", "aab", "bb"], ["a"]),
         ("(a*)*", ["", "aaa"], ["b"]),
         ("(a{0}|b)(?:)*()c{0,0}", ["", "b"], ["a", "bc"]),
-        ("((?i)a)b", ["ab", "Ab"], ["aB"]),  # a flag applies up to the end of its group
+        ("((?i)a)b", ["ab", "Ab"], ["aB"]),  # a flag ends with its group
         ("(?i)a(?-i)b", ["ab", "Ab"], ["aB"]),
         ("(?i-i)a", ["a"], ["A"]),
         ("(?-i)(?i-s:A)", ["a", "A"], []),
@@ -71,7 +70,7 @@ from barnabas.coordinator.groups.consumer.topic_patterns import (
         ("(?-mU:a)", ["a"], ["A"]),
         ("(?i)[^a]", ["b", "B"], ["a", "A"]),
         (r"(?i)\p{Lu}", ["a", "A"], ["1"]),
-        (r"\p{Lu}a{2}", ["Aaa"], ["Aa"]),  # the class ends at the next brace
+        (r"\p{Lu}a{2}", ["Aaa"], ["Aa"]),  # \p{...} ends at the next brace
         (r"\x{61}b{2}", ["abb"], ["ab"]),
         ("(?P<a_1>x)(?P<b>y)", ["xy"], []),
         (r"\p{^L}\P{^L}\PL", ["1a."], ["aa.", "11.", "1aa"]),
@@ -120,7 +119,7 @@ def test_what_matches(pattern: str, matching: list[str], others: list[str]) -> N
         ("a{2}{3}", "repeated"),
         ("a{1001}", "bounds"),
         ("a{3,2}", "bounds"),
-        ("a{" + "1" * 5000 + "}", "bounds"),  # more digits than Python reads
+        ("a{" + "1" * 5000 + "}", "bounds"),  # more digits than int() accepts
         ("a(?=b)", "lookaround"),
         ("a(?!b)", "lookaround"),
         ("(?<=a)b", "lookaround"),
@@ -264,8 +263,8 @@ def test_what_matches_nothing_is_not_repeated_a_billion_times() -> None:
     ("text", "matching"), [("(a|b)*a(a|b){12}", 1 << 13), ("(.?){1000}(a|b)*", 1 << 14)]
 )
 def test_states_met_are_bounded(text: str, matching: int) -> None:
-    """A deterministic automaton has 8,192 states for the first pattern, and large ones for the
-    second.
+    """A deterministic automaton would have 8,192 states for the first pattern, and large states for
+    the second.
     """
     pattern = TopicPattern(text)
     names = [f"{number:014b}".replace("0", "a").replace("1", "b") for number in range(1 << 14)]
@@ -341,7 +340,7 @@ def test_an_error_shows_the_beginning_of_a_long_pattern() -> None:
     "part", [".", "\\pL", "\\w", "a", "(?i)a", "[a-z]", "[^a]", "a|", "a?", "()", "\\Qa\\E", "{"]
 )
 def test_what_is_read_at_once_takes_little_time(part: str) -> None:
-    """Measured in CPU time, the best of some attempts, since the machine may be busy."""
+    """The measure is CPU time, the shortest of some attempts, since the machine may be busy."""
     text = part * (LONGEST_AT_ONCE // len(part))
 
     def attempts() -> Iterator[float]:

@@ -1,4 +1,6 @@
-"""The plan of a topology's topics, by what Apache Kafka 4.3 answered and made (KIP-1071)."""
+"""The plan of a topology's topics (KIP-1071). The expected responses and topics are those of Apache
+Kafka 4.3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TransactionCoordinator, compared with answers of Apache Kafka 3.9 to the same requests, with
+"""TransactionCoordinator, compared with responses of Apache Kafka 3.9 to the same requests, with
 KIPs, and with known bugs of other brokers.
 
 Codes by number, as Kafka sent them: 3 UNKNOWN_TOPIC_OR_PARTITION, 19 NOT_ENOUGH_REPLICAS, 42
@@ -42,12 +42,12 @@ def host() -> TxnHost:
 
 @pytest.fixture
 def slow() -> TxnHost:
-    """A host that writes markers only when the test calls for it."""
+    """A host that writes markers only when the test says so."""
     return TxnHost(writes_markers=False)
 
 
 def begun(host: TxnHost, txn: str = "txn", timeout_ms: int = 60_000) -> tuple[int, int]:
-    """(producer id, epoch) of a new session with a transaction open on t-0."""
+    """Begin a session and a transaction on t-0. Gives the (producer id, epoch)."""
     answer = host.init(txn, timeout_ms=timeout_ms)
     assert answer.error_code == Code.NONE
     assert host.add(txn, answer.producer_id, answer.producer_epoch, T0) == {("t", 0): 0}
@@ -73,7 +73,7 @@ def init_of(answer: Any) -> tuple[int, int, int]:
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
 
-# answers of Apache Kafka 3.9, scenario by scenario
+# Scenarios with the responses of Apache Kafka 3.9.
 
 
 def test_strangers(host: TxnHost) -> None:
@@ -142,7 +142,7 @@ def test_timeouts_out_of_range(host: TxnHost) -> None:
 
 
 def test_init_producer_without_transactional_id(host: TxnHost) -> None:
-    """A producer that requests the next epoch of its id gets a new id, too."""
+    """A producer that asks for the next epoch of its id also gets a new id."""
     assert init_of(host.init(None)) == (0, 0, 0)
     assert init_of(host.init(None)) == (0, 1, 0)
     assert init_of(host.init(None, pid=1, epoch=0)) == (0, 2, 0)
@@ -221,7 +221,7 @@ def test_expired_transaction(host: TxnHost) -> None:
 
 
 def test_expired_transaction_recovers_by_bump(host: TxnHost) -> None:
-    """Only a new session recovers it; the producer that timed out is fenced."""
+    """Only a new session recovers the transactional id; the producer that timed out is fenced."""
     pid, epoch = begun(host, timeout_ms=1_000)
     host.tick(1_000)
     assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
@@ -313,8 +313,9 @@ def test_writing_without_adding(host: TxnHost) -> None:
 def test_offsets_in_the_midst_of_a_transaction(
     host: TxnHost, open_epoch: int, epoch: int, code: Code
 ) -> None:
-    """A future epoch is accepted, as by Apache Kafka 3.9, except the highest, which no producer can
-    have."""
+    """Like Apache Kafka 3.9, the coordinator accepts a later epoch, except the highest, which no
+    producer can have.
+    """
     assert host.coordinator.verify_offsets("txn", 7, epoch, "group", 3, open_epoch) == code
 
 
@@ -340,7 +341,7 @@ def test_offsets_are_part_of_the_transaction(host: TxnHost) -> None:
 
 
 def open_partitions(host: TxnHost, txn: str, pid: int, epoch: int) -> tuple[object, ...]:
-    """The partitions of the transaction, if this producer may commit it."""
+    """The transaction's partitions if this producer may commit it; otherwise nothing."""
     transaction = host.coordinator.on_commit_requested(txn, pid, epoch, host.now_ms)
     return () if transaction is None else tuple(transaction.partitions)
 
@@ -363,7 +364,7 @@ def test_only_the_current_producer_may_ask_for_the_commit(host: TxnHost) -> None
         assert open_partitions(host, "txn", pid, last) == (), "no producer has this epoch"
 
 
-# the path of a transaction
+# What happens from the begin of a transaction to its end.
 
 
 def test_the_records_of_a_commit_and_when_it_is_answered(slow: TxnHost) -> None:
@@ -421,7 +422,7 @@ def test_a_transaction_does_not_begin_without_a_partition(host: TxnHost) -> None
 
 
 def test_markers_reported_twice_or_for_another_transaction_change_nothing(slow: TxnHost) -> None:
-    """KAFKA-19999: a repeated report is harmless."""
+    """A repeated report must have no effect (KAFKA-19999)."""
     pid, epoch = begun(slow)
     slow.end("txn", pid, epoch, True, call=False)
     decision = slow.markers[0]
@@ -436,8 +437,8 @@ def test_markers_reported_twice_or_for_another_transaction_change_nothing(slow: 
 def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_is_older(
     host: TxnHost,
 ) -> None:
-    """A late EndTxn of an earlier session is refused. Version 1 of the protocol cannot recognise
-    one with the same epoch (README).
+    """A late EndTxn of an earlier session is refused. If the epoch is the same, version 1 of the
+    protocol cannot recognise a late request (README).
     """
     pid, epoch = begun(host)
     assert init_of(host.init("txn")) == (0, pid, 2)
@@ -453,7 +454,9 @@ def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_
 def test_init_waits_for_the_transaction_that_it_aborts_and_is_answered_itself(
     slow: TxnHost,
 ) -> None:
-    """The first InitProducerId waits; a second one meanwhile gets CONCURRENT_TRANSACTIONS."""
+    """The first InitProducerId waits, and a second one in the meantime gets
+    CONCURRENT_TRANSACTIONS.
+    """
     pid, epoch = begun(slow)
     ticket = slow.init("txn", call=False, timeout_ms=5_000)
     assert slow.state("txn") == "PrepareAbort" and ticket not in slow.answers
@@ -494,7 +497,9 @@ def test_a_producer_whose_wish_was_cut_off_by_a_crash_is_known_again(
 
 
 def test_a_fenced_producer_cannot_abort_the_transaction_of_the_living_one(host: TxnHost) -> None:
-    """Kafka 3.9 accepts that from any epoch of the current id; clients gain nothing by it."""
+    """Kafka 3.9 accepts such an InitProducerId with any epoch of the current id, which has no use
+    for clients.
+    """
     pid, epoch = begun(host)
     _, _, living = init_of(host.init("txn"))
     host.add("txn", pid, living, T0)
@@ -523,7 +528,7 @@ def test_the_timeout_is_that_of_the_last_session(host: TxnHost) -> None:
     assert host.state("txn") == "CompleteAbort"
 
 
-# exhausted epochs (KAFKA-20357 and others)
+# Exhausted epochs (KAFKA-20357 and others).
 
 
 def test_exhausted_epochs_get_another_producer_id(host: TxnHost) -> None:
@@ -546,7 +551,9 @@ def test_the_retry_of_a_rotation_is_known_even_after_a_crash(host: TxnHost) -> N
 
 
 def test_fencing_at_the_last_epoch_uses_the_one_kept_for_it(host: TxnHost) -> None:
-    """KAFKA-20090: the marker has 32767, a late EndTxn is refused, the next session rotates."""
+    """KAFKA-20090: the marker has epoch 32767, a late EndTxn is refused, and the next session gets
+    a new producer id.
+    """
     pid = at_epoch(host, 32766, TransactionState.ONGOING)
     host.tick(60_000)
     assert [(effect.producer_id, effect.producer_epoch) for effect in host.written] == [
@@ -565,7 +572,7 @@ def test_a_session_that_fences_at_the_last_epoch_rotates_in_the_same_request(hos
     assert host.written[0].producer_epoch == MAX_EPOCH
 
 
-# versions in which brokers send these requests
+# Versions of requests in which brokers send many transactions.
 
 
 def test_many_transactions_in_one_request(host: TxnHost) -> None:
@@ -640,7 +647,7 @@ def test_ids_at_rest_expire_with_a_tombstone_and_open_ones_do_not() -> None:
         name: begun(host, name, timeout_ms=900_000)
         for name in ("empty", "committed", "aborted", "open", "ending")
     }
-    host.now_ms += 1  # a decision has a later time than its transaction
+    host.now_ms += 1  # makes decisions later than their transactions
     for name, (pid, epoch) in producers.items():
         if name == "empty":
             host.end(name, pid, epoch, True, call=False)
@@ -665,7 +672,7 @@ def test_ids_at_rest_expire_with_a_tombstone_and_open_ones_do_not() -> None:
 
 
 def ticks_until_nothing_is_due(host: TxnHost) -> list[int]:
-    """How many transactions each tick handles, until none is due."""
+    """How many transactions each tick processes, until none is due."""
     handled = []
     while (due_ms := host.coordinator.next_deadline_ms()) is not None and due_ms <= host.now_ms:
         result = host.coordinator.on_tick(host.event_ms())
@@ -727,7 +734,7 @@ def test_after_its_id_expired_a_producer_is_not_taken_back_silently() -> None:
     """KAFKA-18019."""
     host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=100_000))
     pid, epoch = begun(host)
-    host.tick(1)  # a decision has a later time than its transaction
+    host.tick(1)  # makes the decision later than its transaction
     host.end("txn", pid, epoch, True)
     host.tick(100_000)
     assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
@@ -767,7 +774,9 @@ def test_a_tick_moves_all_that_is_due_and_only_that(slow: TxnHost) -> None:
 
 
 def test_what_is_decided_has_no_deadline(slow: TxnHost) -> None:
-    """Neither the timeout nor the expiry of ids applies to it, however long its markers take."""
+    """Neither the timeout of the transaction nor the expiry of its id applies, no matter how long
+    the markers take.
+    """
     pid, epoch = begun(slow, timeout_ms=1_000)
     slow.end("txn", pid, epoch, True, call=False)
     assert slow.coordinator.next_deadline_ms() is None
@@ -787,8 +796,8 @@ def test_a_tick_with_nothing_due_gives_nothing(host: TxnHost) -> None:
 
 
 def test_what_was_decided_is_driven_to_its_end_after_a_crash(slow: TxnHost) -> None:
-    """Redpanda #23656, #9571: PREPARE_* at a load. A transaction with a PrepareCommit is
-    committed.
+    """Redpanda #23656 and #9571 are about transactions that are loaded in a PREPARE_* state. One
+    with a PrepareCommit must be committed.
     """
     one, two, three = begun(slow, "one"), begun(slow, "two"), begun(slow, "three")
     slow.add("one", *one, {"u": [0]})
@@ -813,7 +822,7 @@ def test_what_was_decided_is_driven_to_its_end_after_a_crash(slow: TxnHost) -> N
 
 
 def test_what_was_open_stays_open_after_a_crash_and_times_out_as_before(host: TxnHost) -> None:
-    """Redpanda #6018: all added partitions are kept."""
+    """All partitions that were added to the transaction must be kept (Redpanda #6018)."""
     pid, epoch = begun(host, timeout_ms=10_000)
     host.add_offsets("txn", pid, epoch, "group")
     host.now_ms += 4_000
@@ -838,7 +847,7 @@ def test_a_crash_before_the_answer_of_a_fencing_session_leaves_no_one_waiting(
 
 
 def test_compaction_takes_nothing_away(host: TxnHost) -> None:
-    """The last record of each key alone gives the same state."""
+    """The last record of each key is enough for the same state."""
     for name in ("one", "two"):
         producer = begun(host, name)
         host.end(name, *producer, name == "one")
@@ -850,7 +859,7 @@ def test_compaction_takes_nothing_away(host: TxnHost) -> None:
     assert coordinator.snapshot() == host.coordinator.snapshot()
 
 
-# the table of states
+# The table of states.
 
 
 def test_numbers_and_names_are_kafkas() -> None:
@@ -907,14 +916,14 @@ def test_every_request_is_answered_at_every_version(host: TxnHost) -> None:
         assert host.end(f"txn{version}", pid, epoch, True, version=min(version, 4)) == 0
 
 
-# epochs that no producer got
+# Epochs that no producer got.
 
 
 @pytest.mark.parametrize("epoch", [5, 32766])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restarts: bool) -> None:
-    """The timeout raised the epoch, and no producer was given it. A client that guesses it gets the
-    answer for a former producer.
+    """The timeout raised the epoch, which no producer got. A client that guesses the epoch gets the
+    response for a former producer.
     """
     pid = at_epoch(host, epoch, TransactionState.ONGOING)
     host.tick(60_000)
@@ -935,7 +944,9 @@ def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restart
 
 
 def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: TxnHost) -> None:
-    """A log may have such a transaction; its timeout must not end the broker at every start."""
+    """The timeout of such a transaction must not end the broker, which would happen again at
+    every start.
+    """
     pid = at_epoch(host, MAX_EPOCH, TransactionState.ONGOING)
     host.flush()
     host.crash()
@@ -951,8 +962,9 @@ def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: Tx
 
 
 def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None:
-    """The EndTxn arrived in time, and may wait for the disk for long, for example while the process
-    is suspended. If it ends nothing, since a partition was added, the timeout begins again.
+    """The EndTxn arrived in time, and may wait long for the disk, for example if the process is
+    suspended. If it does not end the transaction, since a partition was added, the timeout starts
+    again.
     """
     pid, epoch = begun(host, timeout_ms=60_000)
     host.tick(59_999)
@@ -971,7 +983,7 @@ def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None
 
 
 def test_records_of_a_later_version_of_the_key_are_skipped(host: TxnHost) -> None:
-    """Newer Kafka brokers may write such records, for other purposes."""
+    """Newer Kafka brokers may write such records for other purposes."""
     key = b"\0\1" + encode_key("txn")[2:]
     value = encode_value(TransactionMetadata("txn", 1, 0, 60_000, last_update_ms=host.now_ms))
     host.coordinator.replay(0, 0, key, value)
@@ -1005,7 +1017,9 @@ def test_a_clock_that_is_set_moves_no_deadline_of_an_open_transaction(
 
 
 def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None:
-    """It gets a new producer id, since its next epoch may have been given out and lost."""
+    """A producer gets a new id, since its next epoch may have been assigned before the power
+    loss and lost.
+    """
     open_pid, _ = begun(slow, "open")
     decided_pid, _ = begun(slow, "decided")
     slow.end("decided", decided_pid, 0, commit=True, call=False)
@@ -1029,8 +1043,8 @@ def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None
 def test_a_producer_that_requested_its_next_epoch_gets_it_after_a_power_loss(
     slow: TxnHost,
 ) -> None:
-    """The epoch that ended its transaction was given to no producer. The producer retries with its
-    former epoch, and must not be fenced.
+    """No producer got the epoch that ended the transaction. The producer sends its request again
+    with its former epoch, and must not be fenced.
     """
     pid, epoch = begun(slow, "txn")
     slow.init("txn", pid=pid, epoch=epoch, call=False)
@@ -1054,7 +1068,7 @@ def test_one_that_is_being_ended_does_not_hold_up_the_timeouts_of_others(slow: T
 
 
 def test_whoever_is_asked_to_abort_what_is_open_leaves_what_is_decided(slow: TxnHost) -> None:
-    """A decided transaction is left even if the record of its decision is not written yet."""
+    """This includes a transaction whose decision has been made but not written."""
     open_pid, _ = begun(slow, "open")
     begun(slow, "decided")
     slow.decided.add("decided")
@@ -1071,7 +1085,7 @@ def test_the_timeout_of_a_transaction_has_bounds(host: TxnHost, timeout_ms: int,
 
 
 def test_a_decision_holds_before_its_record_is_there(host: TxnHost) -> None:
-    """The host may keep it in a flush journal until the data of the transaction are durable."""
+    """The host may keep the decision in a flush journal until the transaction's data is durable."""
     pid, epoch = begun(host)
     host.decided.add("txn")
     assert host.add("txn", pid, epoch, {"t": [1]}) == {("t", 1): Code.CONCURRENT_TRANSACTIONS}
@@ -1086,7 +1100,9 @@ def test_a_decision_holds_before_its_record_is_there(host: TxnHost) -> None:
 
 
 def test_listing_by_how_long_transactions_are_open(host: TxnHost) -> None:
-    """KIP-994: longer than this number of ms; version 0 has no such field."""
+    """KIP-994: the filter selects transactions that have been open for more than this number of ms.
+    Version 0 has no such field.
+    """
     begun(host)
 
     def listed(open_ms: int, version: int = 1) -> list[str]:
@@ -1102,7 +1118,7 @@ def test_listing_by_how_long_transactions_are_open(host: TxnHost) -> None:
 
 
 def test_listing_by_a_pattern_of_ids(host: TxnHost) -> None:
-    """KIP-1152: the whole id, in RE2's syntax."""
+    """KIP-1152: the pattern has RE2's syntax and must match the whole id."""
     for name in ("orders-1", "orders-ä", "other"):
         host.init(name)
 
@@ -1146,7 +1162,7 @@ def test_other_codes_are_the_same_in_every_version(host: TxnHost, version: int) 
 
 
 def test_an_epoch_is_told_once_it_is_durable(host: TxnHost) -> None:
-    """Otherwise it might be given to another producer after a power loss."""
+    """An epoch that is not durable might be assigned to another producer after a power loss."""
     context = RequestContext(1, 4, "client", "host")
     for _ in range(2):
         request = InitProducerIdRequest(
@@ -1158,7 +1174,9 @@ def test_an_epoch_is_told_once_it_is_durable(host: TxnHost) -> None:
 
 
 def test_what_is_recorded_bears_the_time_of_the_wall_clock(slow: TxnHost) -> None:
-    """Deadlines use the steady time; the times that tools and the next broker read do not."""
+    """Deadlines use the steady time, but the times that tools and the next run of the broker read
+    are those of the wall clock.
+    """
     slow.wall_ahead_ms = 3_600_000
 
     def assert_recorded_now(state: TransactionState) -> None:
@@ -1198,7 +1216,7 @@ def test_what_is_recorded_bears_the_time_of_the_wall_clock(slow: TxnHost) -> Non
 def test_all_timeouts_of_a_tick_that_found_no_space_come_again(slow: TxnHost) -> None:
     pids = [begun(slow, name, 1000)[0] for name in ("a", "b", "c")]
     slow.now_ms += 1000
-    slow.coordinator.on_tick(slow.event_ms())  # the records of the tick are dropped
+    slow.coordinator.on_tick(slow.event_ms())  # whose records are dropped
     slow.coordinator.on_tick_not_written(slow.event_ms())
     slow.tick(PUT_OFF_MS)
     assert [one.producer_id for one in slow.markers] == pids

@@ -1,5 +1,6 @@
-"""ListTransactions of very many ids, and by patterns that are costly: rights first, in slices, the
-rest in the worker's thread. `thread_time` is CPU time, of the best of some attempts.
+"""ListTransactions with very many ids, and with costly patterns: rights are checked first, in
+slices, and the rest is done in the worker's thread. Times are CPU time (`thread_time`), the
+shortest of some attempts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ DESCRIBE_IDS_OF_X = Acl(5, "x-", 4, "User:ANONYMOUS", "*", 8, 3)
 
 
 def put(host: CoreHost, names: list[str], state: TransactionState = TransactionState.EMPTY) -> None:
-    """Have the coordinator know these ids, as if their records had been replayed."""
+    """Add these ids to the coordinator, as if their records had been replayed."""
     for number, name in enumerate(names):
         host.broker.transactions._transactions[name] = TransactionMetadata(
             name, 1000 + number, 0, 60_000, state
@@ -49,7 +50,7 @@ def host_with(directory: Path, *names: str, **settings: str) -> CoreHost:
 
 
 def asked(host: CoreHost, version: int = VERSION, **filters: Any) -> Any:
-    """The answer, and the longest time for which the core was busy without a pause."""
+    """The response, and the longest time for which the core was busy without a pause."""
     longest = 0.0
 
     def timed(call: Callable[[], object]) -> None:
@@ -138,7 +139,7 @@ def test_a_client_that_has_gone_gets_no_list(tmp_path: Path) -> None:
         ("ä" * (LONGEST_PATTERN_BYTES // 2 + 1), Code.INVALID_REGULAR_EXPRESSION),
         ("(" * 2_000_000, Code.INVALID_REGULAR_EXPRESSION),
         ("(?=a)", Code.INVALID_REGULAR_EXPRESSION),
-        ("(.*[ab].{0,999}){9}", Code.INVALID_REGULAR_EXPRESSION),  # too much work for the long id
+        ("(.*[ab].{0,999}){9}", Code.INVALID_REGULAR_EXPRESSION),  # too much work with the long id
     ],
     ids=range(8),
 )

@@ -1,5 +1,5 @@
-"""__transaction_state: records of Apache Kafka 3.9 are read as its dump tool reads them, and
-written back byte for byte.
+"""__transaction_state: records that Apache Kafka 3.9 wrote are decoded as by Kafka's dump tool, and
+encoded to the same bytes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_kafkas_records_are_written_byte_for_byte(partition: int) -> None:
 
 
 def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
-    # by hand, after the schema of TransactionLogValue in Apache Kafka 3.9
+    # Written manually from the schema of TransactionLogValue in Apache Kafka 3.9.
     value = bytes.fromhex(
         "0001"  # version
         "0000000000000005"  # producer_id
@@ -98,7 +98,7 @@ def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
         "78"
         "0300000000"
         "00000002"
-        "00"  # one topic "tx", partitions 0 and 2, no tags
+        "00"  # the topic "tx" with partitions 0 and 2, without tags
         "0000000000000010"  # last_update_ms
         "0000000000000008"  # start_ms
         "03"
@@ -110,7 +110,7 @@ def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
         "0000000000000006"
         "02"
         "02"
-        "0002"  # the three tags of Kafka
+        "0002"  # Kafka's three tagged fields
     )
     metadata = TransactionMetadata(
         "id",

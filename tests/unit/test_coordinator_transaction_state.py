@@ -1,4 +1,6 @@
-"""TransactionMetadata: times that distinguish transactions and decisions, and former producers."""
+"""TransactionMetadata: the times that distinguish transactions and decisions, and former
+producers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def begun(wall_ms: int) -> TransactionMetadata:
 
 @pytest.mark.parametrize("wall_ms", [100, 99, 0])
 def test_no_two_transactions_of_a_session_begin_at_the_same_time(wall_ms: int) -> None:
-    """The begins differ even if the clock stops or steps back."""
+    """Start times differ even if the clock stops or is set back."""
     ended = begun(100).prepared(True, 100).completed(100)
     assert ended.start_ms == 100
     again = ended.with_partitions([PAIR], wall_ms)
@@ -49,7 +51,7 @@ YEAR_MS = 365 * 24 * 3_600_000
 def test_a_decision_is_later_than_all_before_it(
     decide: Callable[[TransactionMetadata, int], TransactionMetadata], wall_ms: int, order_ms: int
 ) -> None:
-    """A decision in the journal is distinguished from former ones of the id by its time."""
+    """Its time distinguishes a decision in the journal from earlier decisions on the same id."""
     decision = decide(begun(100), wall_ms)
     assert (decision.last_update_ms, decision.order_ms) == (order_ms, order_ms)
 
@@ -74,7 +76,7 @@ def test_a_clock_that_was_ahead_for_a_moment_leaves_its_time_in_no_later_record(
 
 
 def test_who_requested_an_epoch_is_known_by_its_own_epoch() -> None:
-    """Kafka's records may have a previous producer id without its epoch."""
+    """Kafka's records may contain a previous producer id without its epoch."""
     metadata = TransactionMetadata("id", 5, 3, 60_000, previous_producer_id=4)
     assert metadata.last_producer == NO_PRODUCER
     assert metadata._replace(last_producer_epoch=0).last_producer == ProducerIdAndEpoch(4, 0)
@@ -122,8 +124,8 @@ def test_who_keeps_an_open_transaction_is_its_producer(keeper: ProducerIdAndEpoc
 
 
 def test_a_fence_goes_beyond_who_kept_it() -> None:
-    """The epoch rises up to the highest one. Where no session keeps the transaction, only the
-    producer's own epoch rises.
+    """If a session keeps the transaction, a fence raises the session's epoch, at most to the
+    highest one; otherwise it raises only the producer's own epoch.
     """
     kept = begun(100).kept(ProducerIdAndEpoch(5, 4), NO_PRODUCER, 60_000, 200)
     assert kept.fenced(NO_PRODUCER, 300).next_producer_epoch == 5
@@ -133,8 +135,8 @@ def test_a_fence_goes_beyond_who_kept_it() -> None:
 
 
 def test_an_end_of_version_2_is_known_by_who_ended_it() -> None:
-    """A retry by the producer that ended it is recognised; other producers, and ends of version 1,
-    are not.
+    """Only a retry by the producer that ended the transaction is recognised, not one by another
+    producer or of version 1.
     """
     ended = begun(100).prepared_with_next_epoch(True, 200, no_id)
     for transaction in (ended, ended.completed(300)):

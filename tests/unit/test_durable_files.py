@@ -1,5 +1,5 @@
-"""The small files that have to be on the disk before the broker continues: each is written by a
-call that makes it durable, and each such call has a row here.
+"""The small files that must be durable before the broker continues: each is written by a call that
+makes it durable, and each such call has a row in this table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from barnabas.storage.log_config import LogConfig
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("barnabas", "broker", "coordinator", "protocol", "storage", "spark_connector")
 
-# calls that another test covers: by a start after a power loss, or by the order of steps
+# Calls that other tests cover, by a start after a power loss or by the order of steps.
 SEEN_ELSEWHERE = {
     "broker/graduation/steps.py:hand_over": "unit/test_broker_graduation_steps.py",
     "storage/cleaning/segment_swap.py:_manifest_after": "property/test_storage_cleaner.py",
@@ -42,7 +42,7 @@ SEEN_ELSEWHERE = {
     "storage/directory/offset_checkpoints.py:write": "unit/test_storage_offset_checkpoints.py",
 }
 SYNCED_WITH_THE_COPY = {"broker/replication/member_steps.py:_take_directory"}
-PASSED_ON = {  # the caller chooses whether they flush
+PASSED_ON = {  # callers choose whether the write is synced
     "broker/control/forgetful_disk.py:write_atomic",
     "broker/replication/replicated_disk.py:write_atomic",
 }
@@ -106,8 +106,8 @@ WRITES: dict[str, tuple[str, Write]] = {
 def test_a_file_that_must_not_be_lost_is_on_the_disk_when_it_is_written(
     tmp_path: Path, call: str
 ) -> None:
-    """Otherwise a power loss brings back the former file: an epoch is given twice, an old mark of a
-    clean stop is trusted, or a missing marker is forgotten.
+    """Otherwise a power loss could bring back the former file: an epoch would be assigned twice, an
+    old mark of a clean stop would be trusted, or a missing marker would be forgotten.
     """
     name, write = WRITES[call]
     disk = RecordingDisk()

@@ -1,6 +1,6 @@
-"""No three of our modules form an import cycle, with type-only imports included.
+"""No three modules of the project form an import cycle, even with type-only imports included.
 
-Modules of such a cycle cannot be read, tested or moved alone.
+The modules of such a cycle could not be read, tested or moved separately.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ def modules_of(root: Path) -> dict[str, Path]:
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """The imports of each module, by its name."""
+    """The modules that each module imports, by the name of the importing module."""
     modules = modules_of(ROOT)
     return {name: imports_of(name, path.read_text(), modules) for name, path in modules.items()}
 
 
 def imports_of(name: str, text: str, modules: Mapping[str, object]) -> set[str]:
-    """Our modules that a module imports anywhere, also for type checking alone."""
+    """The project's modules that a module imports anywhere, including imports only for type
+    checking.
+    """
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -52,7 +54,7 @@ def imports_of(name: str, text: str, modules: Mapping[str, object]) -> set[str]:
 
 
 def circles_in(imports: Mapping[str, set[str]]) -> Iterator[set[str]]:
-    """The strongly connected components of more than one module (Tarjan's algorithm)."""
+    """The strongly connected components with more than one module (Tarjan's algorithm)."""
     index: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
@@ -113,7 +115,8 @@ def test_imports_for_types_and_within_functions_count(
 
 # --- modules with core.Broker --------------------------------------------------------------------
 
-HOLDERS = {  # modules that hold core.Broker: two make it and open its directory, two serve it
+# modules that have a core.Broker: two create it and open its directory, two serve requests with it
+HOLDERS = {
     "barnabas.broker.assemble",
     "barnabas.broker.rim.daemon.opening",
     "barnabas.broker.rim.daemon.serving",

@@ -1,5 +1,5 @@
-"""Install commands in documents: from a checkout before the first release, from the index after
-it.
+"""Install commands in documents: they use a checkout before the first release, and the package
+index afterwards.
 """
 
 from __future__ import annotations

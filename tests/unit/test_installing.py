@@ -1,4 +1,6 @@
-"""The install command in hints adds extras to the Barnabas that runs, from the same source."""
+"""The install command in hints adds extras to the running Barnabas, from the source from which it
+was installed.
+"""
 
 from __future__ import annotations
 

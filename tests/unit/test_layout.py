@@ -1,4 +1,4 @@
-"""The layout of the repository: imports between benchmarks and tests, the test of each module, and
+"""The layout of the repository: imports between benchmarks and tests, a test for each module, and
 the length of functions.
 """
 
@@ -20,7 +20,7 @@ MODULES_OF_TESTS = {path.stem for path in (ROOT / "tests").glob("*.py")}
 
 
 def imported_by(path: Path) -> set[str]:
-    """The top-level names of all imports in a file, at any depth."""
+    """The top-level names of all imports in a file, including those inside functions."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -41,12 +41,12 @@ def test_benchmarks_import_nothing_of_the_tests() -> None:
 
 
 def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
-    """The exception is the torture test that runs a benchmark under observation."""
+    """The only exception is the torture test that runs a benchmark under observation."""
     importing = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "tests").rglob("*.py")
         if not path.name.startswith("test_bench_")
-        and "bench" in path.read_text()  # most lack the word, and need no parse
+        and "bench" in path.read_text()  # most files lack the word, so they need no parse
         and "bench" in imported_by(path)
     }
     assert importing == {"tests/torture/scale.py"}
@@ -72,8 +72,8 @@ def test_every_package_is_installed_but_for_what_makes_the_messages() -> None:
 
 # --- a test for each module ---------------------------------------------------------------------
 
-# The prefixes of test files by package: `broker/core.py` has `test_broker_core.py`. A room within a
-# package shares the prefix of the package, unless it has its own.
+# The prefix of test files for each package: `test_broker_core.py` tests `broker/core.py`. A folder
+# in a package uses the prefix of the package unless it has its own.
 PREFIXES = {
     "barnabas": "",
     "broker": "broker_",
@@ -87,12 +87,12 @@ PREFIXES = {
     "storage": "storage_",
 }
 PACKAGES = ("barnabas", "broker", "coordinator", "protocol", "spark_connector", "storage")
-# Packages whose tests have other names, see tests/README.md, or whose modules are generated.
+# Folders whose tests have other names, see tests/README.md, or whose modules are generated.
 TESTED_BY_OTHER_NAMES = (
     "barnabas/cli", "broker/metrics", "broker/quotas", "broker/replication", "broker/security",
     "protocol/generator", "protocol/messages",
 )  # fmt: skip
-# Modules that are tested as a part of something larger, with the file of that test.
+# Modules that are tested as part of something larger, with the file that tests each.
 TESTED_AS_A_PART = {
     "broker/brokers/led_partitions.py": "unit/test_broker_handlers_metadata.py",
     "broker/logs/durable_size.py": "unit/test_broker_metadata.py",
@@ -255,7 +255,7 @@ TESTED_AS_A_PART = {
 
 
 def name_of_test(module: str) -> str:
-    """The name of a module's test, which may also have an "s" at the end."""
+    """The name of a module's test; the test may also have it with an "s" at the end."""
     folder, _, name = module.removesuffix(".py").rpartition("/")
     while folder not in PREFIXES:
         folder = folder.rpartition("/")[0]
@@ -263,7 +263,7 @@ def name_of_test(module: str) -> str:
 
 
 def test_every_module_has_a_test_of_its_name_or_says_which_tests_it() -> None:
-    """`barnabas/cli` is tested by command instead: `test_cli_*.py`."""
+    """The tests of `barnabas/cli` are named after commands instead: `test_cli_*.py`."""
     modules = {
         name
         for folder in (
@@ -277,7 +277,7 @@ def test_every_module_has_a_test_of_its_name_or_says_which_tests_it() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if not path.name.startswith("__")
         and not (name := path.relative_to(ROOT).as_posix()).startswith(TESTED_BY_OTHER_NAMES)
-        and not (folder == "barnabas" and name.count("/") > 1)  # a link to another folder
+        and not (folder == "barnabas" and name.count("/") > 1)  # a link to a package
     }
     tests = {path.stem for path in (ROOT / "tests").glob("*/test_*.py")}
     without = {
@@ -292,15 +292,15 @@ def test_every_module_has_a_test_of_its_name_or_says_which_tests_it() -> None:
 
 
 ROOM = re.compile(r"\*\*`([\w/]+)/`\*\*")
-# Rooms that a README describes as a whole, since the names of their modules are clear.
+# Folders that a README describes as a whole, since the names of their modules are clear.
 DESCRIBED_AS_A_WHOLE = {"handlers", "messages", "generator"}
 
 
 def named_by_room(readme: str) -> dict[str, set[str]]:
-    """The modules that a README names, by the room in its table; modules before any room have "".
+    """The modules that a README names, by folder; those before the first folder are under "".
 
-    A room begins with a row whose first cell is its name in bold, for example **`logs/`**. Its rim
-    is a part of it.
+    A folder's part of a table begins with a row whose first cell is its name in bold, such as
+    **`logs/`**. The folder's rim belongs to that part.
     """
     named: dict[str, set[str]] = {"": set()}
     room = ""
@@ -318,7 +318,7 @@ def named_by_room(readme: str) -> dict[str, set[str]]:
     ["barnabas/cli", "broker", "coordinator", "protocol", "spark_connector", "storage"],
 )
 def test_a_package_s_readme_names_each_of_its_modules_in_its_room(package: str) -> None:
-    """A module of a room with a README of its own is named in that README."""
+    """If a folder has a README of its own, that one must name the folder's modules."""
     folder = ROOT / package
     readme = (folder / "README.md").read_text()
     named = named_by_room(readme)
@@ -335,8 +335,8 @@ def test_a_package_s_readme_names_each_of_its_modules_in_its_room(package: str) 
             continue
         if room and own.is_file():
             here = set(re.findall(r"\b\w+\.py\b", own.read_text()))
-        elif len(named) == 1:  # a README without a table of rooms
-            if room and f"`{path.parent.name}/`" in readme:  # described as a whole
+        elif len(named) == 1:  # this README has no table of folders
+            if room and f"`{path.parent.name}/`" in readme:  # the folder is described as a whole
                 continue
             here = everywhere
         else:
@@ -353,7 +353,7 @@ def test_a_module_that_is_named_in_another_room_is_missing_in_its_own() -> None:
 
 # --- the length of functions --------------------------------------------------------------------
 
-MOST_LINES, MOST_PARAMETERS = 50, 8  # without the docstring, self and cls
+MOST_LINES, MOST_PARAMETERS = 50, 8  # not counting docstrings, self and cls
 WHY_LONG = re.compile(
     r"in one piece|(one|long) (long )?(function|loop)|(is|are) long, or", re.IGNORECASE
 )
@@ -375,10 +375,10 @@ def statements_in(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
 
 
 def functions_in(tree: ast.Module) -> Iterator[tuple[Function, str]]:
-    """Each function, with the text that may give the reason for its length.
+    """Each function, with the texts that may give the reason for its length or its parameters.
 
-    The text is its docstring, for a constructor also that of the class, and that of the module if
-    it names the function.
+    The texts are its docstring, that of its class if it is a constructor, and that of the module if
+    this names the function.
     """
     module_text = ast.get_docstring(tree) or ""
     for node, parent in statements_in(tree):
@@ -390,7 +390,7 @@ def functions_in(tree: ast.Module) -> Iterator[tuple[Function, str]]:
 
 
 def size_of(function: Function) -> tuple[int, int]:
-    """The numbers of lines and of parameters of a function."""
+    """The number of lines of a function, and the number of its parameters."""
     assert function.end_lineno is not None
     lines = function.end_lineno - function.lineno + 1
     if ast.get_docstring(function) is not None:
@@ -407,12 +407,14 @@ def size_of(function: Function) -> tuple[int, int]:
 
 
 def is_command(function: Function) -> bool:
-    """Whether it is a command of the command line: its options are its parameters."""
+    """Whether the function is a command of the command line, whose parameters are its options."""
     return any("click." in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
 def without_a_reason(tree: ast.Module) -> list[str]:
-    """The functions that are too long, or have too many parameters, without a stated reason."""
+    """The functions that are too long or have too many parameters, for which no text gives a
+    reason.
+    """
     names = []
     for function, text in functions_in(tree):
         lines, parameters = size_of(function)
@@ -484,7 +486,7 @@ def test_a_class_has_one_subject_and_few_lines() -> None:
 
 
 def test_requests_have_types_and_nothing_is_run_from_text() -> None:
-    """A handler, guard or coordinator names the message that it takes."""
+    """A handler, guard or coordinator has the type of the message that it takes."""
     untyped = re.compile(r"\brequest: Any\b|(?<![\w.])exec\(")
     packages = ("barnabas", "broker", "coordinator", "protocol", "spark_connector", "storage")
     lines = [
@@ -499,7 +501,7 @@ def test_requests_have_types_and_nothing_is_run_from_text() -> None:
 
 # --- first lines of docstrings --------------------------------------------------------------------
 
-# A line with such a start cannot be understood without the body or the code around it.
+# A first line that starts like this cannot be understood without the body or the surrounding code.
 WITHOUT_SUBJECT = re.compile(r"(As|Of|That|To|It|By) |The same\b|From now|One row\.")
 
 

@@ -1,4 +1,4 @@
-"""The engines of the lease, with small servers that answer as etcd and Kubernetes do."""
+"""The engines of the lease, with small servers that respond like etcd and Kubernetes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RECORDS = [
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves one record with a revision, by the protocols of both engines."""
+    """Serves one record with a revision in the protocols of both engines."""
 
     protocol_version = "HTTP/1.1"
     server: Any
@@ -163,7 +163,9 @@ def test_people_see_who_leads_in_the_lease_of_kubernetes(server: Any, tmp_path: 
 
 
 def test_a_lease_keeps_what_other_programs_have_written_in_it(server: Any, tmp_path: Path) -> None:
-    """Labels and annotations of an operator, added before the first node or between two writes."""
+    """An operator may add labels and annotations before the first node writes, or between two
+    writes.
+    """
     (tmp_path / "token").write_text("t")
     url = f"http://127.0.0.1:{server.server_port}"
     settings = EngineSettings((url,), "x", 9000, 3000, token_file=str(tmp_path / "token"))
@@ -185,7 +187,7 @@ def test_a_lease_keeps_what_other_programs_have_written_in_it(server: Any, tmp_p
 
 
 def test_an_endpoint_that_refuses_the_connection_is_passed_over(server: Any) -> None:
-    """With one member of three down, no renewal fails and no warning is needed."""
+    """If one member of three is down, no renewal fails, and no warning is needed."""
     url = f"http://127.0.0.1:{server.server_port}"
     endpoints = ("http://127.0.0.1:1", "http://127.0.0.1:2", url)
     engine = EtcdEngine(EngineSettings(endpoints, "x", 9000, 3000, user="root"))
@@ -202,7 +204,9 @@ def test_where_all_refuse_that_is_unknown() -> None:
 
 
 def test_one_that_does_not_answer_is_unknown_and_the_next_endpoint_is_asked(server: Any) -> None:
-    """The endpoint may have carried out the request."""
+    """The endpoint that does not respond may have carried out the request, so its result is
+    unknown.
+    """
     url = f"http://127.0.0.1:{server.server_port}"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent_url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -214,7 +218,7 @@ def test_one_that_does_not_answer_is_unknown_and_the_next_endpoint_is_asked(serv
 
 
 class Failing(Handler):
-    """Answers, unless the server has a failure for the next answer."""
+    """A server that responds, unless a test has set a failure for the next response."""
 
     def answer(self, body: Any, status: int = 200) -> None:
         failure, self.server.failure = self.server.failure, ""
@@ -246,7 +250,7 @@ class Failing(Handler):
 def test_after_any_failure_the_next_request_to_the_only_endpoint_is_answered(
     engine: LeaseEngine, server: Any, failure: str
 ) -> None:
-    """Else the lease would not be renewed any more, and no client answered."""
+    """Otherwise the lease would not be renewed any more, and clients would get no responses."""
     server.is_over = threading.Event()
     assert engine.ask(Read()) == Found(ABSENT, b"")
     server.failure = failure
@@ -269,7 +273,7 @@ def test_what_cannot_be_read_is_unknown(server: Any) -> None:
 def test_a_keeper_that_fails_says_so(
     engine: LeaseEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Otherwise its node would wait for ever, for an unknown reason."""
+    """Otherwise the node would wait for ever, and the log would not say why."""
     its = Node(1, NodeAddresses("a:1", {}), "s")
     leadership = Leadership(its, LeaseSettings(30_000, 500), Holding.NOTHING, lease_ms())
     keeper = LeaseKeeper(leadership, engine)
@@ -311,7 +315,7 @@ def test_a_keeper_leads_takes_a_standby_in_and_gives_up(engine: LeaseEngine) -> 
 
 
 def test_a_login_that_etcd_does_not_know_any_more_is_made_again() -> None:
-    """Each etcd member has its tokens in memory, and loses them at a restart."""
+    """A member of etcd keeps its tokens in memory and loses them at a restart."""
     exchange = EtcdExchange(EngineSettings(("http://a",), "x", 1000, 3000, user="u"))
     login, token, gone = (
         "/v3/auth/authenticate",
@@ -347,7 +351,7 @@ def test_of_endpoints_that_refuse_each_is_asked_once() -> None:
                 {"header": [], "succeeded": 1}],
 )  # fmt: skip
 def test_an_answer_of_any_form_raises_nothing(content: object) -> None:
-    """A keeper that fails loses the lease, and its node the lead."""
+    """A keeper that raised an error would lose the lease, and its node would not lead any more."""
     settings = EngineSettings(("http://a",), "x", 1000, 3000)
     engines = (
         EtcdExchange(settings),
@@ -368,7 +372,7 @@ def test_an_answer_of_any_form_raises_nothing(content: object) -> None:
 def test_the_reason_of_an_unknown_answer_is_forgotten_with_the_next_answer(
     failure: HttpAnswer | HttpFailure,
 ) -> None:
-    """Otherwise the log would name it long after the engine has recovered."""
+    """Otherwise the log would still give this reason long after the engine has recovered."""
     exchange = EtcdExchange(EngineSettings(("http://a",), "x", 1000, 3000))
     for answer, is_known in ((failure, False), (HttpAnswer(200, {}), True), (failure, False)):
         asking = exchange.ask(Read())
@@ -380,7 +384,9 @@ def test_the_reason_of_an_unknown_answer_is_forgotten_with_the_next_answer(
 
 
 def test_a_write_that_may_have_been_sent_is_not_sent_again() -> None:
-    """The write may be carried out, and the next endpoint would report a conflict with it."""
+    """The first endpoint may carry the write out, and then the second one would report a
+    conflict.
+    """
     exchange = EtcdExchange(EngineSettings(("http://a", "http://b"), "x", 1000, 3000))
     asking = exchange.ask(Write("1", b"{}"))
     next(asking)
@@ -395,7 +401,7 @@ def test_a_record_that_cannot_be_read_ends_the_keeping_of_the_lease() -> None:
     leadership = Leadership(
         Node(1, NodeAddresses("", {}), "s"), LeaseSettings(3000, 300), Holding.WHOLE, now_ms
     )
-    engine: Any = None  # the test sends no request
+    engine: Any = None  # this test sends no request
     keeper = LeaseKeeper(leadership, engine, lambda: now_ms)
     changes: list[str] = []
     keeper.on_change = lambda: changes.append("changed")

@@ -1,6 +1,4 @@
-"""The watchdog of the event loop (helpers/watched_daemon.py) reports the faults that it looks
-for.
-"""
+"""The watchdog of the event loop (helpers/watched_daemon.py) reports the faults that it is for."""
 
 from __future__ import annotations
 
@@ -25,7 +23,9 @@ BOUND_MS = 20.0
 
 
 class Watched:
-    """An event loop in this thread with a watchdog. faults: the texts of its reports."""
+    """An event loop with a watchdog, in this thread. faults: the texts that the watchdog
+    reported.
+    """
 
     def __init__(self) -> None:
         self.faults: list[str] = []
@@ -34,7 +34,7 @@ class Watched:
         self.watch.is_on = True
 
     def run(self, *callbacks: Callable[[], object]) -> None:
-        """Run the callbacks in the loop, one after the other."""
+        """Run the callbacks in the event loop, one after the other."""
 
         async def serve() -> None:
             for callback in callbacks:
@@ -53,7 +53,7 @@ def watched() -> Iterator[Watched]:
 
 
 def use_cpu(ms: float) -> None:
-    """Use this much CPU time in this thread."""
+    """Use CPU time in this thread, for this number of milliseconds."""
     end_ns = time.thread_time_ns() + int(ms * 1e6)
     while time.thread_time_ns() < end_ns:
         pass
@@ -100,7 +100,7 @@ def test_a_fault_names_the_requests_of_its_callback(watched: Watched, tmp_path: 
 
 
 def collect_much() -> None:
-    """A long garbage collection: of a million containers."""
+    """Run a long garbage collection, of a million containers."""
     gc.disable()
     rows = [[number] for number in range(1_000_000)]
     gc.collect()
@@ -133,7 +133,7 @@ def test_what_waits_for_the_disk_on_the_loops_thread_is_a_fault(
             getattr(os, name)(file.fileno())
 
     watched.run(flush, flush)
-    [fault] = watched.faults  # one fault for each calling line
+    [fault] = watched.faults  # each calling line is reported once
     assert fault.startswith(f"the event loop's thread called os.{name}\n")
     assert "in flush\n" in fault
 

@@ -1,4 +1,6 @@
-"""The lower bounds of dependencies: there is one of each, and none admits a known flaw."""
+"""The lower bounds of dependencies: each dependency has one, and none of them allows a known
+flaw.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ ALL = sorted(
     {one for group in (TABLE["dependencies"], *OF_EXTRAS.values()) for one in group}
     - {one for group in OF_EXTRAS.values() for one in group if is_own(one)}
 )
-# The first version without the flaw, by the advisories of October 2026.
+# For each package, the first version without known flaws, by the advisories of October 2026.
 WITHOUT_KNOWN_FLAWS = {
     "anyio": (4, 14, 2),  # CVE-2026-63374
     "cryptography": (50,),  # CVE-2026-69247
-    "msgpack": (1, 2, 3),  # CVE-2026-114613, reachable without a login
+    "msgpack": (1, 2, 3),  # CVE-2026-114613, reachable before a login
     "protobuf": (6, 33, 5),
     "pyjwt": (2, 15),  # CVE-2024-53861 (issuers), CVE-2026-32597 (crit), CVE-2026-101918 and others
 }
-# The first version with which the tests pass.
+# For each package, the first version with which the tests pass.
 THAT_WORK = {"click": (8, 4), "confluent-kafka": (2, 12), "cramjam": (2, 14)}
 
 

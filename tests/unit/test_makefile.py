@@ -1,4 +1,4 @@
-"""The Makefile: each target has a line of help, and each target that texts name exists."""
+"""The Makefile: each target has a line of help, and each target that a text names exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TARGETS = re.findall(r"^([a-z][a-z-]*):", TEXT, re.MULTILINE)
 
 
 def make(*arguments: str) -> str:
-    # without the variables of an outer make, such as `make test`
+    # Leave out the variables of an outer make, such as `make test`.
     environment = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(
         ["make", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
@@ -38,7 +38,9 @@ def test_help_lists_every_target_and_group_within_the_width_of_a_line() -> None:
 
 
 def test_no_target_is_taken_for_a_file() -> None:
-    """Otherwise the folder `docs` or `bench` counts as up to date, and its target does nothing."""
+    """Otherwise make would take the folder `docs` or `bench` for its target, which would be up to
+    date and do nothing.
+    """
     (phony,) = re.findall(r"^\.PHONY: (.*)$", make("-pn", "help"), re.MULTILINE)
     assert phony.split() == TARGETS
 

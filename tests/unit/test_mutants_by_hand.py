@@ -1,6 +1,6 @@
-"""The table of mutants made by hand names existing code and tests.
+"""The table of mutants made manually names existing code and tests.
 
-`make mutants-by-hand` applies them and runs their tests, a few seconds for each.
+`make mutants-by-hand` plants the mutants and runs the tests of each, which takes a few seconds.
 """
 
 from __future__ import annotations

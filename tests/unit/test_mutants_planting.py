@@ -1,4 +1,6 @@
-"""A mutant is planted into functions that are loaded, wherever the garbage collector has them."""
+"""A mutant is planted into loaded functions, no matter in which generation the garbage collector
+has them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ MODULE, FUNCTION = "storage/log/retention.py", "_beyond_size"
 
 @pytest.fixture
 def planted_again() -> Iterator[None]:
-    """The function as it was, and the collector as the collection of tests left it."""
+    """After the test, restore the function's code and the collector's frozen state."""
     code = retention._beyond_size.__code__
     yield
     retention._beyond_size.__code__ = code

@@ -1,8 +1,8 @@
 """The tables of generated mutants name existing code: the modules and functions to change, the
 equivalent changes, and the harmful ones.
 
-If a pattern matched nothing, for example after a move of modules, a part of the product would have
-no mutants, and no report would show that.
+If a pattern matched nothing, for example after modules were moved, a part of the product would have
+no mutants, and no report would show this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mutants import equivalents, judged, targets
 
 ROOT = Path(__file__).parents[2]
 MODULES = frozenset(targets.modules(ROOT))
-# Rooms without mutants so far: their decisions can neither lose nor duplicate records.
+# Folders without mutants so far, since their decisions can neither lose nor duplicate records.
 ROOMS_WITHOUT = frozenset(
     {
         "broker/brokers", "broker/console", "broker/control", "broker/graduation",
@@ -30,7 +30,7 @@ ROOMS_WITHOUT = frozenset(
 
 @cache
 def functions_of(module: str) -> frozenset[str]:
-    """The names of the outermost functions, with their classes."""
+    """The qualified names of the outermost functions."""
 
     def walk(body: list[ast.stmt], scope: tuple[str, ...]) -> Iterator[str]:
         for node in body:

@@ -1,4 +1,4 @@
-"""The verdict of `make oracle` on the output of the transcripts' runner: it can fail."""
+"""The verdict of `make oracle` on the output of the transcripts' runner, which can be a failure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The order of steps where it matters: each call of a function that coordinates others is an event
+"""The order of steps where it matters: each call that a coordinating function makes is an event
 with a name, and the tests compare the whole list of events. Comments give the reasons.
 
-A step that is missing, repeated or moved changes the list, also where only a crash between two
-steps would show it otherwise.
+A missing, repeated or moved step changes the list, even if otherwise only a crash between two steps
+would show it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOW_MS = 5000
 
 
 def bare(kind: type, **attributes: Any) -> Any:
-    """An object of the class with only these attributes."""
+    """An object of the class that has only these attributes."""
     made = object.__new__(kind)
     for name, value in attributes.items():
         setattr(made, name, value)
@@ -39,7 +39,7 @@ def bare(kind: type, **attributes: Any) -> Any:
 
 
 def steps(parts: Mock, *ignored: str) -> list[str]:
-    """The names of all calls, in their order."""
+    """The names of all calls in their order, without the ignored ones."""
     names = [call[0] for call in parts.mock_calls]
     return [name for name in names if not name.endswith(("__", *ignored))]
 
@@ -59,7 +59,7 @@ class Deletion:
     def __init__(self) -> None:
         self.parts = parts = Mock()
         parts.cluster.generation = 0
-        parts.shares.made = None  # no share group was ever used
+        parts.shares.made = None  # as if no share group was ever used
         parts.metadata.deletions = {}
         parts.metadata.topic.return_value = None
         parts.topics.metadata = parts.metadata
@@ -94,19 +94,19 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
     assert steps(one.parts) == [
         "metadata.delete_topics",  # from here on the deletion cannot be undone
         "topics.forget",  # no request finds the topic any more
-        "ends.flush_completions",  # or a new topic of the name gets its markers
+        "ends.flush_completions",  # otherwise a new topic of that name would get their markers
         "topics.logs.remove",
         "progress.on_deleted",
         "topics.logs.remove",
         "compaction.forget",
-        "syncs.run",  # durable before the deletion is reported
+        "syncs.run",  # the removals are durable before the response
         "topics.logs.removal_steps",
         "metadata.topic",
         "groups.on_topics_deleted",
         "runtime.run",
         "runtime.run",
         "topics.logs_of",
-        "flushes.wait",  # for the tombstones, before the deletion is forgotten
+        "flushes.wait",  # wait for the tombstones before the deletion is forgotten
     ]
     assert one.parts.cluster.generation == 1
     ((logs, end, now_ms), _) = one.parts.flushes.wait.call_args
@@ -119,8 +119,8 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
 
 
 def test_what_a_creation_waits_for() -> None:
-    """It waits for the ends of transactions; for offsets only if a topic of the name was
-    deleted.
+    """A creation waits for transactions that are ending, and for a flush of offsets if a topic of
+    that name was deleted.
     """
     one = Deletion()
     ends, undurable = one.parts.ends, []  # type: ignore[var-annotated]
@@ -143,7 +143,7 @@ def test_what_a_creation_waits_for() -> None:
     assert one.parts.flushes.wait.call_args[0][0] == [completion, offsets]
     undurable.clear()
     one.parts.metadata.deletions = {}
-    ends.is_ending_on.return_value = True  # a large transaction, whose markers come in parts
+    ends.is_ending_on.return_value = True  # a large transaction, with markers written in parts
     wait = one.deletion.before_creation(["t"], NOW_MS)
     assert wait is not None
     ends.after_ends_on.side_effect = None
@@ -190,14 +190,14 @@ class Starting:
 def test_the_steps_of_a_start() -> None:
     one = Starting(has_lost=False, deletions=True)
     assert one.resume() == [
-        "recovery.redo_decisions",  # replayed before the state of logs is used
+        "recovery.redo_decisions",  # before the state of logs is used
         "ids.skip_used",
         "groups.on_loaded",
         "runtime.run_or_keep",
         "recovery.complete_transactions",
-        "groups.offsets_beyond_log_end",  # includes those of completed transactions
-        "deletion.end_deletions",  # after the replay, which has the offsets
-        "sync",  # flush records that readers may have seen before the kill
+        "groups.offsets_beyond_log_end",  # after completing transactions, which commit offsets
+        "deletion.end_deletions",  # after the replay, which loads the groups' offsets
+        "sync",  # readers may have seen unflushed records before the kill
     ]
     assert one.parts.transactions.is_loaded is True
     assert one.parts.logs.decisions == [], "they stay in memory"
@@ -220,13 +220,13 @@ def test_the_steps_of_a_start_after_a_power_loss() -> None:
         "transactions.on_power_loss",
         "ends.run",
         "recovery.end_all",
-        "transaction_log.flush",  # the fences are durable before any request
+        "transaction_log.flush",  # the fences are durable before requests are served
         "groups.on_power_loss",
         "runtime.run",
         "groups.offsets_beyond_log_end",
         "groups.reset_offsets",
         "runtime.run",
-        "logs.note_boot",  # a crash before this step leads to the same recovery again
+        "logs.note_boot",  # a crash before this step repeats the recovery
         "sync",
     ]
 
@@ -258,7 +258,7 @@ def test_the_steps_that_complete_transactions() -> None:
         "markers.unwritten.remove",
         "transactions.prepared",
         "topics.logs_of",
-        "transaction_log.flush",  # the decisions are durable before readers see their markers
+        "transaction_log.flush",  # the decisions are durable before readers see markers
         "ends.resume",
         "ends.resume",
     ]
@@ -342,14 +342,14 @@ def test_the_steps_of_a_clean_stop_of_the_logs() -> None:
     assert steps(parts, "log_dir.path") == [
         "first.begin_close",
         "second.begin_close",
-        "sync",  # all logs in one call
+        "sync",  # one call for all logs
         "first.end_close",
         "second.end_close",
         "log_dir.store_epoch",
-        "write_checkpoints",  # after the sync, since they say that logs are durable
+        "write_checkpoints",  # after the sync, since they state what is durable
         "journal.begin_next",
         "journal.forget_older",
-        "disk.write_atomic",  # the mark of the clean stop is the last write
+        "disk.write_atomic",  # the last write is the mark of the clean stop
         "lock.release",
     ]
     assert parts.sync.call_args[0][0] == ["a", "b", "c"]
@@ -365,7 +365,7 @@ LOAD = [
     "_checkpoints.read",
     "directories.find",
     "_upkeep.deleted_directories.add",
-    "_upkeep.make_space",  # a start needs space for its writes
+    "_upkeep.make_space",  # the following writes need space
     "_load_log",
     "_upkeep.hasten_checkpoints",
     "_report_lost",
@@ -383,12 +383,12 @@ LOAD = [
                 "journal.forget_older",
                 "disk.fsync_dir",
                 "note_boot",
-                "disk.unlink",  # the mark of the clean stop, when the start is done
-                "disk.fsync_dir",  # so that the mark cannot come back
+                "disk.unlink",  # at the end, remove the mark of the clean stop
+                "disk.fsync_dir",  # a power loss must not restore the mark
             ],
         ),
         (LastRun.KILLED, ["note_boot"]),  # the journals are kept
-        (LastRun.POWER_LOST, []),  # a crash from here on leads to the same recovery
+        (LastRun.POWER_LOST, []),  # a crash repeats the recovery
     ],
 )
 def test_the_steps_of_opening_the_logs(
@@ -430,7 +430,7 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
     assert steps(parts) == [
         "log_dir.builds.on_tick",
         "_upkeep.retain",
-        "_write_changed_starts",  # before a deletion, so that a log start never moves back
+        "_write_changed_starts",  # first, since a log start must never move back
         "_periodic_checkpoint",
         "run_steps",
         "_upkeep.expire",
@@ -446,15 +446,15 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
 # --- the core ------------------------------------------------------------------------------------
 
 TICK = [
-    "on_sent",  # deferred calls, before any other input
-    "unwritten.on_tick",  # decisions from before this tick
+    "on_sent",  # deferred calls come before any other input
+    "unwritten.on_tick",  # about decisions from before this tick
     "progress.on_tick",
     "groups.next_deadline_ms",
     "runtime.on_tick",
     "transactions.next_deadline_ms",
     "transactions.on_tick",
     "ends.run",
-    "ends.on_tick",  # markers of large transactions, a part at each tick
+    "ends.on_tick",  # one part of a large transaction's markers
     "logs.next_deadline_ms",
     "logs.on_tick",
     "compaction.on_tick",
@@ -465,8 +465,9 @@ TICK = [
     "requests.reading.on_tick",
     "wide.made.on_tick",
     "sasl.on_tick",
-    "progress.try_fetches",  # of logs whose changed settings show more records
-    "purgatory.on_tick",  # last: its answers have slices of files, which must not be deleted
+    "progress.try_fetches",  # for logs of which changed settings show more records
+    # last, since its responses contain slices of files, which must not be deleted
+    "purgatory.on_tick",
 ]
 
 
@@ -490,7 +491,7 @@ def test_the_steps_of_a_tick_of_the_core() -> None:
     assert steps(parts) == TICK
     parts.reset_mock()
     parts.topics.more_readable = ["a log"]
-    broker.on_tick(NOW_MS - 1)  # a millisecond too early
+    broker.on_tick(NOW_MS - 1)  # one millisecond before the deadlines
     assert steps(parts) == [
         name
         for name in TICK

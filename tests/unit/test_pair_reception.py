@@ -1,4 +1,6 @@
-"""A node that does not lead forwards its clients' requests to the leader, over loopback."""
+"""A node that does not lead forwards the requests of its clients to the leader; here over
+loopback.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ def receive(sock: socket.socket, count: int) -> bytes:
 
 
 class Leader:
-    """Answers each frame with its name. `hangs`: it closes the connection instead; `is_stuck`: it
-    does neither.
+    """A fake leader that responds to each frame with its name. hangs: it closes the connection
+    instead. is_stuck: it does neither.
     """
 
     def __init__(self, name: bytes, *, hangs: bool = False, is_stuck: bool = False) -> None:
@@ -67,7 +69,7 @@ class Leader:
 
 
 class Scarce(socket.socket):
-    """A listening socket that finds no descriptor for its first connections."""
+    """A listening socket that has no descriptor for its first connections."""
 
     refusals, asked = 3, 0
 
@@ -79,7 +81,9 @@ class Scarce(socket.socket):
 
 
 class Node:
-    """A reception, and the leader that it knows. is_scarce: whether its first accepts fail."""
+    """A node's reception, with the leader that the node knows. is_scarce: whether the first
+    accepts fail.
+    """
 
     def __init__(self, *, is_scarce: bool = False, **properties: str) -> None:
         self._is_scarce = is_scarce
@@ -155,7 +159,9 @@ def test_a_request_waits_until_somebody_leads(
 def test_without_descriptors_a_client_waits_until_there_are_some(
     new_leader: Callable[..., Leader],
 ) -> None:
-    """Its socket stays readable, so the loop would try to accept it without a pause."""
+    """The client's connection keeps the listening socket readable, so the event loop would try to
+    accept it without a pause.
+    """
     node = Node(is_scarce=True)
     node.leader = new_leader(b"one").address
     with node.connect() as client:
@@ -184,7 +190,7 @@ def test_what_may_have_been_done_is_not_asked_again(
 def test_a_leader_that_is_stuck_is_not_waited_for_once_another_leads(
     node: Node, new_leader: Callable[..., Leader], api_key: int, is_asked_again: bool
 ) -> None:
-    """The leader's machine may be down, in which case the connection does not end."""
+    """The stuck leader's machine may be down; then the connection to it does not end."""
     stuck, successor = new_leader(b"", is_stuck=True), new_leader(b"two")
     node.leader = stuck.address
     with node.connect() as client:
@@ -234,7 +240,7 @@ def test_the_broker_gets_the_connections_when_it_leads(
 def test_a_request_under_way_is_answered_before_the_broker_gets_its_connection(
     node: Node, new_leader: Callable[..., Leader]
 ) -> None:
-    """The request waited for a leader, and now this node is the leader."""
+    """The request has waited for a leader, and now this node leads."""
     handed: list[socket.socket] = []
     is_handed = threading.Event()
 
@@ -291,8 +297,8 @@ def test_with_an_authorizer_clients_are_refused() -> None:
 def test_a_request_that_comes_as_this_node_leads_is_the_brokers_whole(
     node: Node, rounds: int
 ) -> None:
-    """The hand-over may come in any round of the loop. If a byte were missing, the broker would
-    read a wrong frame size and wait for the rest.
+    """The hand-over may come in any round of the event loop. If a byte were missing, the broker
+    would read a wrong frame size and wait for the rest.
     """
     asked = frame(METADATA, b"asked")
 

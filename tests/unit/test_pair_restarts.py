@@ -1,5 +1,5 @@
-"""The session that a node of a pair keeps for its next process, and when it is valid; and the early
-flush of a copy.
+"""The session that a node of a pair keeps for its next process, and when the session is valid; and
+the early flush of a copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME
 
 @pytest.fixture
 def led(tmp_path: Path) -> Path:
-    """The directory of a leader that was killed."""
+    """The data directory of a leader that was killed."""
     directory = tmp_path / "data"
     directory.mkdir()
     RunNote(OsDisk(), str(directory)).write()
@@ -41,7 +41,7 @@ def test_it_is_not_believed_once_the_machine_was_down(led: Path) -> None:
 
 
 def test_a_copy_of_the_directory_does_not_believe_it(led: Path) -> None:
-    """The process of that session may still run and lead, on the original directory."""
+    """The process with that session may still run, and lead with the original directory."""
     copy = led.with_name("copy")
     shutil.copytree(led, copy, copy_function=shutil.copy2)
     assert read_session(OsDisk(), str(copy)) == ""
@@ -63,11 +63,11 @@ def test_it_is_the_nodes_own_and_no_sign_of_a_brokers_directory(tmp_path: Path) 
     from barnabas.broker.settings.config import BrokerConfig
 
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
-    Standby(config, ("127.0.0.1", 1))._lock.release()  # the directory counts as empty
+    Standby(config, ("127.0.0.1", 1))._lock.release()  # the directory still counts as empty
 
 
 class CountedSync:
-    """A sync of the disk that waits for `may_end`. count: the number of completed syncs."""
+    """A sync of the disk that waits for `may_end`. count: how many syncs have ended."""
 
     def __init__(self) -> None:
         self.count, self.may_end = 0, threading.Event()
@@ -83,7 +83,7 @@ def test_what_was_synced_early_is_not_waited_for() -> None:
     disk = CountedSync()
     disk.may_end.set()
     early = EarlySync(disk)
-    early.finish()  # files from before may not be durable
+    early.finish()  # files from before this run may not be durable
     assert disk.count == 1
     early.begin()
     early.finish()
