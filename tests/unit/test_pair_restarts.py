@@ -95,7 +95,7 @@ def test_what_is_written_meanwhile_is_synced_at_the_end() -> None:
     early = EarlySync(disk)
     early.begin()
     assert disk.has_begun.wait(60)
-    early.begin()  # a sync already runs
+    early.begin()  # no effect while a sync runs
     early.on_written()
     disk.may_end.set()
     early.finish()
@@ -104,7 +104,7 @@ def test_what_is_written_meanwhile_is_synced_at_the_end() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_is_written_after_an_early_sync_is_synced_early_too(fails: bool) -> None:
-    """A new sync begins even if the one before failed; only one sync runs at a time."""
+    """A new sync begins even if the previous one failed. Only one sync runs at a time."""
     begun: list[Callable[[], None]] = []
     synced: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The list of supported APIs. Kafka's ranges of versions are those of 3.9 and 4.0."""
+"""The list of supported APIs. The expected ranges of versions are those of Kafka 3.9 and 4.0."""
 
 from __future__ import annotations
 

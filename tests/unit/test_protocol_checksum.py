@@ -1,4 +1,4 @@
-"""The checksum: CRC-32C by its specification, with and without the optional package."""
+"""The checksum: CRC-32C by its specification, computed with and without the optional package."""
 
 from __future__ import annotations
 

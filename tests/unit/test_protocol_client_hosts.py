@@ -1,5 +1,5 @@
-"""Hosts of producers in DescribeTransactions: for clients that request them, without harm to
-others.
+"""Hosts of producers in DescribeTransactions: clients that request them get them, and others can
+still read the response.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from barnabas.protocol.primitives import read_tags
 
 
 def described_host(b: DiskBroker, request: Message) -> str | None:
-    """The client host of the only transaction in the answer."""
+    """The client host of the only transaction in the response; None if it has none."""
     answer = b.call(request, 0)
     plain = bytearray()
     answer.write(plain, 0)
     frame = b.answer_frames[READER]
-    body = frame[5:]  # after the correlation id and the header's empty tags
-    tags, _ = read_tags(body, len(plain) - 2)  # the tags of the transaction, before the answer's
+    body = frame[5:]  # the correlation id and the header's empty tags come first
+    tags, _ = read_tags(body, len(plain) - 2)  # these tags are the transaction's
     return tags[CLIENT_HOST][1:].decode() if CLIENT_HOST in tags else None
 
 

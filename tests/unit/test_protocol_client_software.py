@@ -1,4 +1,4 @@
-"""Which names and versions a client may give of its software. Source: KIP-511."""
+"""Which names and versions a client may give for its software. Source: KIP-511."""
 
 from __future__ import annotations
 

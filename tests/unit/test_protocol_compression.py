@@ -1,4 +1,4 @@
-"""Compression levels (KIP-390) of each codec; independent libraries read the result back."""
+"""Compression levels (KIP-390) of each codec. Independent libraries decompress the result."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def test_a_higher_level_makes_less_of_the_same(
 
 
 def test_the_defaults_are_apache_kafkas() -> None:
-    """Deflater.DEFAULT_COMPRESSION, lz4-java's fast compressor, Zstd.defaultCompressionLevel()."""
+    """Kafka uses Deflater.DEFAULT_COMPRESSION, lz4-java's fast compressor, and
+    Zstd.defaultCompressionLevel().
+    """
     assert DEFAULT_LEVELS == (-1, 9, 3)
     assert compress(Codec.GZIP, PLAIN)[10:-8] == zlib.compress(PLAIN, 6, -15)
     assert compress(Codec.ZSTD, PLAIN) == compress(Codec.ZSTD, PLAIN, Levels(zstd=0)), (
@@ -80,8 +82,8 @@ def test_the_defaults_are_apache_kafkas() -> None:
     ids=["nothing", "a byte", "text", "noise"],
 )
 def test_lz4_blocks_are_independent_at_every_level(level: int, plain: bytes) -> None:
-    """Java's reader refuses a frame whose blocks depend on each other, and blocks of more than 64
-    KB need more memory than it has ready.
+    """Java's reader refuses a frame whose blocks depend on each other. Blocks of more than 64 KB
+    need more memory than it reserves.
     """
     data = compress(Codec.LZ4, plain, Levels(lz4=level))
     reported = lz4.frame.get_frame_info(data)
@@ -117,7 +119,7 @@ def test_frames_that_follow_each_other_are_one_text(codec: Codec) -> None:
 
 @pytest.mark.parametrize("form", ["gzip", "xerial", "raw", "lz4", "zstd"])
 def test_nothing_decompresses_to_more_than_the_limit(form: str) -> None:
-    """Each is a bomb of 64 MiB of zeros, read in memory of the limit, which tracemalloc sees."""
+    """Each bomb has 64 MiB of zeros. The limit applies to the memory that tracemalloc measures."""
     codec = Codec.SNAPPY if form in ("xerial", "raw") else Codec[form.upper()]
     data = (
         bytes(cramjam.snappy.compress_raw(bytes(64 << 20)))
@@ -153,7 +155,7 @@ _DECOMPRESSOBJ = zlib.decompressobj
 
 
 class _CountingStreams:
-    """A zlib that counts its input bytes, an upper bound of the bytes that it copies."""
+    """A zlib that counts its input bytes, which are an upper bound for the bytes that it copies."""
 
     def __init__(self) -> None:
         self.given_bytes = 0

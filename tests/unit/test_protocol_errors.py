@@ -1,4 +1,4 @@
-"""Error codes: numbers and names are those that kafka-python has from Apache Kafka."""
+"""Error codes: numbers and names are those of Apache Kafka, as kafka-python has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import kafka.errors
 
 from barnabas.protocol.errors import Code
 
-# where kafka-python uses a name of its own, or one that Apache Kafka no longer has
+# Codes for which kafka-python uses a name of its own, or one that Apache Kafka has abandoned.
 OTHER_NAMES = {
     "UNKNOWN": "UNKNOWN_SERVER_ERROR",
     "NO_ERROR": "NONE",
@@ -24,7 +24,7 @@ UNKNOWN_TO_KAFKA_PYTHON = {
 
 
 def names_of_kafka_python() -> dict[int, str]:
-    """The name of each code, by its number."""
+    """The names of the codes in kafka-python, by number."""
     classes = [value for value in vars(kafka.errors).values() if isinstance(value, type)]
     return {
         error.errno: OTHER_NAMES.get(error.message, error.message)

@@ -1,4 +1,4 @@
-"""The hand-written readers of Produce and Fetch; the property tests compare them with the generated
+"""The hand-written readers of Produce and Fetch, which property tests compare with the generated
 ones.
 """
 

@@ -1,4 +1,4 @@
-"""The hand-written answers to Produce and Fetch; the generated classes read them back."""
+"""The hand-written responses to Produce and Fetch, which the generated classes decode."""
 
 from __future__ import annotations
 

@@ -84,7 +84,9 @@ def test_old_messages_become_a_batch(magic: int, codec: int) -> None:
 
 @pytest.mark.parametrize("size", [None, 3, 70_000])
 def test_frames_of_lz4_have_a_wrong_checksum_in_magic_0(size: int | None) -> None:
-    """KAFKA-3160. The library writes the right checksum, which is restored from the wrong one."""
+    """KAFKA-3160: such frames have a wrong header checksum. The library writes the right one, which
+    is restored from a wrong one.
+    """
     compressor = cramjam.lz4.Compressor(content_checksum=True, block_linked=False)
     compressor.compress(message(b"a", magic=0))
     frame = bytes(compressor.finish())
@@ -94,7 +96,7 @@ def test_frames_of_lz4_have_a_wrong_checksum_in_magic_0(size: int | None) -> Non
     wrong = frame[:end] + bytes([frame[end] ^ 0x55]) + frame[end + 1 :]
     assert _with_header_checksum(wrong) == frame
     if not frame[4] & 0x20:
-        return  # its blocks depend on each other, which is refused
+        return  # dependent blocks, which are refused
     (read,) = records_of(bytes(upgraded(message(wrong, 3, magic=0))[0]))
     assert read.value == (b"a" if size is None else bytes(size))
     with pytest.raises(KafkaError):
@@ -140,7 +142,8 @@ def test_no_more_is_converted_at_once_than_the_bound_but_one_message() -> None:
     values = [bytes(1000), b"1", b"2", b"3"]
     batch = bytes(encode_batch([NewRecord(None, value, TIME_MS) for value in values], codec=1))
     assert [one[0] for one in down(batch, 0, 1)] == [0]
-    assert [one[0] for one in down(batch, 1, 36)] == [1, 2]  # with one byte a message has 35
+    # a message with a value of one byte has 35 bytes
+    assert [one[0] for one in down(batch, 1, 36)] == [1, 2]
     assert [one[0] for one in down(batch, 1)] == [1, 2, 3]
     bomb = bytes(
         encode_batch([NewRecord(None, bytes(MOST_BYTES), TIME_MS)], base_offset=4, codec=1)
@@ -168,7 +171,7 @@ def test_no_more_is_converted_at_once_than_the_bound_but_one_message() -> None:
         (with_checksum(bytes(2)), Code.CORRUPT_MESSAGE),
         (with_checksum(b"\0\0" + b"\xff" * 8 + b"more"), Code.CORRUPT_MESSAGE),
     ],
-    ids=count(),  # the bytes contain the time of compression, and some are long
+    ids=count(),  # not the bytes as ids: they contain the time of compression, and some are long
 )
 def test_what_is_no_set_of_old_messages(data: bytes, code: Code) -> None:
     with pytest.raises(KafkaError) as refused:
@@ -223,7 +226,7 @@ def test_an_old_reader_goes_on_behind_what_makes_no_messages(tmp_path: Path) -> 
     connection = host.connect(1)
     host.call(connection, produce("t", b"data"), 9)
     request = fetch({"t": {0: 0}})
-    request.topics[0].partitions[0].partition_max_bytes = 80  # enough for one marker
+    request.topics[0].partitions[0].partition_max_bytes = 80  # as large as a marker
     (row,) = host.call(connection, request, 2).responses[0].partitions
     assert [one[3] for one in read_by_kafka_python(bytes(row.records))] == [b"data"]
 
@@ -244,4 +247,5 @@ def test_one_request_holds_up_others_for_a_bounded_time(tmp_path: Path) -> None:
         sizes = [len(row.records) for row in topic.partitions]
         assert MOST_BYTES // 2 < sum(sizes) <= 2 * MOST_BYTES
         begun_with.add(sizes.index(max(sizes)))
-    assert begun_with == {0, 1, 2, 3}  # each partition has its turn, even at an unchanged offset
+    # the partitions take turns as the first one, even if the offsets do not change
+    assert begun_with == {0, 1, 2, 3}

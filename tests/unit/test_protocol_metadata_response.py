@@ -1,4 +1,4 @@
-"""The hand-written answer to Metadata; the generated class reads it back."""
+"""The hand-written response to Metadata, which the generated class decodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive types of messages, as bytes by the definitions of the protocol guide."""
+"""The primitive types of messages, encoded as the protocol guide defines them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of record format v2, as we write them ourselves."""
+"""The encoding of batches in record format v2."""
 
 from __future__ import annotations
 

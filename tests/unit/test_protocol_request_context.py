@@ -1,4 +1,4 @@
-"""The context that handlers get with the body of a request."""
+"""The context that handlers get together with the body of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic partition equals its plain tuple, so that either is a key of the same table."""
+"""A topic partition equals its plain tuple, so both find the same entry of a table."""
 
 from __future__ import annotations
 

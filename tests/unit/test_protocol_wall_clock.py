@@ -1,4 +1,4 @@
-"""The difference of the wall clock to the steady time, from its last reading."""
+"""The difference between the wall clock and the steady time, as of the latest reading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_wall_time_of_an_event_is_as_far_ahead_as_it_was_fed() -> None:
     clock = WallClock()
     clock.feed(100, 5_000)
     assert [100 + clock.ahead_ms, 130 + clock.ahead_ms] == [5_000, 5_030]
-    clock.feed(200, 4_000)  # it was set back
+    clock.feed(200, 4_000)  # set back
     assert 200 + clock.ahead_ms == 4_000
 
 

@@ -1,4 +1,6 @@
-"""A leader and its standby: refusals, catching up, and the answers that wait for the standby."""
+"""A leader and its standby: refused standbys, catching up, and responses that wait for the
+standby.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def new_leading(*, is_sync: bool = True, may_be_alone: bool = True) -> tuple[Lea
 
 
 def talk(leading: Leading, following: Following) -> None:
-    """Carry all messages of both sides."""
+    """Exchange the messages of both sides until there are none."""
     to_leader = following.greeting()
     while to_leader or (leading.link is not None and leading.link.is_behind):
         leading.on_bytes(to_leader, 0)
@@ -109,7 +111,7 @@ def test_a_standby_that_says_nothing_is_lost() -> None:
     leading, _ = new_leading()
     following = follow(leading)
     leading.on_tick(900)
-    assert b"".join(following.on_bytes(leading.take_output()))  # the standby answers a ping
+    assert b"".join(following.on_bytes(leading.take_output()))  # the standby responds to a ping
     leading.on_tick(1000)
     assert leading.lost is None
     leading.on_tick(1001)
@@ -117,7 +119,7 @@ def test_a_standby_that_says_nothing_is_lost() -> None:
 
 
 def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
-    """The reason for the loss applies to the former connection alone."""
+    """The reason why the earlier connection was lost does not apply to the new one."""
     leading, _ = new_leading()
     follow(leading)
     leading.on_tick(1001)
@@ -135,8 +137,8 @@ def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
 def test_both_sides_speak_while_they_compare_what_is_large(
     is_alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise each side takes the other for lost, and a standby with large files never
-    returns.
+    """If a side were silent, the other would regard it as lost, and a standby with large files
+    would never follow again.
     """
     monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
     leading, _ = new_leading()
@@ -158,12 +160,12 @@ def test_both_sides_speak_while_they_compare_what_is_large(
         silent = 0 if output else silent + 1
         assert silent < 5 or link.state is State.COMPARING
         to_leader = list(following.on_bytes(output))
-    assert longest_of_standby < 200  # a message has few of the 250 checksums
+    assert longest_of_standby < 200  # a message has only a few of the 250 checksums
     assert copy.read("/x/f") == content
 
 
 def test_what_comes_while_it_catches_up_is_at_no_position() -> None:
-    """Otherwise a leader without any change since its start takes the copy for complete too
+    """Otherwise a leader with no change since its start would regard the copy as complete too
     early.
     """
     pair = Pair()
@@ -180,7 +182,7 @@ def test_what_comes_while_it_catches_up_is_at_no_position() -> None:
 
 
 def test_who_only_talks_does_not_stay() -> None:
-    """There is one connection, and it is for the standby."""
+    """The only connection is reserved for the standby."""
     leading, _ = new_leading()
     link = leading.on_connected(NONCE, 0)
     link.on_bytes(frame(["hello", VERSION, NONCE]), 9000)
@@ -215,7 +217,7 @@ def test_one_operation_may_be_larger_than_what_may_wait(monkeypatch: pytest.Monk
 
 
 class NoDescriptors:
-    """A listening socket of a process without descriptors."""
+    """A listening socket in a process that has no descriptor left."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -230,7 +232,9 @@ class NoDescriptors:
 def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Otherwise the loop would be called for it again and again, and do nothing else."""
+    """Otherwise the event loop would try to accept the connection again and again, and do
+    nothing else.
+    """
 
     async def run() -> int:
         leading, _ = new_leading()
@@ -239,7 +243,7 @@ def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
         disk = SimpleNamespace(most_open_files=lambda: 1024)
         endpoint = leader_endpoint._Endpoint(server, disk, sock, loop)  # type: ignore[arg-type]
         with socket.create_connection(sock.getsockname()):
-            await asyncio.sleep(0.25)  # two of its ticks, of 100 ms
+            await asyncio.sleep(0.25)  # two ticks of 100 ms each
         endpoint.close()
         return sock.count
 
@@ -331,7 +335,9 @@ def test_what_is_appended_to_a_file_that_is_compared_later_is_sent_once() -> Non
 def test_a_file_that_takes_the_name_of_one_that_is_not_compared_yet_is_not_sent_again(
     held: bytes,
 ) -> None:
-    """This happens to a discarded segment file when a former one with that name still exists."""
+    """The cleaner causes this when it discards a segment file while an earlier one with that name
+    still exists.
+    """
     leader, copy = new_disk(), new_disk()
     for disk in (leader, copy):
         disk.mkdir("/x/d")
@@ -366,8 +372,8 @@ def catch_up_all(catch_up: CatchUp, replica: Replica) -> None:
 def test_a_copy_that_has_more_of_a_file_loses_it(
     monkeypatch: pytest.MonkeyPatch, size: int, more: bytes
 ) -> None:
-    """The end of the file may be at any place in the compared pieces. Data that the leader lacks
-    was never acknowledged.
+    """The end of the leader's file may be at any place in the compared pieces. The copy's
+    additional data was never acknowledged.
     """
     monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
     leader, copy = new_disk(), new_disk()
@@ -385,7 +391,7 @@ def test_a_file_that_goes_while_it_is_compared_is_compared_no_more(
     monkeypatch: pytest.MonkeyPatch, held: bytes, pieces: int, is_made_again: bool
 ) -> None:
     """The flush journal is such a file. Otherwise the standby would be lost again and again, or
-    append the rest of the former file to the new one.
+    append the rest of the old file to a new one of that name.
     """
     monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
     leader, copy = new_disk(), new_disk()
@@ -423,7 +429,7 @@ def test_an_entry_that_gets_another_name_before_its_turn_is_copied_by_that_name(
 
 
 def test_a_new_entry_takes_the_place_of_an_older_one_that_the_leader_has_no_more() -> None:
-    """This happens to the directory of a topic that was made again while the standby was away."""
+    """For example, a topic was deleted and created again while the standby was away."""
     leader, copy = new_disk(), new_disk()
     copy.mkdir("/x/t-0")
     copy.open("/x/t-0/old", create=True).append(b"of the topic before")
@@ -463,8 +469,8 @@ def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
     ],
 )
 def test_a_copy_writes_to_no_file_that_is_gone(gone: list[Operation]) -> None:
-    """Files of a log may be made again after a lack of space. Otherwise later data would be in a
-    file without a name.
+    """A log's files may be created again after a lack of space. Later data must not be appended to
+    a file that has lost its name.
     """
     disk = new_disk()
     replica = Replica(disk, "/x")
@@ -493,7 +499,7 @@ def test_a_copy_writes_to_the_file_that_was_renamed_to_the_name() -> None:
 
 
 def test_a_copy_appends_to_the_file_that_took_the_name() -> None:
-    """The metadata journal is such a file: it is rewritten and then appended to."""
+    """The metadata journal is such a file, which is rewritten and then appended to."""
     disk = new_disk()
     replica = Replica(disk, "/x")
     for operation in (
@@ -520,7 +526,7 @@ def test_a_copy_that_is_not_whole_is_refused() -> None:
 
 
 def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
-    """Otherwise a loss of power in between leaves a note that promises more than is on the disk."""
+    """Otherwise a power loss in between would leave a note that promises more than the disk has."""
     leading, _ = new_leading()
     leading._disk.open("/x/f", create=True).append(b"of the leader")
     disk, seen = new_disk(), []
@@ -538,7 +544,9 @@ def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
 
 
 def test_a_copy_that_lacks_nothing_is_not_left_as_one_that_stopped_cleanly() -> None:
-    """Further data is written to the copy without a flush, and a start would trust all of it."""
+    """Further data is written to the copy without a flush, and a start after a clean stop would
+    trust all of it.
+    """
     leading, _ = new_leading()
     disk = new_disk()
     disk.write_atomic(f"/x/{CLEAN_SHUTDOWN_NAME}", b"")
@@ -549,10 +557,10 @@ def test_a_copy_that_lacks_nothing_is_not_left_as_one_that_stopped_cleanly() -> 
 
 
 def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
-    """If a loss of power brought the note back, the broker's later data would count as a copy's."""
+    """If a power loss restored the note, the broker's later data would be taken for a copy's."""
     disk = new_disk()
     note = StandbyNote(disk, "/x")
-    for _ in range(12):  # a loss of power may also keep what was not flushed
+    for _ in range(12):  # a power loss may keep unflushed changes or not
         note.write_following(AnswersWait.ALWAYS)
         disk.fsync_dir("/x")
         note.remove()
@@ -561,7 +569,7 @@ def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
 
 
 def test_a_standby_with_many_files_says_what_it_has() -> None:
-    """The inventory needs longer messages than are allowed before the authentication."""
+    """The inventory needs longer messages than those that are allowed before authentication."""
     leading, _ = new_leading()
     copy = new_disk()
     for number in range(60):
@@ -591,7 +599,7 @@ def test_comparing_alone_spoils_no_copy() -> None:
     disk = following._disk
     leading.on_closed()
     leading._disk.open("/x/f", create=True).append(b"new")
-    disk.write_atomic("/x/.kafka_cleanshutdown", b"")  # a broker ran here meanwhile
+    disk.write_atomic("/x/.kafka_cleanshutdown", b"")  # a broker ran here in the meantime
     leading.on_connected(NONCE, 0)
     following = Following(disk, "/x", SECRET, NONCE, lambda: None)
     note, to_leader, states = StandbyNote(disk, "/x"), following.greeting(), []
@@ -659,8 +667,8 @@ def test_a_data_directory_may_be_given_with_a_slash_at_its_end() -> None:
 
 
 def test_a_directory_is_marked_as_not_sent_only_when_it_is_made() -> None:
-    """The standby may have an existing directory already; the mark would let its last copy be
-    removed.
+    """The standby may already have a directory that existed before. With a mark on it, the last
+    copy of the directory could be removed.
     """
     inner = new_disk()
     inner.mkdir("/x/t-0")
@@ -674,7 +682,9 @@ def test_a_directory_is_marked_as_not_sent_only_when_it_is_made() -> None:
 
 
 def test_of_what_the_cleaner_wrote_the_bytes_are_sent_before_the_name() -> None:
-    """A standby that has the name alone would serve an empty segment for the cleaned one."""
+    """A standby that has only the new name would serve an empty segment in place of the cleaned
+    one.
+    """
     operations: list[Operation] = []
     inner = new_disk()
     inner.open("/x/f.cleaned", create=True).append(b"kept")
@@ -772,8 +782,8 @@ def test_answers_wait_for_the_other_node_until_it_is_out_of_the_in_sync_set() ->
 
 @pytest.mark.parametrize("event", ["on_start", "on_closed"])
 def test_a_leader_whose_answers_wait_for_no_standby_asks_the_other_node_out(event: str) -> None:
-    """With async it does so even if the leader may not be alone: that setting is about answers that
-    wait.
+    """In async mode the leader does this even if it may not be alone, since that setting is only
+    about responses that wait.
     """
     leading, in_sync = new_leased(may_be_alone=False)
     leading.settings = leading.settings._replace(is_sync=False)
@@ -790,7 +800,7 @@ def test_a_leader_that_may_not_be_alone_leaves_the_other_node_in_the_set() -> No
 
 
 def test_a_standby_that_is_gone_is_asked_out_of_the_set_so_that_answers_go_out() -> None:
-    """Otherwise the leader answers no client until that node returns."""
+    """Otherwise the leader would not respond to any client until that node returns."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
     follow_as(leading, 2)
@@ -817,7 +827,7 @@ def test_a_copy_is_changed_only_when_its_node_cannot_take_over() -> None:
     leading.on_bytes(to_leader, 0)
     assert in_sync.wanted == {1}
     to_leader = b"".join(following.on_bytes(leading.take_output()))
-    leading.publish(Operation(Kind.CREATE, "f"))  # its answer did not wait for the standby
+    leading.publish(Operation(Kind.CREATE, "f"))  # whose response does not wait for the standby
     leading.on_bytes(to_leader, 0)
     assert in_sync.wanted == {1}
     assert not leading.is_applied(leading.position)
@@ -859,7 +869,7 @@ def test_a_standby_does_not_follow_a_leader_of_another_cluster() -> None:
 def test_a_standby_removes_nothing_from_a_directory_that_does_not_say_of_which_cluster_it_is(
     data: bytes | None,
 ) -> None:
-    """Its meta.properties was lost, so it may belong to another cluster."""
+    """The directory has lost its meta.properties, so it may belong to another cluster."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
     disk = new_disk()
@@ -888,7 +898,7 @@ def test_a_standby_removes_nothing_from_a_directory_that_does_not_say_of_which_c
 def test_a_directory_whose_removal_waits_goes_before_the_one_that_is_made_again(
     made_again: list[Operation],
 ) -> None:
-    """Otherwise the new one has files of the former, and goes with it in the end."""
+    """Otherwise the new directory would contain files of the old one, and be removed with it."""
     disk = new_disk()
     disk.mkdir("/x/t-0")
     disk.open(f"/x/t-0/{0:020}.log", create=True).append(b"records")
@@ -903,7 +913,7 @@ def test_a_directory_whose_removal_waits_goes_before_the_one_that_is_made_again(
 
 
 def test_a_copy_that_was_cut_off_before_it_says_of_which_cluster_it_is_goes_on() -> None:
-    """Its note says that all of its files came from a leader."""
+    """The note of the copy says that all of its files came from a leader."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
     disk = new_disk()
@@ -915,7 +925,9 @@ def test_a_copy_that_was_cut_off_before_it_says_of_which_cluster_it_is_goes_on()
 
 
 def test_a_partition_that_its_leader_lost_stays_with_the_standby() -> None:
-    """There is no record of its deletion, so the standby may have the last copy."""
+    """The leader has no record of the partition's deletion, so the standby may have the last
+    copy.
+    """
     pair = Pair()
     pair.leader.topic("t", 2)
     for index in (0, 1):
@@ -938,7 +950,7 @@ def test_a_partition_that_its_leader_lost_stays_with_the_standby() -> None:
 
 
 def succeeded(pair: Pair) -> Pair:
-    """The standby takes over with the data that it has, and the former leader becomes its
+    """Let the standby take over with the data that it has; the former leader becomes its
     standby.
     """
     pair.cut()
@@ -954,8 +966,8 @@ def succeeded(pair: Pair) -> Pair:
 def test_a_partition_that_no_standby_had_goes_when_its_leader_follows_the_next_one(
     *, is_sent: bool
 ) -> None:
-    """The next leader never had it, so it was not lost there. A directory that the standby had may
-    be the last copy.
+    """The next leader never had the partition, so it has not lost it. A directory that was sent to
+    the standby may be the last copy.
     """
     pair = Pair()
     pair.leader.topic("t", 2)
@@ -985,8 +997,8 @@ def test_a_partition_that_no_standby_had_goes_when_its_leader_follows_the_next_o
 def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
     *, loses_power: bool, is_flushed: bool
 ) -> None:
-    """No flush had made the mark durable. A flushed directory that was not sent has a mark;
-    without a mark it may be the last copy.
+    """The mark was not durable, since nothing was flushed. A flushed directory that was not sent
+    must have its mark: without one, the directory may be the last copy.
     """
     pair = Pair()
     pair.leader.topic("t", 2)
@@ -1000,7 +1012,8 @@ def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
         assert log is not None
         log.flush()
         pair.leader.broker.logs.write_checkpoints()
-    pair.leader.disk.unlink("/data/t-1/barnabas-not-sent")  # the other files may survive
+    # the power loss may keep the other files
+    pair.leader.disk.unlink("/data/t-1/barnabas-not-sent")
     pair.leader.disk.boots += loses_power
     kept = pair.leader.disk.contents("/data/t-1/00000000000000000000.log")
     pair = succeeded(pair)
@@ -1022,9 +1035,9 @@ def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
 def test_a_directory_that_leader_and_standby_lose_power_over_does_not_stop_the_standby(
     *, loses_power: bool, is_flushed: bool
 ) -> None:
-    """No flush had made the leader's directory durable, and the leader's data are authoritative. A
-    flushed directory survives a power loss of the leader: if it is missing, it was lost in another
-    way, and the copy may be the last one.
+    """If nothing was flushed, the leader's directory was not durable, and the leader's data is
+    authoritative. A flushed directory survives the leader's power loss: if it is missing, it was
+    lost in another way, and the copy may be the last one.
     """
     pair = Pair()
     pair.leader.topic("t", 2)
@@ -1061,7 +1074,9 @@ def test_a_directory_that_leader_and_standby_lose_power_over_does_not_stop_the_s
 def test_a_partition_that_a_standby_has_caught_up_with_is_known_to_be_there(
     *, is_restarted: bool
 ) -> None:
-    """The partition may have been made by an earlier process, before any standby had connected."""
+    """The partition may have been created by an earlier process, before any standby had
+    connected.
+    """
     pair = Pair()
     pair.leader.topic("t")
     pair.leader.produce("t", (b"a",))
@@ -1099,7 +1114,7 @@ def test_a_directory_keeps_its_mark_until_the_standby_has_it() -> None:
     pair.deliver_all()
     pair.leader.produce("t", (b"b",))
     leading, mark = pair.leader.leading, "/data/t-1/barnabas-not-sent"
-    made: list[int] = []  # at which position the directory was
+    made: list[int] = []  # the position after the directory's creation
 
     def publish(operation: Operation) -> None:
         leading.publish(operation)
@@ -1165,7 +1180,9 @@ def test_a_topic_that_was_deleted_while_a_standby_was_away_goes_there(
 
 
 def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
-    """Otherwise answers would wait as long as other clients write without waiting for theirs."""
+    """Otherwise responses would wait for as long as other clients write without waiting for
+    responses.
+    """
     leading, _ = new_leading()
     following = follow(leading)
     for at in range(3):
@@ -1181,7 +1198,7 @@ def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
 
 @pytest.mark.parametrize(("claimed", "led"), [(0, 0), (7, 7)])
 def test_a_claim_tells_the_lowest_leader_epoch(claimed: int, led: int) -> None:
-    """A standby may lack the last epoch of its leader."""
+    """A standby may not know the last epoch of its leader."""
     disk = SimDisk(random.Random(0), lambda: 0)
     config = BrokerConfig.from_properties({"log.dirs": "/data"})
     broker = open_broker(
@@ -1204,7 +1221,7 @@ def note_of_standby(*, is_sync: bool, may_be_alone: bool, is_leased: bool) -> St
     [
         (False, True, True, True, True),
         (False, False, True, True, True),
-        (True, True, True, True, False),  # a node that claims the lease is in the in-sync set
+        (True, True, True, True, False),  # only a node of the in-sync set claims the lease
         (True, False, True, False, False),
         (True, True, False, True, True),
         (True, False, False, False, False),
@@ -1227,8 +1244,8 @@ def test_a_copy_that_does_not_tell_may_lack_what_was_answered() -> None:
 
 
 def test_an_abort_that_only_the_leader_had_is_not_forgotten() -> None:
-    """Otherwise its producer continues in its epoch, and commits records that it believes
-    aborted.
+    """Otherwise the producer would continue in its epoch, and commit records that it believes
+    were aborted.
     """
     pair = Pair()
     pair.leader.topic("t")
@@ -1245,7 +1262,7 @@ def test_an_abort_that_only_the_leader_had_is_not_forgotten() -> None:
     assert producer.add("t", 0) != Code.NONE
     assert producer.end(commit=True) != Code.NONE
     assert successor.read("t", committed=True) == []
-    assert successor.state("x")[1] > max(unheard)  # an id that no other producer has
+    assert successor.state("x")[1] > max(unheard)  # no other producer has this id
     assert successor.broker.logs.leader_epoch > pair.leader.broker.logs.leader_epoch + 1
 
 
@@ -1264,8 +1281,8 @@ def test_a_copy_that_has_all_that_was_answered_goes_on_as_after_a_kill() -> None
 
 
 def test_with_async_answers_wait_while_one_can_take_over_that_does_not_follow() -> None:
-    """Otherwise a leader without a connection to that node and to the lease's engine acknowledges
-    data that is lost with it.
+    """Otherwise a leader that has lost the connections to that node and to the lease engine would
+    acknowledge data that is lost with the leader.
     """
     settings, in_sync = ReplicationSettings(False, True, 1000, SECRET), InSync()
     leading = Leading(new_disk(), "/x", settings, lambda: None, in_sync, "c")
@@ -1281,7 +1298,7 @@ def test_with_async_answers_wait_while_one_can_take_over_that_does_not_follow() 
 
 
 def test_a_file_that_replaces_another_one_is_sent_when_it_has_its_name() -> None:
-    """Until then the standby has the former one, whole."""
+    """Until then the standby keeps the whole earlier file."""
     disk = SimDisk(random.Random(1), lambda: 0)
     disk.mkdir("/data")
     replicated = ReplicatedDisk(disk, "/data")

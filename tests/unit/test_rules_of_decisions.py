@@ -1,8 +1,9 @@
 """Rules that other brokers broke: markers and decisions, also after crashes.
 
-This broker uses the first version of the transaction protocol, before the second part of KIP-890:
-an epoch lasts for a whole session, and EndTxn gives out none. Where a rule is about the second
-version, its test shows the result of the first in that situation, as in Apache Kafka 3.9.
+Here the broker uses the first version of the transaction protocol, from before the second part of
+KIP-890: an epoch is used for a whole session, and EndTxn returns no epoch. If a rule is about the
+second version, its test shows what the first version does in that situation, as in Apache Kafka
+3.9.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from sim.disk import Crash
 
 from barnabas.protocol.errors import Code
 
-LAST_EPOCH = 32766  # of a client; the coordinator alone uses 32767, for fencing
+LAST_EPOCH = 32766  # of clients; the coordinator fences with 32767
 MINUTE_MS = 60_000
 
 
@@ -28,7 +29,7 @@ def b(request: pytest.FixtureRequest) -> DiskBroker:
 
 STEP_BY_STEP = pytest.mark.parametrize(
     "b", ["0"], indirect=True
-)  # without the flush journal a commit waits for the disk at each step
+)  # no flush journal: a commit waits for each flush
 
 
 def at_last_epoch(b: DiskBroker) -> Producer:
@@ -48,10 +49,8 @@ def at_last_epoch(b: DiskBroker) -> Producer:
 
 @STEP_BY_STEP
 def test_markers_that_are_written_again_do_no_harm(b: DiskBroker) -> None:
-    """Markers that are written again do no harm.
-
-    The broker is killed three times between the markers and the Complete record; no client gets
-    CONCURRENT_TRANSACTIONS afterwards.
+    """The broker is killed three times between the markers and the Complete record. Afterwards the
+    markers are in the log once, and no client gets CONCURRENT_TRANSACTIONS.
 
     Source: KAFKA-19999.
     """
@@ -80,10 +79,10 @@ def test_markers_that_are_written_again_do_no_harm(b: DiskBroker) -> None:
 
 
 def test_a_marker_of_an_earlier_session_does_not_end_what_is_open(b: DiskBroker) -> None:
-    """A marker of an earlier session does not end what is open.
+    """A marker of an earlier session does not end an open transaction.
 
-    In version 1 the transactions of a session share an epoch, and the epoch of a marker has to be
-    at least that of the data.
+    In version 1 the transactions of a session share an epoch, so the epoch of a marker must be at
+    least that of the data.
 
     Source: KAFKA-19446.
     """
@@ -103,8 +102,8 @@ def test_a_marker_that_is_written_again_after_a_power_loss_does_not_end_the_next
 ) -> None:
     """A marker that is written again after a power loss does not end the next transaction.
 
-    The Complete record of T1 and the first record of T2 were not on the disk, but the data of T2
-    were. The repeated commit of T1 must not commit them.
+    The Complete record of T1 and the first record of T2 were not durable, but the data of T2 was.
+    The repeated commit of T1 must not commit the data of T2.
 
     Source: KAFKA-19446.
     """
@@ -135,7 +134,7 @@ def test_a_marker_that_is_written_again_after_a_power_loss_does_not_end_the_next
 def test_a_kill_between_the_records_and_the_offsets_of_a_transaction_forgets_neither(
     b: DiskBroker,
 ) -> None:
-    """A kill between the records and the offsets of a transaction forgets neither.
+    """A kill comes between the records and the offsets of a transaction: both are kept.
 
     Source: redpanda#6018, redpanda#6019.
     """
@@ -156,9 +155,9 @@ def test_a_kill_between_the_records_and_the_offsets_of_a_transaction_forgets_nei
 def test_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(
     b: DiskBroker, kept: str
 ) -> None:
-    """After a power loss a transaction that lost a part cannot be committed.
+    """After a power loss, a transaction that lost a part cannot be committed.
 
-    Whichever of its parts reached the disk, the commit fails and no reader sees a part of it.
+    No matter which of its parts were durable, the commit fails, and readers see no part of it.
 
     Source: redpanda#6018, redpanda#6019.
     """
@@ -184,8 +183,8 @@ def test_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(
 def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way: str) -> None:
     """A decided commit is always completed.
 
-    The client does not know the result; a reader of the group's offset waits, and then gets the
-    new one.
+    The client does not learn the result. A reader of the group's offset waits, and then gets the
+    new offset.
 
     Source: redpanda#9571, redpanda#10669.
     """
@@ -209,10 +208,10 @@ def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way:
 
 @STEP_BY_STEP
 def test_before_it_is_decided_nobody_sees_anything_of_it(b: DiskBroker) -> None:
-    """Before it is decided no reader sees anything of it.
+    """Until a transaction is decided, readers see nothing of it.
 
-    The decision was not on the disk when the power went: the transaction is aborted, offset and
-    records alike.
+    The decision was not durable when the power was lost, so the transaction is aborted, with its
+    offset and its records.
 
     Source: redpanda#9571, redpanda#10669.
     """
@@ -234,7 +233,7 @@ def test_what_a_start_finds_decided_it_completes_however_often_it_is_killed_over
 ) -> None:
     """A start completes decided transactions, even if it is killed again and again.
 
-    The broker is killed at each step of the recovery on the disk, one step later each time.
+    Each recovery is killed at one of its steps on the disk, one step later each time.
 
     Source: redpanda#23656.
     """
@@ -272,10 +271,10 @@ def test_what_a_start_finds_decided_it_completes_however_often_it_is_killed_over
 def test_without_flushes_a_power_loss_shows_no_aborted_record(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Without flushes a power loss shows no aborted record.
+    """Without flushes, a power loss must not show aborted records.
 
-    The power loss leaves a decision to commit in the coordinator's log, but not the abort
-    marker of the transaction before in the partition.
+    It leaves a decision to commit in the coordinator's log, but not the earlier transaction's abort
+    marker in the partition.
 
     Source: redpanda#23656.
     """
@@ -302,9 +301,9 @@ def test_without_flushes_a_power_loss_shows_no_aborted_record(
 
 
 def test_without_flushes_no_epoch_is_given_to_two_producers() -> None:
-    """Without flushes no epoch is given to two producers.
+    """Without flushes, no epoch is given to two producers.
 
-    The power loss takes the record of a session, but its producer, on another machine, continues.
+    The power loss removes the record of a session, whose producer, on another machine, continues.
 
     Source: redpanda#23656.
     """
@@ -341,10 +340,10 @@ def test_without_flushes_no_epoch_is_given_to_two_producers() -> None:
 def test_the_next_transaction_never_meets_the_end_of_the_last(
     durability: str, journal: str
 ) -> None:
-    """The next transaction never fails because of the end of the last one.
+    """The end of a transaction does not cause the next one to fail.
 
-    Its request is not refused with CONCURRENT_TRANSACTIONS while the markers wait for the disk, but
-    waits with them and is then accepted.
+    While the markers wait for the disk, the next transaction's request waits with them and is then
+    accepted; it does not get CONCURRENT_TRANSACTIONS.
 
     Source: KAFKA-5477, KAFKA-18575, KAFKA-18654, KAFKA-18662.
     """
@@ -377,7 +376,7 @@ def test_the_next_transaction_never_meets_the_end_of_the_last(
 
 @STEP_BY_STEP
 def test_offsets_and_sessions_wait_for_the_markers_too(b: DiskBroker) -> None:
-    """Offsets and sessions wait for the markers too.
+    """Offsets and new sessions wait for the markers of the previous transaction.
 
     Source: KAFKA-5477, KAFKA-18575, KAFKA-18654, KAFKA-18662.
     """
@@ -395,9 +394,8 @@ def test_offsets_and_sessions_wait_for_the_markers_too(b: DiskBroker) -> None:
 def test_a_session_that_takes_over_an_open_transaction_is_answered_when_that_has_ended(
     b: DiskBroker,
 ) -> None:
-    """A session that takes over an open transaction gets its answer when the transaction has ended.
-
-    It is answered at once, without a CONCURRENT_TRANSACTIONS in between.
+    """A session that takes over an open transaction gets its response when the transaction has
+    ended, without a CONCURRENT_TRANSACTIONS in between.
 
     Source: Kafka: TransactionCoordinator, franz-go: kfake.
     """
@@ -417,9 +415,9 @@ def test_a_session_that_takes_over_an_open_transaction_is_answered_when_that_has
 def test_a_session_that_comes_amid_a_commit_is_let_in_when_that_has_ended(
     b: DiskBroker,
 ) -> None:
-    """A session that begins during a commit gets its answer when the commit has ended.
+    """A session that begins during a commit gets its response when the commit is complete.
 
-    The commit is decided and is not undone.
+    The commit has been decided, so the session does not undo it.
 
     Source: Kafka: TransactionCoordinator, franz-go: kfake.
     """

@@ -1,8 +1,8 @@
 """Rules that other brokers broke: epochs, sessions and timeouts of producers.
 
-These rules are about the first version of the transaction protocol: an epoch lasts for a whole
-session, and EndTxn gives out none. The broker is at level 1 of transaction.version, as one of
-Apache Kafka 3.9; the rules of level 2, and of the second version, are in `test_broker_version_2`.
+These rules are about the first version of the transaction protocol: an epoch is used for a whole
+session, and EndTxn returns no epoch. The broker is at level 1 of transaction.version, as Apache
+Kafka 3.9 is; the rules of level 2, and of the second version, are in `test_broker_version_2`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sim.disk import Crash
 
 from barnabas.protocol.errors import Code
 
-LAST_EPOCH = 32766  # of a client; the coordinator alone uses 32767, for fencing
+LAST_EPOCH = 32766  # of clients; the coordinator fences with 32767
 MINUTE_MS = 60_000
 LEVEL_1 = "transaction.version=1"
 
@@ -29,7 +29,7 @@ def b(request: pytest.FixtureRequest) -> DiskBroker:
 
 STEP_BY_STEP = pytest.mark.parametrize(
     "b", ["0"], indirect=True
-)  # without the flush journal a commit waits for the disk at each step
+)  # no flush journal: a commit waits for each flush
 
 
 def at_last_epoch(b: DiskBroker) -> Producer:
@@ -45,10 +45,10 @@ def at_last_epoch(b: DiskBroker) -> Producer:
 
 
 def test_the_last_epoch_serves_any_number_of_transactions(b: DiskBroker) -> None:
-    """The last epoch serves any number of transactions.
+    """A producer with the last epoch can make any number of transactions.
 
-    In version 1 EndTxn gives out no epoch, so it exhausts none. The next session has a new producer
-    id, and fences only the last one.
+    In version 1 EndTxn returns no epoch, so it does not use epochs up. The next session has a new
+    producer id, and fences only the last one.
 
     Source: KAFKA-18660.
     """
@@ -68,9 +68,9 @@ def test_the_last_epoch_serves_any_number_of_transactions(b: DiskBroker) -> None
 def test_a_session_that_meets_an_open_transaction_never_gets_a_negative_epoch(
     b: DiskBroker,
 ) -> None:
-    """A session that meets an open transaction never gets a negative epoch.
+    """A session that begins during an open transaction never gets a negative epoch.
 
-    In version 1 the epoch rises by two, one for the marker of the abort and one for the session; a
+    In version 1 the epoch rises by two: one for the marker of the abort, and one for the session. A
     retry of the request does not raise it again.
 
     Source: KAFKA-19367.
@@ -97,8 +97,8 @@ def test_a_session_that_meets_an_open_transaction_never_gets_a_negative_epoch(
 def test_a_timeout_at_the_last_epoch_ends_the_transaction(b: DiskBroker, way: str) -> None:
     """A timeout at the last epoch ends the transaction.
 
-    The marker has the coordinator's own epoch, the late abort is refused, the next session has
-    another producer id.
+    The marker has the epoch that only the coordinator uses, the late abort is refused, and the next
+    session has another producer id.
 
     Source: KAFKA-20090.
     """
@@ -125,10 +125,10 @@ def test_a_timeout_at_the_last_epoch_ends_the_transaction(b: DiskBroker, way: st
 
 
 def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
-    """A kill during the abort at the last epoch is recovered from.
+    """A kill during the abort at the last epoch does no harm.
 
-    The kill comes before each step of the abort in turn; its marker with epoch 32767 is accepted in
-    the end.
+    The kill comes before each step of the abort in turn. In the end the marker with epoch 32767 is
+    accepted.
 
     Source: KAFKA-20090.
     """
@@ -161,9 +161,9 @@ def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
 def test_a_session_whose_answer_was_lost_in_a_kill_is_given_again(
     b: DiskBroker, epoch: int
 ) -> None:
-    """A session whose answer was lost in a kill is given out again on a retry.
+    """If a kill loses the response to InitProducerId, a retry gets the same session.
 
-    The record has the producer that requested it, so that a retry is recognised.
+    The coordinator's record names the producer that sent the request, so the retry is recognised.
 
     Source: KAFKA-20357.
     """
@@ -192,9 +192,9 @@ def test_a_session_whose_answer_was_lost_in_a_kill_is_given_again(
 
 
 def test_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
-    """A fencing that cannot be written raises no epoch.
+    """An abort for fencing that cannot be written does not raise the epoch.
 
-    The disk is full, and the broker tries several times, is killed, and restarts, repeatedly. Once
+    The disk is full. The broker tries several times, is killed, and starts again, repeatedly. Once
     there is space, the epoch has risen by one.
 
     Source: KAFKA-9666.
@@ -225,10 +225,10 @@ def test_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
 
 
 def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() -> None:
-    """A producer whose transactional id expired is not taken back silently.
+    """A producer whose transactional id has expired cannot continue.
 
-    All of its requests get INVALID_PRODUCER_ID_MAPPING until a new session begins, which has
-    another producer id.
+    All of its requests get INVALID_PRODUCER_ID_MAPPING until it begins a session, which has another
+    producer id.
 
     Source: KAFKA-18019.
     """
@@ -267,9 +267,10 @@ def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() 
 def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
     b: DiskBroker, version: int, code: int
 ) -> None:
-    """A producer that timed out gets an error that its version knows.
+    """A producer that timed out gets an error that its version of the request knows.
 
-    PRODUCER_FENCED from version 2 on; before, and always for Produce, INVALID_PRODUCER_EPOCH.
+    From version 2 on this is PRODUCER_FENCED; in earlier versions, and always for Produce,
+    INVALID_PRODUCER_EPOCH.
 
     Source: KIP-588, KAFKA-10687, corda#2418.
     """
@@ -293,10 +294,10 @@ def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
 def test_a_new_epoch_lets_a_producer_out_of_time_go_on(
     b: DiskBroker, version: int, code: int
 ) -> None:
-    """A producer that timed out continues with a new epoch.
+    """A producer that timed out can continue with a new epoch.
 
-    A client of KIP-588 requests its next epoch and continues; once another session has begun it is
-    fenced for good.
+    A client of KIP-588 requests its next epoch and continues. Once another session has begun, that
+    client is fenced for good.
 
     Source: KIP-588, KAFKA-10687, corda#2418.
     """
@@ -320,7 +321,8 @@ def test_a_new_epoch_lets_a_producer_out_of_time_go_on(
 def test_a_timeout_longer_than_the_broker_allows_is_refused() -> None:
     """A timeout longer than the broker allows is refused.
 
-    INVALID_TRANSACTION_TIMEOUT, not a shorter timeout that the client does not know of.
+    The client gets INVALID_TRANSACTION_TIMEOUT, and not a shorter timeout that it would not know
+    of.
 
     Source: Kafka: InitProducerId.
     """

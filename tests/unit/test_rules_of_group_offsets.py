@@ -1,4 +1,4 @@
-"""Rules that other brokers broke: offsets of groups, committed in transactions."""
+"""Rules that other brokers broke: offsets of groups that are committed in transactions."""
 
 import pytest
 from helpers.group_host import (
@@ -27,7 +27,7 @@ NOTHING = (-1, "")
 
 
 def test_a_new_owner_is_told_to_wait_while_an_offset_is_pending():
-    """A new owner has to wait while an offset is pending.
+    """A new owner of a partition must wait while an offset of the partition is pending.
 
     Source: KIP-447, KAFKA-9346.
     """
@@ -52,7 +52,7 @@ def test_an_abandoned_transaction_blocks_the_group_only_until_its_abort():
     Source: redpanda#6423.
     """
     host = GroupHost()
-    for producer_id in (1, 2, 3):  # a fresh transactional id at each start of the application
+    for producer_id in (1, 2, 3):  # the application uses another transactional id after each start
         host.txn_commit("g", {"t": {0: producer_id}}, producer_id=producer_id)
         assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
         host.restart()
@@ -62,9 +62,8 @@ def test_an_abandoned_transaction_blocks_the_group_only_until_its_abort():
 
 
 def test_the_offset_is_in_sight_as_soon_as_the_marker_is_replayed():
-    """The offset is visible as soon as the marker is replayed.
-
-    So the host may answer EndTxn after the replay of the markers.
+    """The offset is visible as soon as the marker is replayed, so the host may send the response to
+    EndTxn after the replay.
 
     Source: KAFKA-17507.
     """
@@ -75,9 +74,9 @@ def test_the_offset_is_in_sight_as_soon_as_the_marker_is_replayed():
 
 
 def test_zombies_are_fenced_by_generation_member_and_instance():
-    """Zombies are fenced by generation member and instance.
+    """Zombies are fenced by generation, member id and instance id.
 
-    KIP-447; an older client, which names no member, may commit in its transaction.
+    An older client, from before KIP-447, sends no member id, and may commit in its transaction.
 
     Source: KIP-447, KAFKA-9365.
     """
@@ -123,10 +122,10 @@ def test_a_refused_commit_leaves_nothing_pending():
 
 
 def test_a_transaction_may_commit_while_the_group_rebalances():
-    """A transaction may commit while the group rebalances.
+    """A transaction may commit offsets while the group rebalances.
 
-    A plain commit gets REBALANCE_IN_PROGRESS there. The transaction has the current generation, so
-    its client is no zombie.
+    A plain commit then gets REBALANCE_IN_PROGRESS. The transaction has the current generation, so
+    its client is not a zombie.
 
     Source: KIP-447, KAFKA-9365.
     """
@@ -140,9 +139,7 @@ def test_a_transaction_may_commit_while_the_group_rebalances():
 
 
 def test_what_a_commit_changes_is_what_its_records_say():
-    """A commit changes only the state that its records contain.
-
-    The event itself changes no offset: only its records do, when they are replayed.
+    """A commit changes only the state that its records contain, and only when they are replayed.
 
     Source: KAFKA-15784.
     """
@@ -191,7 +188,7 @@ def test_retention_spares_offsets_that_are_pending(way):
 
 
 def test_a_group_with_nothing_but_a_pending_offset_is_not_removed():
-    """A group with nothing but a pending offset is not removed.
+    """A group that has only a pending offset is not removed.
 
     Source: redpanda#31483.
     """
@@ -206,7 +203,7 @@ def test_a_group_with_nothing_but_a_pending_offset_is_not_removed():
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_the_later_record_wins_when_the_transaction_ends(restarts):
-    """The later record wins when the transaction ends.
+    """When the transaction ends, its offset loses to a plain commit whose record is later.
 
     Source: redpanda#31483.
     """
@@ -228,7 +225,8 @@ def test_the_later_record_wins_when_the_transaction_ends(restarts):
 
 
 def test_of_two_transactions_the_one_that_staged_later_wins_whichever_ends_first():
-    """Of two transactions the one that wrote its offset later wins, whichever ends first.
+    """If two transactions commit the same offset, the one that wrote it later wins, no matter which
+    transaction ends first.
 
     Source: redpanda#31483.
     """
@@ -242,7 +240,7 @@ def test_of_two_transactions_the_one_that_staged_later_wins_whichever_ends_first
 
 @pytest.mark.parametrize("metadata", ["", "five\0", "ä€😀", "x" * 4096])
 def test_metadata_come_back_exactly(metadata):
-    """Metadata are returned unchanged.
+    """Metadata of commits is returned unchanged.
 
     Source: Kafka: OffsetCommit, SyncGroup.
     """
@@ -272,10 +270,9 @@ def test_assignments_come_back_exactly_whatever_their_size():
 
 
 def test_rebalances_that_overlap_lose_no_member():
-    """Rebalances that overlap lose no member.
+    """Overlapping rebalances lose no member.
 
-    Members that join while others join all end in one generation, and no member id becomes
-    unknown.
+    Members that join while others join all end in one generation, and no member id becomes unknown.
 
     Source: Kafka: GroupMetadataManager.
     """

@@ -1,10 +1,10 @@
-"""Anomalies of Jepsen's Kafka tests, given to our checkers one by one.
+"""The anomalies of Jepsen's Kafka tests, passed one by one to the checkers of this project.
 
 | Jepsen's name | the finding of tests/checkers.py for it |
 |---|---|
 | G1a | aborted-read, or unwritten (a record that was refused) |
 | lost-write | lost |
-| unseen | lost: in the log, and for no reader of committed records; stuck readers: skipped |
+| unseen | lost: in the log, but not for readers of committed records; stuck readers: skipped |
 | duplicate | duplicate |
 | inconsistent-offsets | moved |
 | poll-skip | skipped, also within a transaction (int-poll-skip) |
@@ -33,7 +33,9 @@ def found(history: History) -> list[str]:
 
 
 def acknowledged(*values: bytes) -> History:
-    """Records of one session on x, at offsets 0, 1, 2 …; none is lost."""
+    """A history of acknowledged records of one session on x, at offsets 0, 1, 2 …, none of which
+    is lost.
+    """
     history = History()
     for offset, value in enumerate(values):
         history.write(value, X, session="s").ok(offset, 10 + offset)
@@ -60,9 +62,8 @@ def aborted(history: History) -> None:
 
 
 def test_a_record_of_an_aborted_transaction_is_read() -> None:
-    """A record of an aborted transaction is read.
-
-    By a reader during the run and by the last one; a reader of uncommitted records may see it.
+    """A record of an aborted transaction is read, by a reader during the run and by the last one. A
+    reader of uncommitted records may see it.
 
     Source: Jepsen: G1a.
     """
@@ -79,9 +80,7 @@ def test_a_record_of_an_aborted_transaction_is_read() -> None:
 
 
 def test_a_record_that_was_refused_is_read() -> None:
-    """A record that was refused is read.
-
-    Without a transaction.
+    """A refused record is read; it is not part of a transaction.
 
     Source: Jepsen: G1a.
     """
@@ -93,9 +92,7 @@ def test_a_record_that_was_refused_is_read() -> None:
 @pytest.mark.parametrize("in_transaction", [False, True])
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_promised_record_is_lost(missing: int, in_transaction: bool) -> None:
-    """A promised record is lost.
-
-    From the beginning, the middle and the end.
+    """An acknowledged record is lost, from the beginning, the middle or the end.
 
     Source: Jepsen: lost-write.
     """
@@ -109,9 +106,8 @@ def test_a_promised_record_is_lost(missing: int, in_transaction: bool) -> None:
 
 
 def test_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
-    """A record that a reader of committed records saw is lost.
-
-    The producer does not know the outcome of its write.
+    """A record that a reader of committed records has seen is lost, although the producer does not
+    know the outcome of its write.
 
     Source: Jepsen: lost-write.
     """
@@ -124,9 +120,8 @@ def test_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
 
 
 def test_a_record_is_unseen() -> None:
-    """A record is unseen.
-
-    The last stable offset never passes the record.
+    """Readers of committed records never see a record, since the last stable offset does not pass
+    it.
 
     Source: Jepsen: unseen.
     """
@@ -148,10 +143,8 @@ def test_a_record_is_there_twice(committed_only: bool) -> None:
 
 
 def test_an_offset_holds_two_records() -> None:
-    """An offset holds two records.
-
-    Two readers differ, a reader and the final log differ, or an acknowledgement and the final log
-    differ.
+    """An offset has two records: two readers differ, a reader and the final log differ, or an
+    acknowledgement and the final log differ.
 
     Source: Jepsen: inconsistent-offsets.
     """
@@ -203,7 +196,7 @@ def test_offsets_go_back_in_what_a_reader_is_given() -> None:
 def test_a_producers_records_stand_in_another_order_than_it_sent_them(
     in_transaction: bool,
 ) -> None:
-    """A producer's records are in another order than it sent them.
+    """A producer's records are in an order other than that in which they were sent.
 
     Source: Jepsen: nonmonotonic-send, int-nonmonotonic-send.
     """
@@ -220,8 +213,8 @@ def test_a_producers_records_stand_in_another_order_than_it_sent_them(
 def test_a_record_is_read_before_its_commit_was_asked_for() -> None:
     """A record is read before its commit was requested.
 
-    This is precommitted-read even if the reader is the transaction that wrote the record: it, too,
-    may read only committed records.
+    This is a precommitted-read even if the reader is the transaction that wrote the record, which
+    may also read only committed records.
 
     Source: Jepsen: precommitted-read.
     """
@@ -242,10 +235,10 @@ def test_a_record_is_read_before_its_commit_was_asked_for() -> None:
 def test_two_transactions_that_have_read_each_other(
     first_asked_ms: int, second_asked_ms: int
 ) -> None:
-    """Two transactions that have read each other.
+    """Two transactions have read each other's records.
 
-    Each reads before it requests its own commit, so one of them reads before the commit of the
-    other was requested.
+    Each of them reads before it requests its own commit, so one of them reads before the other's
+    commit was requested.
 
     Source: Jepsen: G1c.
     """
@@ -265,7 +258,8 @@ def test_two_transactions_that_have_read_each_other(
 def test_transactions_that_write_between_each_others_records_are_no_error() -> None:
     """Transactions that write between each other's records are no error.
 
-    Kafka isolates readers, not writers: on x the first is ahead, on y the second.
+    Kafka isolates readers, not writers. Here the first transaction is ahead on x, and the second on
+    y.
 
     Source: Jepsen: G0.
     """
@@ -287,7 +281,7 @@ def test_transactions_that_write_between_each_others_records_are_no_error() -> N
 def test_gaps_between_a_transactions_own_records_are_no_error() -> None:
     """Gaps between a transaction's own records are no error.
 
-    Plain records, markers and an aborted transaction's records are between them.
+    The gaps contain plain records, markers and an aborted transaction's records.
 
     Source: Jepsen: int-send-skip.
     """
@@ -310,7 +304,7 @@ def test_gaps_between_a_transactions_own_records_are_no_error() -> None:
 def test_a_consumer_that_goes_back_after_a_rebalance_is_no_error() -> None:
     """A consumer that goes back after a rebalance is no error.
 
-    It begins again at the group's offset, and another member has read what it left out.
+    It starts again at the group's offset, and another member has read the record that it left out.
 
     Source: Jepsen: poll-skip, nonmonotonic-poll.
     """

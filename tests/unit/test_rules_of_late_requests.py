@@ -1,9 +1,10 @@
-"""Rules that other brokers broke: requests that arrive late, or in another order than they were
-sent.
+"""Rules that other brokers broke: requests that arrive late, or in an order other than that in
+which they were sent.
 
-This broker uses the first version of the transaction protocol, before the second part of KIP-890:
-an epoch lasts for a whole session, and EndTxn gives out none. Where a rule is about the second
-version, its test shows the result of the first in that situation, as in Apache Kafka 3.9.
+Here the broker uses the first version of the transaction protocol, from before the second part of
+KIP-890: an epoch is used for a whole session, and EndTxn returns no epoch. If a rule is about the
+second version, its test shows what the first version does in that situation, as in Apache Kafka
+3.9.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ def b(request: pytest.FixtureRequest) -> DiskBroker:
 
 STEP_BY_STEP = pytest.mark.parametrize(
     "b", ["0"], indirect=True
-)  # without the flush journal a commit waits for the disk at each step
+)  # no flush journal: a commit waits for each flush
 
 
 def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
     """Write T1 and end it over a new connection, while the first EndTxn is still in transit on the
-    old one; begin T2. Gives the old connection.
+    old one; then begin T2. Gives the old connection.
     """
     p.send("t", 0, b"t1")
     old = p.reconnect()
@@ -40,8 +41,8 @@ def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
 def test_a_delayed_commit_does_not_end_the_next_transaction(b: DiskBroker) -> None:
     """A delayed commit does not end the next transaction.
 
-    In version 1 the epoch does not show the delay, but the producer has given up the connection.
-    The broker closes that connection, since no client waits for an answer on it.
+    In version 1 the epoch does not show that the request is late, but its producer has abandoned
+    the connection. The broker closes it, since no client waits for a response there.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -74,10 +75,10 @@ def test_a_delayed_commit_of_an_earlier_session_is_fenced_by_its_epoch(b: DiskBr
 
 
 def test_a_connection_that_never_added_anything_may_end_a_transaction(b: DiskBroker) -> None:
-    """A connection that never added anything may end a transaction.
+    """A connection over which no partition was added may end a transaction.
 
-    Its client may have lost the former connection between the last write and EndTxn, or may be
-    another process that ends the transaction of workers.
+    The client may have lost its connection between the last write and EndTxn, or may be another
+    process that ends the transaction of workers.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -91,8 +92,8 @@ def test_a_connection_that_never_added_anything_may_end_a_transaction(b: DiskBro
 def test_who_ends_over_an_older_connection_connects_again_and_is_heard(b: DiskBroker) -> None:
     """An EndTxn over an older connection is accepted after a reconnection.
 
-    The client is a coordinator that connected before the workers whose transaction it ends. Its
-    retry distinguishes it from a late request.
+    The client is a coordinating process that connected before the workers whose transaction it
+    ends. It retries, and thus differs from a late request.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -105,10 +106,10 @@ def test_who_ends_over_an_older_connection_connects_again_and_is_heard(b: DiskBr
 
 
 def test_a_new_session_may_come_over_any_connection(b: DiskBroker) -> None:
-    """A new session may come over any connection.
+    """A new session may begin over any connection.
 
-    Two processes with one transactional id take turns, each over its own lasting connection: each
-    turn begins with InitProducerId and has its own epoch.
+    Two processes that share a transactional id take turns, each with a connection that it keeps.
+    Each turn begins with InitProducerId and has its own epoch.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -126,10 +127,10 @@ def test_a_new_session_may_come_over_any_connection(b: DiskBroker) -> None:
 def test_offsets_may_come_over_the_connection_of_the_groups_coordinator(
     b: DiskBroker,
 ) -> None:
-    """Offsets may come over the connection of the group's coordinator.
+    """Offsets may be sent over the connection to the group's coordinator.
 
-    Some clients have one connection for each coordinator, opened in any order. Neither of the two
-    is given up.
+    Some clients have one connection for each coordinator, opened in any order. Both connections
+    remain in use.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -147,7 +148,7 @@ def test_offsets_may_come_over_the_connection_of_the_groups_coordinator(
 def test_nothing_else_that_was_delayed_with_it_joins_the_next_transaction(
     b: DiskBroker, request_of: str
 ) -> None:
-    """Nothing else that was delayed with it joins the next transaction.
+    """A delayed request of any other kind does not join the next transaction.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -168,7 +169,8 @@ def test_nothing_else_that_was_delayed_with_it_joins_the_next_transaction(
 
 
 def test_producers_that_share_connections_do_not_give_up_each_others(b: DiskBroker) -> None:
-    """Producers that share connections do not give up each other's.
+    """If producers share a connection, one that reconnects does not make the connection invalid for
+    the others.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -184,9 +186,9 @@ def test_producers_that_share_connections_do_not_give_up_each_others(b: DiskBrok
 
 @pytest.mark.parametrize("restart", ["kill", "stop"])
 def test_a_restart_knows_no_connection_and_so_refuses_none(b: DiskBroker, restart: str) -> None:
-    """A restart knows no connection and so refuses none.
+    """After a restart, the broker knows no earlier connections, so it accepts any.
 
-    The former connections are closed, and their unread requests are lost.
+    The earlier connections are closed, and their unread requests are lost.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -199,7 +201,7 @@ def test_a_restart_knows_no_connection_and_so_refuses_none(b: DiskBroker, restar
 
 
 def test_a_delayed_abort_does_not_take_the_next_transactions_records(b: DiskBroker) -> None:
-    """A delayed abort does not take the next transaction's records.
+    """A delayed abort does not remove the next transaction's records.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -233,12 +235,12 @@ def test_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(
 def test_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
     b: DiskBroker,
 ) -> None:
-    """A delayed batch of the last transaction does not join the next.
+    """A delayed batch of the last transaction does not join the next one.
 
-    In version 1 its epoch is the same. If its sequences were used before the last marker, or are
-    not the next ones, it is refused. If they are the next ones, it takes the place of the client's
-    own batch, which has other records and is refused: the client aborts. Once the client has
-    written over its new connection, requests over the old one are refused.
+    In version 1 the batch has the same epoch. It is refused if its sequences were used before the
+    last marker, or are not the next ones. If they are the next ones, it takes the place of the
+    client's own batch, which has other records and is refused, so the client aborts. Once the
+    client has written over its new connection, requests over the old one are refused.
 
     Source: KIP-890.
     """
@@ -264,7 +266,8 @@ def test_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
 
 
 def test_a_delayed_batch_that_comes_first_makes_its_client_abort(b: DiskBroker) -> None:
-    """A delayed batch that takes the place of the next transaction's is not committed with it.
+    """A delayed batch that takes the place of a batch of the next transaction is not committed with
+    it.
 
     Source: KIP-890.
     """
@@ -288,9 +291,9 @@ def test_sequences_that_are_given_to_other_records_are_no_repetition(
 ) -> None:
     """A batch with the sequences of an abandoned batch is not taken for a retry of it.
 
-    librdkafka aborts after a broken connection, and uses the sequences of the abandoned records
+    After a broken connection, librdkafka aborts, and uses the sequences of the abandoned records
     again in its next transaction. Apache Kafka acknowledges the new records with the offsets of the
-    former, and they are missing from the committed data.
+    old ones, so they are missing from the committed data.
 
     Source: Kafka: ProducerStateEntry, librdkafka: rdkafka_txnmgr.
     """
@@ -315,7 +318,7 @@ def test_sequences_that_are_given_to_other_records_are_no_repetition(
 
 
 def test_within_a_transaction_a_repetition_has_the_same_records(b: DiskBroker) -> None:
-    """Within a transaction only a batch with the same records is a retry.
+    """Within a transaction, a batch is a retry only if it has the same records.
 
     Source: Kafka: ProducerStateEntry, librdkafka: rdkafka_txnmgr.
     """
@@ -358,10 +361,10 @@ def test_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: DiskBroke
 
 
 def test_a_partition_that_was_never_added_cannot_be_written(b: DiskBroker) -> None:
-    """A partition that was never added cannot be written.
+    """A partition that was not added to the transaction cannot be written to.
 
-    This holds without a transaction and within one. A refused batch does not hold back the last
-    stable offset.
+    This holds without an open transaction and during one. A refused batch does not hold back the
+    last stable offset.
 
     Source: KIP-890, KAFKA-14402, KAFKA-19690.
     """
@@ -381,8 +384,8 @@ def test_a_partition_that_was_never_added_cannot_be_written(b: DiskBroker) -> No
 def test_a_batch_is_checked_at_the_moment_of_its_append(b: DiskBroker) -> None:
     """A batch is checked at the moment of its append.
 
-    At every stage of an end the batch is either in the transaction that ends, or refused. It is
-    never after the marker.
+    At every stage of an EndTxn, the batch is either part of the transaction that ends, or refused.
+    It is never after the marker.
 
     Source: KAFKA-14884.
     """
@@ -411,10 +414,10 @@ def test_a_batch_is_checked_at_the_moment_of_its_append(b: DiskBroker) -> None:
 
 
 def test_between_check_and_append_nothing_else_is_done(b: DiskBroker) -> None:
-    """No other work is done between the check and the append.
+    """Nothing happens between the check and the append of a batch.
 
-    If the transaction times out in the tick before the batch, the batch is refused; if in the tick
-    after it, the batch is aborted with the transaction.
+    If the transaction times out in the tick before the batch, the batch is refused. If it times out
+    in the tick after it, the batch is aborted with the transaction.
 
     Source: KAFKA-14884.
     """
@@ -468,7 +471,7 @@ def test_an_end_that_meets_another_under_way_waits_for_it(b: DiskBroker) -> None
 def test_a_repeated_end_that_waits_for_the_same_flush_ends_nothing_twice(
     b: DiskBroker,
 ) -> None:
-    """A repeated end that waits for the same flush ends nothing twice.
+    """If a repeated EndTxn waits for the same flush as the first one, the transaction ends once.
 
     Source: ydb#52731.
     """
@@ -486,10 +489,10 @@ def test_a_repeated_end_that_waits_for_the_same_flush_ends_nothing_twice(
 
 
 def test_ending_a_transaction_that_never_began_changes_nothing(b: DiskBroker) -> None:
-    """Ending a transaction that never began changes nothing.
+    """An EndTxn without a transaction changes nothing.
 
-    In version 1 the answer to EndTxn in state Empty is INVALID_TXN_STATE, for a commit and an
-    abort, and no epoch is given out: clients know whether they added partitions.
+    In version 1 the response to EndTxn in state Empty is INVALID_TXN_STATE, for a commit and for an
+    abort, and no epoch is returned. Clients know whether they have added partitions.
 
     Source: apache/kafka#17698.
     """
@@ -504,10 +507,11 @@ def test_ending_a_transaction_that_never_began_changes_nothing(b: DiskBroker) ->
 def test_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in_the_next(
     b: DiskBroker,
 ) -> None:
-    """A partition whose append failed stays in its transaction and not in the next.
+    """A partition to which an append failed stays in its transaction, and is not part of the next
+    one.
 
-    In version 1 only AddPartitionsToTxn registers partitions, and only EndTxn removes them, whether
-    their batches were written or not.
+    In version 1 only AddPartitionsToTxn adds partitions, and only EndTxn removes them, no matter
+    whether their batches were written.
 
     Source: franz-go: EndTransaction.
     """
@@ -536,9 +540,9 @@ def test_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in_the
 def test_an_end_is_repeated_when_its_answer_was_lost(
     b: DiskBroker, commit: bool, restart: str
 ) -> None:
-    """An end is repeated when its answer was lost.
+    """An EndTxn whose response was lost can be repeated.
 
-    In version 1 (with the same epoch before and after) a retry gets NONE again, and the opposite
+    In version 1, in which the epoch does not change, a retry gets NONE again, and the opposite
     request gets INVALID_TXN_STATE.
 
     Source: KIP-890, flink-connector-kafka#271.

@@ -1,4 +1,4 @@
-"""Rules that other brokers broke: last stable offset, aborted transactions, fetches that wait."""
+"""Rules that other brokers broke: last stable offset, aborted transactions, and waiting fetches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def b(request: pytest.FixtureRequest) -> DiskBroker:
 
 STEP_BY_STEP = pytest.mark.parametrize(
     "b", ["0"], indirect=True
-)  # without the flush journal a commit waits for the disk at each step
+)  # no flush journal: a commit waits for each flush
 
 
 # --- fetches that wait --------------------------------------------------------------------------
@@ -30,9 +30,10 @@ STEP_BY_STEP = pytest.mark.parametrize(
 def test_a_fetch_that_waited_is_read_again_with_its_isolation_and_the_aborted_list(
     b: DiskBroker,
 ) -> None:
-    """A fetch that waited is read again with its isolation and the aborted list.
+    """A fetch that has waited reads again, with its isolation level and the aborted transactions.
 
-    When it was parked, there were no records and no aborted transactions; its answer has both.
+    When the fetch was parked, there were no records and no aborted transactions. The response has
+    both.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -58,10 +59,10 @@ def test_a_fetch_that_waited_is_read_again_with_its_isolation_and_the_aborted_li
 def test_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
     b: DiskBroker,
 ) -> None:
-    """A fetch that waits for more bytes lists what was aborted meanwhile.
+    """A fetch that waits for more bytes lists transactions that are aborted in the meantime.
 
-    One aborted transaction existed when the fetch was parked. The second one, whose data reach the
-    minimum size, has to be listed too.
+    One aborted transaction existed when the fetch was parked. The second one, whose data reaches
+    the minimum size, must be listed as well.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -81,7 +82,7 @@ def test_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
 
 
 def test_a_fetch_whose_time_is_up_shows_no_open_data(b: DiskBroker) -> None:
-    """A fetch whose wait time is over returns no open data.
+    """A fetch that reaches its deadline returns no data of open transactions.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -101,9 +102,9 @@ def test_a_fetch_whose_time_is_up_shows_no_open_data(b: DiskBroker) -> None:
 def test_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_the_commit(
     b: DiskBroker,
 ) -> None:
-    """A fetch that waits while markers wait for the disk is answered with the commit.
+    """A fetch that waits while markers wait for the disk is completed with the commit.
 
-    It is answered neither before the decision is on the disk, nor later than EndTxn.
+    Its response is sent neither before the decision is durable, nor later than that to EndTxn.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -124,8 +125,8 @@ def test_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_the
 
 
 def aborted_run(b: DiskBroker, transactions: int, batches: int) -> list[bytes]:
-    """Write many aborted batches, with a committed record before and after. Gives the committed
-    ones.
+    """Write many aborted batches, with one committed record before them and one after them. Gives
+    the committed records.
     """
     p = Producer(b, "txn")
     p.send("t", 0, b"first")
@@ -143,10 +144,10 @@ def aborted_run(b: DiskBroker, transactions: int, batches: int) -> list[bytes]:
 def test_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(
     max_bytes: int,
 ) -> None:
-    """A reader gets through a long run of aborted data with any buffer.
+    """A reader can pass a long run of aborted data with a buffer of any size.
 
-    No answer is larger than the request allows, except for one whole batch; each answer moves the
-    reader forward.
+    No response is larger than the request allows, except for one whole batch, and each response
+    moves the reader forward.
 
     Source: librdkafka#2993.
     """
@@ -166,10 +167,11 @@ def test_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(
 
 @pytest.mark.parametrize("restart", ["", "kill", "stop"])
 def test_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart: str) -> None:
-    """Data and aborted list agree wherever a fetch begins and ends.
+    """The data of a fetch agrees with its list of aborted transactions, no matter where it begins
+    and ends.
 
-    Transactions begin in one segment and end in another, and are read from every offset with every
-    size, in old segments and the active one.
+    The transactions begin in one segment and end in another. They are read from every offset with
+    every size, in old segments and in the active one.
 
     Source: redpanda#7819.
     """
@@ -210,9 +212,9 @@ def test_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart: s
 def test_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
     restart: str,
 ) -> None:
-    """The first fetch after a start goes no further than the last one before.
+    """The first fetch after a start returns no more than the last one before it.
 
-    Open transactions and pending offsets are loaded before the first answer.
+    Open transactions and pending offsets are loaded before the first response.
 
     Source: redpanda#7143.
     """
@@ -239,10 +241,11 @@ def test_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
 
 
 def test_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers() -> None:
-    """Before its first answer, a start after a power loss ends transactions that no client can end.
+    """After a power loss, a start ends transactions that no client can end, before its first
+    response.
 
-    The data of a transaction are on the disk, but its record is not. It is aborted, so that the
-    last stable offset advances.
+    The data of the transaction is durable, but the coordinator's record is not. The start aborts
+    the transaction, and the last stable offset advances.
 
     Source: redpanda#7143.
     """
@@ -263,9 +266,8 @@ def test_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers() -> 
 def test_a_transaction_does_not_read_its_own_records_before_their_commit(
     b: DiskBroker,
 ) -> None:
-    """A transaction does not read its own records before their commit.
-
-    Neither over its own connection, nor with a fetch that waits.
+    """A transaction does not read its own records before their commit, not even over its own
+    connection or with a waiting fetch.
 
     Source: Jepsen: precommitted-read.
     """
@@ -291,7 +293,7 @@ def test_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
     """An acknowledged offset is unique and final.
 
     There are several producers, retries, refused requests and restarts. Each acknowledged record is
-    at its acknowledged offset, and nowhere else.
+    at its acknowledged offset and at no other.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """
@@ -344,9 +346,9 @@ def test_what_is_not_there_has_no_offset_0(b: DiskBroker) -> None:
 def test_a_reader_that_waits_at_the_end_gets_every_record_that_is_acknowledged(
     b: DiskBroker,
 ) -> None:
-    """A reader that waits at the end gets every record that is acknowledged.
+    """A reader that waits at the end of the log gets every acknowledged record.
 
-    No fetch hangs, and no record is skipped: each waiting fetch is answered with the next record.
+    No fetch hangs, and no record is skipped: each waiting fetch returns the next record.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """

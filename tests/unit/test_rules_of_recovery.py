@@ -1,4 +1,4 @@
-"""Rules that other brokers broke: damaged files beside a log, and a kill at any moment."""
+"""Rules that other brokers broke: damaged files next to a log, and a kill at any moment."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CLEAN = "/data/.kafka_cleanshutdown"
 
 
 class _Filled:
-    """A log of several segments with aborted, committed and open transactions, found after a kill
-    that came long after the last flush.
+    """A log of several segments with aborted, committed and open transactions, as a kill long after
+    the last flush leaves it.
 
-    saved: the files; expected: the result of a start with intact files.
+    saved: the files. expected: the result of a start with intact files.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class _Filled:
         self.saved.pop(CLEAN, None)
 
     def _look(self) -> tuple[Any, ...]:
-        """The values that any damage must leave the same: committed records, the number of aborted
-        transactions, the end offsets, and the answer to a retried batch.
+        """The values that no damage may change: the committed records, the number of aborted
+        transactions, the end offsets, and the response to a retried batch.
         """
         b = self.b
         fetched = b.fetch("t", committed=True)
@@ -69,8 +69,8 @@ class _Filled:
         )
 
     def found_with(self, path: str, data: bytes | None) -> tuple[Any, ...]:
-        """The values after a start with other data in this one file (None: without the file), after
-        an unclean stop.
+        """The values after an unclean stop and a start with other data in one file, or without the
+        file (None).
         """
         files = {**self.saved, path: data}
         self.b.load({name: content for name, content in files.items() if content is not None})
@@ -94,7 +94,7 @@ def filled() -> _Filled:
 def test_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(
     filled: _Filled, suffix: str
 ) -> None:
-    """The files beside the log are rebuilt when one is missing.
+    """The index and snapshot files of a log are rebuilt if one of them is missing.
 
     Each file is removed by itself.
 
@@ -110,9 +110,9 @@ def test_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(
 def test_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
     filled: _Filled, suffix: str
 ) -> None:
-    """The files beside the log are rebuilt when one was cut at any byte.
+    """The index and snapshot files of a log are rebuilt if one of them was truncated at any byte.
 
-    The last file of its kind is cut at every byte, since a start needs it; the others at every
+    The last file of its kind, which a start needs, is truncated at every byte, the others at every
     eleventh.
 
     Source: Kafka: LogLoader.
@@ -132,7 +132,7 @@ def test_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
 def test_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
     filled: _Filled, suffix: str
 ) -> None:
-    """The files beside the log are rebuilt when a byte of one is wrong.
+    """The index and snapshot files of a log are rebuilt if a byte of one of them is wrong.
 
     Some bytes of each file are changed, one at a time.
 
@@ -149,8 +149,8 @@ def test_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
 
 
 def prepared() -> tuple[DiskBroker, Producer, int]:
-    """A broker with one committed transaction, so that files of the first use exist. Gives also its
-    transactional producer, and the id of an idempotent one.
+    """A broker with one committed transaction, which has created all files; its producer; and the
+    id of an idempotent producer.
     """
     b = DiskBroker()
     b.topic("t", 2)
@@ -165,8 +165,8 @@ def prepared() -> tuple[DiskBroker, Producer, int]:
 
 
 def run(b: DiskBroker, p: Producer, pid: int, done: list[str]) -> None:
-    """Run a transaction over two partitions and a group's offset, an aborted one, and write a
-    durable record. `done` gets the acknowledged steps.
+    """Commit a transaction over two partitions and a group's offset, abort another one, and write a
+    durable record. Adds the acknowledged steps to `done`.
     """
     assert b.produce("plain", (b"1",), pid=pid, epoch=0, sequence=1) == (0, 1)
     done.append("plain")
@@ -185,11 +185,11 @@ def run(b: DiskBroker, p: Producer, pid: int, done: list[str]) -> None:
 def test_killed_between_any_two_steps_a_transaction_is_whole_and_what_was_acknowledged_is_there(
     way: str,
 ) -> None:
-    """After a kill between any two steps a transaction is whole and acknowledged data are kept.
+    """After a kill between any two steps, transactions are whole and acknowledged data is kept.
 
-    The process, or the machine, goes down before each change to the disk in turn: appends, fsyncs,
-    renames. acks=all is durable against a kill always, and against a loss of power where the topic
-    says flush.messages=1; a commit is durable against both once it is answered.
+    The process, or the machine, fails before each change to the disk in turn: appends, fsyncs,
+    renames. With acks=all a record always survives a kill, and a power loss if the topic has
+    flush.messages=1. A commit survives both once its response is sent.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """

@@ -1,4 +1,4 @@
-"""The table of rules in tests/README.md and the tests that it names agree."""
+"""The table of rules in tests/README.md agrees with the tests that it names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Rule(NamedTuple):
 
 
 def rules() -> list[Rule]:
-    """All rows, in order."""
+    """All rows of the table, in order."""
     found, file = [], ""
     text = (TESTS / "README.md").read_text()
     section = text.partition("## Rules that other brokers broke\n")[2].partition("\n## ")[0]
@@ -38,7 +38,7 @@ def rules() -> list[Rule]:
 
 @cache
 def functions(file: str) -> dict[str, str]:
-    """The tests of a file, with their docstrings."""
+    """The names of a file's tests, with their docstrings."""
     tree = ast.parse((TESTS / file).read_text())
     return {
         node.name: " ".join((ast.get_docstring(node) or "").split())

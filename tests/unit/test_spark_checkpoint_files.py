@@ -1,4 +1,4 @@
-"""The manager of checkpoint files that a local session gets, and its files on the disk. The manager
+"""The manager of checkpoint files in a local session, and the files that belong to it. The manager
 itself is tested in tests/spark/test_checkpoint_files.py.
 """
 
@@ -25,9 +25,9 @@ from barnabas.spark_connector.checkpoint_files import (
 
 
 class FakeJvm:
-    """The py4j view of a JVM with these classes, and optionally with Janino.
+    """The py4j view of a fake JVM that has these classes, and Janino if `has_janino`.
 
-    It loads a class whose file is complete in one of its added directories.
+    The JVM can load a class whose file is complete in one of the added directories.
     """
 
     def __init__(self, *classes: str, has_janino: bool = True) -> None:
@@ -36,7 +36,7 @@ class FakeJvm:
         self.directories: list[Path] = []
 
     def __getattr__(self, _: str) -> FakeJvm:
-        return self  # any package or method is this object again
+        return self  # this object also acts as any package or method
 
     def __call__(self, *_: object) -> FakeJvm:
         return self

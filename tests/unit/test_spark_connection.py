@@ -1,4 +1,6 @@
-"""Connections: the errors for a port without a broker, or one that expects another protocol."""
+"""Connections: the errors for a port without a broker, and for one that expects another
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from barnabas.spark_connector.transactional_producer import FIND_COORDINATOR
 
 @contextmanager
 def answering(*answers: bytes | Callable[[bytes], bytes]) -> Iterator[int]:
-    """A port that sends these answers, one for each request, and then closes the connection."""
+    """A port that sends the given responses, one for each request, and then closes the
+    connection.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -119,7 +123,7 @@ def test_answers_of_flexible_versions_with_tagged_fields_in_their_header() -> No
     ).encode(3)
     tags = bytes([2, 0, 1, 255, 0x81, 1, 130, 1]) + bytes(
         130
-    )  # tag 0 with one byte, tag 129 with 130 bytes
+    )  # tag 0 has one byte, tag 129 has 130
     with answering(versions, lambda request: answered(request, tags + coordinator)) as port:
         connections = Connections(options_of(port))
         answer = connections.any().request(
@@ -152,8 +156,8 @@ def test_connections_that_were_closed_while_idle_are_let_go_of() -> None:
 
 
 def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
-    """The process has more files than select() can handle. A connection that it cannot check would
-    count as closed, and would be opened again for every batch.
+    """The process has more open files than select() can handle. If a connection could not be
+    checked, it would count as closed, and each batch would open another one.
     """
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most < 1200:
@@ -190,7 +194,7 @@ def test_names_that_cannot_be_resolved_are_told_at_once(monkeypatch: pytest.Monk
 
 
 def test_a_name_that_was_resolved_before_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The resolver may fail for a while."""
+    """A resolver may fail temporarily."""
     connect, failures = socket.create_connection, 2
 
     def sometimes(address: tuple[str, int], timeout: float) -> socket.socket:
@@ -212,7 +216,7 @@ def test_tagged_fields_of_a_later_broker_are_skipped() -> None:
     """Newer brokers may add tagged fields at the end of each struct of a flexible version."""
     answer = FindCoordinatorResponse(node_id=5, host="h", port=9).encode(3)
     assert answer.endswith(b"\0"), "no tagged fields"
-    later = answer[:-1] + bytes([1, 77, 3]) + b"new"  # one: tag 77, three bytes
+    later = answer[:-1] + bytes([1, 77, 3]) + b"new"  # one tag: number 77, three bytes
     with answering(versions, lambda request: answered(request, b"\0" + later)) as port:
         connections = Connections(options_of(port))
         response = connections.any().request(FIND_COORDINATOR, FindCoordinatorRequest("k", 1))

@@ -1,6 +1,4 @@
-"""Batches to columns: the result equals that of a reader that decodes one record after the
-other.
-"""
+"""Batches to columns: the result equals that of a reader that decodes one record after another."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ FAR = 2**62
 
 
 class Row(NamedTuple):
-    """The fields of a record that a reader gets."""
+    """The fields of a decoded record."""
 
     offset: int
     timestamp: int
@@ -57,7 +55,7 @@ class Row(NamedTuple):
 def naive(
     buffer: bytes, aborted: list[AbortedTransaction] | None, start: int, end: int
 ) -> list[Row]:
-    """Decode record by record; the markers give the offset ranges of aborted transactions."""
+    """Decode record by record, with the markers as the ends of aborted transactions."""
     extents = []
     for each in aborted or []:
         producer_id, first = each.producer_id, each.first_offset
@@ -96,8 +94,8 @@ def naive(
 
 @lru_cache(maxsize=1)
 def ways() -> list[CompiledLoops | None]:
-    """The ways to decode: arrays, loops in plain Python and, where numba is installed, compiled
-    loops.
+    """The ways to decode: with array operations, with loops in plain Python and, if numba is
+    installed, with compiled loops.
     """
     found = [None, CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)]
     with suppress(UnavailableError):
@@ -113,7 +111,7 @@ def decoded(
     *,
     check_crc: bool = True,
 ) -> list[Row]:
-    """Decode into columns; all ways have to agree, in the error too."""
+    """The decoded rows; all ways must give the same rows or the same error."""
     selection = select_record_batches(
         buffer, aborted, start_offset=start, end_offset=end, check_crc=check_crc
     )
@@ -170,8 +168,8 @@ records = st.builds(NewRecord, blobs, blobs, st.integers(-1, 2**41), headers)
 
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
-    """An encoded log of several producers' batches and markers, its aborted transactions, and its
-    end.
+    """An encoded log with batches and markers of several producers, its aborted transactions,
+    and its end.
     """
     out, offset = bytearray(), draw(st.sampled_from([0, 5, 2**40]))
     open_since: dict[int, int] = {}
@@ -201,7 +199,7 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
             batch,
             base_offset=offset,
             codec=draw(st.sampled_from(Codec)),
-            # also for batches outside of transactions, which cannot be aborted
+            # a batch outside of transactions also has a producer id, and cannot be aborted
             producer_id=producer,
             transactional=transactional,
             log_append_time=draw(st.booleans()),
@@ -210,7 +208,7 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
     for (
         producer,
         first,
-    ) in open_since.items():  # a fetch for read_committed never goes beyond an open transaction
+    ) in open_since.items():  # no fetch with read_committed returns data of an open transaction
         aborted.append(AbortedTransaction(producer, first))
     return bytes(out), aborted, offset
 
@@ -277,8 +275,8 @@ def test_offsets_within_a_batch_may_have_gaps_after_compaction() -> None:
 
 
 def test_false_records_in_a_value_are_told_from_real_ones() -> None:
-    """A value holds encoded records one after the other. Only a walk from the first record of the
-    batch distinguishes them.
+    """The value contains encoded records, one after another. Only a walk from the first record of
+    the batch can distinguish them from real ones.
     """
     inner = b"".join(
         encode_record(NewRecord(b"inner", b"%d" % number, 5), number, 0) for number in range(50)
@@ -294,7 +292,7 @@ def test_false_records_in_a_value_are_told_from_real_ones() -> None:
 
 def test_attributes_that_are_not_zero_are_read_all_the_same() -> None:
     body = bytearray(encode_record(NewRecord(b"k", b"v" * 80, 7, (("h", b"1"),)), 0, 7))
-    assert body[2] == 0  # the attributes follow the two bytes of the length
+    assert body[2] == 0  # after the two bytes of the length, the attributes
     body[2] = 1
     batch = bytes(
         assemble_batch(
@@ -316,8 +314,8 @@ def test_attributes_that_are_not_zero_are_read_all_the_same() -> None:
 
 @pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 12))
 def test_damaged_records_are_refused_or_read_as_written(place: int) -> None:
-    """A change of any byte gives an error, or the rows that the record-by-record reader gets from
-    the same bytes.
+    """A change of any byte causes an error, or gives the rows that a reader of single records gets
+    from the same bytes.
     """
     good = encode_batch([NewRecord(b"key", b"value", 5, (("h", b"1"),)), NewRecord(b"k2", None, 6)])
     for byte in range(256):
@@ -337,8 +335,8 @@ def test_damaged_records_are_refused_or_read_as_written(place: int) -> None:
 
 @pytest.mark.parametrize("partition", ["plain-0", "plain-1", "txn-0", "txn-1", "compacted-0"])
 def test_segments_that_apache_kafka_wrote(partition: str) -> None:
-    """Every codec, null and empty keys, headers, markers, compaction gaps: as Kafka's own broker
-    stored them.
+    """The segments have every codec, null and empty keys, headers, markers and gaps from
+    compaction, as Kafka's broker stored them.
     """
     segments = sorted((FIXTURES / partition).glob("*.log"))
     buffer = b"".join(segment.read_bytes() for segment in segments)

@@ -1,4 +1,6 @@
-"""The rules by which a batch counts as written: every cell of the table, and the error texts."""
+"""The rules that decide whether a batch has been written: every cell of the table, and the texts of
+the errors.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ from barnabas.spark_connector.deduplication import (
     parse_note,
 )
 
-# The checkpoint for the table: batch 7 is the next to write, Spark keeps the plans of 3 to 7, and
-# batches 5 and 2 were published from it.
+# The checkpoint for the table below: batch 7 is the next to write, Spark keeps the plans of batches
+# 3 to 7, and batches 5 and 2 were published from this checkpoint.
 N = 7
 PLANS = {number: f"own {number}" for number in range(3, N + 1)}
 TRAIL = Trail("g", "run", PlannedBatch(5, "own 5"), PlannedBatch(2, "own 2"))
@@ -38,7 +40,7 @@ LEFT_OUT = Decision(False, True, T)
 
 
 def note(number: int, plan: str, *, target: str = "t", state: str = "") -> CommittedBatch:
-    """The committed offset of the group, for a committed or announced batch."""
+    """The group's committed offset as a note about a committed or announced batch."""
     return CommittedBatch(
         number + (state != ANNOUNCED), CommitNote("earlier", target, plan, state=state)
     )
@@ -64,8 +66,8 @@ def decide(
     )
 
 
-# The group's note, the begun note and the trail, with the result for a batch with rows: a decision,
-# or the text of the error if it is uncertain.
+# Each cell: the group's note, the begun note and the trail; and the result for a batch with rows,
+# which is a decision, or the text of the error if it is uncertain.
 NEW = Trail()
 OF_EARLIER_RELEASE = Trail("g", begun=PlannedBatch(1, ""), is_complete=False)
 AHEAD = Trail("g", "run", PlannedBatch(8, "own 8"))
@@ -77,7 +79,7 @@ FORGOTTEN = "an earlier attempt to publish this batch was interrupted"
 GONE = "the brokers have no batch now"
 IN_PART = "that batch 8 of this query was begun already"
 CELLS = [
-    # the group's note has the number of this batch
+    # The group's note has the number of this batch.
     ("this, same plan", note(7, "own 7"), None, TRAIL, SKIP),
     ("this, same plan, begun", note(7, "own 7"), note(7, "own 7"), BEGUN_THIS, SKIP),
     ("this, other plan", note(7, "x"), None, TRAIL, OTHER_PLAN),
@@ -115,11 +117,11 @@ CELLS = [
     ("lower, announced by another", note(4, "x", state=ANNOUNCED), None, TRAIL, FOREIGN),
     ("lower, begun since by another", note(5, "own 5"), note(6, "x"), TRAIL, WRITTEN),
     ("lower, begun since", note(5, "own 5"), note(7, "own 7"), BEGUN_THIS, WRITTEN),
-    # with the checkpoint of an earlier release
+    # The checkpoint is one of an earlier release.
     ("lower, deleted, no trail", note(2, "own 2"), None, OF_EARLIER_RELEASE, WRITTEN),
     ("lower, another, no trail", note(4, "x"), None, OF_EARLIER_RELEASE, FOREIGN),
     ("none, no trail", None, None, OF_EARLIER_RELEASE, GONE),
-    # the group has no note
+    # The group has no note.
     ("none", None, None, NEW, FIRST_ANNOUNCED),
     ("none, published before", None, None, TRAIL, GONE),
     ("none, begun lower", None, note(5, "own 5"), TRAIL, FIRST_ANNOUNCED),
@@ -130,7 +132,7 @@ CELLS = [
     ("none, begun this by a copy", None, note(7, "own 7"), TRAIL, FORGOTTEN),
     ("none, begun this, another plan", None, note(7, "x"), TRAIL, "was begun already, and planned"),
     ("none, begun higher", None, note(8, "own 8"), TRAIL, "was begun already, and planned"),
-    # the trail is ahead of the checkpoint
+    # The trail is ahead of the checkpoint.
     ("ahead", note(5, "own 5"), note(8, "own 8"), AHEAD, IN_PART),
     ("ahead, none", None, None, AHEAD, GONE),
     ("ahead, none, begun lower", None, note(5, "own 5"), AHEAD, FORGOTTEN),
@@ -183,7 +185,9 @@ def test_every_cell_of_the_table(
 def test_the_option_goes_on_and_the_next_batch_is_in_no_doubt(
     last: CommittedBatch | None, begun: CommittedBatch | None, rows: bool
 ) -> None:
-    """The number is committed with this checkpoint's plan, with the rows or without."""
+    """The batch's number is committed with the plan of this checkpoint, whether its rows are
+    written or not.
+    """
     assert decide(last, begun, on_uncertain="write", rows=rows) == Decision(rows, True, T)
     assert decide(last, begun, on_uncertain="skip", rows=rows) == LEFT_OUT
 
@@ -234,7 +238,7 @@ def test_the_last_of_several_topics_counts() -> None:
 
 
 def test_numbers_alone_without_a_checkpoint() -> None:
-    """With compareCheckpoint=false plans are unknown, so only the numbers decide."""
+    """With compareCheckpoint=false, plans are unknown, so only the numbers decide."""
     lineage = Lineage(Trail(is_complete=False), lambda number: "")
 
     def by_number(last: CommittedBatch | None, begun: CommittedBatch | None = None) -> Decision:
@@ -308,7 +312,7 @@ def test_writes_with_a_column_are_known_by_all_their_topics() -> None:
 
 
 def test_a_constant_name_in_a_query_is_told() -> None:
-    """A writeId without a batchId gives each batch the number 0, which is reported."""
+    """A writeId without a batchId gives every batch the number 0, which causes an error."""
     first, second = "batch 0 of query q", "batch 1 of query q"
     assert write({"t": has(1, origin=first)}, 0, "t", origin=first) == SKIP
     assert write({"t": has(1, origin=first)}, 0, "t") == SKIP, (

@@ -1,5 +1,5 @@
 """The errors of the loops that encode records. test_spark_encoding.py and
-tests/property/test_spark_encoding.py compare their bytes with those of arrays.
+tests/property/test_spark_encoding.py compare the loops' bytes with those of array operations.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The rows that filters leave to be read, compared with a filter over all rows; and ranges by
-timestamp on a server with canned logs.
+"""The rows that remain to be read with filters, compared with a filter over all rows; and ranges by
+timestamp on a server with prepared logs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Row(NamedTuple):
-    """The columns that filters may narrow, and one that they may not."""
+    """The columns on which filters may reduce what is read, and one on which they may not."""
 
     topic: str
     partition: int
@@ -76,7 +76,7 @@ def conditions(draw: st.DrawFn) -> Condition:
 
 @st.composite
 def logs(draw: st.DrawFn) -> dict[TopicPartition, list[Row]]:
-    """Logs with gaps in the offsets and timestamps in random order."""
+    """Logs with gaps between the offsets, and with timestamps in random order."""
     found: dict[TopicPartition, list[Row]] = {}
     for topic, partition in draw(
         st.sets(st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 3)), max_size=4)
@@ -97,7 +97,7 @@ def logs(draw: st.DrawFn) -> dict[TopicPartition, list[Row]]:
 
 
 def read(rows: list[Row], name: TopicPartition, narrowing: Narrowing) -> list[Row]:
-    """The rows that a reader returns for one partition."""
+    """The rows that a reader of one partition returns."""
     if not narrowing.keeps(name):
         return []
     _, _, start, end = narrowing.cut(OffsetRange(*name, 0, 30))

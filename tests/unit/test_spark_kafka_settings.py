@@ -1,4 +1,4 @@
-"""The settings of Java clients: values that such a client refuses, and unknown names."""
+"""The settings of Java clients: the values that such a client refuses, and unknown names."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_name_that_no_client_knows_is_warned_of_once(caplog: pytest.LogCapture
     ],
 )
 def test_values_are_those_that_a_java_client_takes(name: str, value: str, accepted: str) -> None:
-    """Source: Apache Kafka, ConfigDef.parseType."""
+    """The rules are those of Apache Kafka's ConfigDef.parseType."""
     assert wrong_value(name, value) == accepted
 
 
@@ -82,7 +82,7 @@ BEARER = {
     NAMES + "id": "me",
     NAMES + "secret": "secret",
 }
-# Valid values other than the default, for settings that refuse the general value of their type.
+# Valid values, not the default, for settings that do not accept the general value of their type.
 VALUES = {
     "security.protocol": "SSL",
     "bootstrap.servers": "another:1",
@@ -106,7 +106,8 @@ VALUES = {
     "sasl.oauthbearer.header.urlencode": "true",
     "sasl.jaas.config": 'a.PlainLoginModule required username="you" password="x";',
 }
-# Other options that a setting needs to be valid, in the runs with it and without it.
+# Further options that a setting needs to be valid; they are given in the run without the setting as
+# well.
 BESIDE = {
     "ssl.key.location": {"kafka.ssl.certificate.location": "/c"},
     "ssl.keystore.certificate.chain": {"kafka.ssl.keystore.key": "k"},
@@ -133,8 +134,8 @@ def parsed(client: str, options: dict[str, str]) -> SourceOptions | SinkOptions:
 def test_no_setting_is_ignored_without_a_word(
     caplog: pytest.LogCaptureFixture, name: str, client: str
 ) -> None:
-    """With a value other than its default a setting changes the behaviour, or is refused, or a
-    warning says that it has no effect.
+    """A setting with a value other than its default must change the behaviour, be refused, or cause
+    a warning that it has no effect.
     """
     value = VALUES.get(name, {BOOLEAN: "false", TEXT: "other"}.get(KINDS[name], "7"))
     login = BEARER if "oauthbearer" in name or "login.re" in name else LOGIN
@@ -195,7 +196,7 @@ def test_a_value_that_wishes_for_nothing_else_is_taken(
 
 
 def test_settings_of_the_other_client_are_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """A program often has one set of options for its source and its sink."""
+    """Programs often use the same options for their source and their sink."""
     kafka_settings._warn.cache_clear()
     shared = {"kafka.bootstrap.servers": "one:1", "kafka.acks": "all", "kafka.fetch.min.bytes": "9"}
     for client in (CONSUMER, PRODUCER):

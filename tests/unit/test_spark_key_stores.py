@@ -1,4 +1,4 @@
-"""Stores of the Java client: PEM, and PKCS#12 of any name and type; Java's own formats are
+"""The Java client's stores: PEM, and PKCS#12 with any file name and type. Java's own formats are
 refused.
 """
 
@@ -20,7 +20,9 @@ PASSWORD = "a pässword"
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """own.p12, with a key and its certificate, and trust.jks, PKCS#12 as keytool writes it."""
+    """A directory with own.p12, which has a key and its certificate, and trust.jks, a PKCS#12 store
+    as keytool writes it.
+    """
     pytest.importorskip("cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization

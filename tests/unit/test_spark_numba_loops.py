@@ -1,4 +1,4 @@
-"""The switch of a process to compiled loops, and its behaviour where they are unavailable."""
+"""When a process changes to compiled loops, and what it does if they are unavailable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def fetched(rows: int, *, offsets: int | None = None, size_bytes: int = 0) -> Selection:
-    """A fetch of one batch, whose header states these numbers of rows and offsets."""
+    """A fetch of one batch whose header says that it has these numbers of rows and offsets."""
     last = (rows if offsets is None else offsets) - 1
     header = read_header(encode_batch([NewRecord(None, b"")]))
     header = header._replace(record_count=rows, last_offset_delta=last, batch_length=size_bytes)
@@ -41,7 +41,7 @@ def fetched(rows: int, *, offsets: int | None = None, size_bytes: int = 0) -> Se
 
 
 class Loading:
-    """Replaces the loading of numba, and counts its calls."""
+    """A replacement for the function that loads numba, which counts its calls."""
 
     def __init__(self) -> None:
         self.times = 0

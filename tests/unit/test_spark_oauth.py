@@ -1,5 +1,5 @@
-"""Tokens from a file, an endpoint and a function: the time for which each is used, and the error if
-there is none. The endpoint is a real server.
+"""Tokens from a file, an endpoint and a function: how long each is used, and the error if there is
+none. The endpoint is a real server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def at(now_s: float) -> Callable[[], float]:
 
 
 class Endpoint:
-    """An authorization server with canned answers, which records its requests."""
+    """An authorization server with prepared responses, which records its requests."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes]] = []

@@ -1,4 +1,4 @@
-"""Ranges divided among tasks, and offsets as JSON."""
+"""Ranges that are divided among tasks, and offsets as JSON."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_without_options_there_is_one_task_a_partition_and_none_for_empty_ones()
 
 
 def test_json_has_one_order() -> None:
-    """Spark compares stream offsets as strings."""
+    """The order of keys must be fixed, since Spark compares stream offsets as strings."""
     left = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
     right = dict(reversed(list(left.items())))
     assert json.dumps(offsets_as_json(left)) == json.dumps(offsets_as_json(right))

@@ -1,4 +1,4 @@
-"""The wait for the end of an open transaction: its log messages, and its end."""
+"""The wait for the end of an open transaction: its log messages, and when it ends."""
 
 from __future__ import annotations
 

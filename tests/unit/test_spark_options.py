@@ -1,5 +1,5 @@
-"""Options: names and meanings of Spark's own Kafka source, and errors that name the option and what
-to do.
+"""Options: they have the names and meanings of Spark's own Kafka source, and errors name the option
+and say what to do.
 """
 
 from __future__ import annotations

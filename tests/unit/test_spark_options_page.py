@@ -1,4 +1,6 @@
-"""docs/SPARK_OPTIONS.md describes each option of Spark's own connector as the code handles it."""
+"""docs/SPARK_OPTIONS.md describes each option of Spark's own connector in the way the code
+handles it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ VALUES = {
 
 
 def table(title: str) -> dict[str, tuple[str, str, str]]:
-    """Batch, stream and remark of each option below a title."""
+    """The (batch, stream, remark) cells of each option in the table below a title."""
     section = PAGE.read_text().split(f"### {title}\n")[1].split("\n#")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
     return {

@@ -1,5 +1,5 @@
-"""The reader with three foreign brokers: librdkafka's mock cluster, whose partitions have leaders
-on different nodes.
+"""The reader with brokers of another implementation: librdkafka's mock cluster with three nodes,
+whose partitions have leaders on different nodes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Row = tuple[bytes, list[tuple[str, bytes | None]] | None]
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """The addresses of a mock cluster, which exists as long as the client that was configured
-    with it.
+    """The addresses of a mock cluster. It exists as long as the client whose configuration
+    created it.
     """
     host = confluent_kafka.Producer(
         {"bootstrap.servers": "none", "test.mock.num.brokers": 3, "log_level": 0}
@@ -101,7 +101,7 @@ def test_a_stream_goes_on_where_it_stood(servers: str) -> None:
     ):
         if topic:
             write(servers, topic, numbers)
-        planner = StreamPlanner(options)  # as in a query that restarts
+        planner = StreamPlanner(options)  # a new planner, as after a restart of the query
         try:
             start = planner.initial() if position is None else position
             position = planner.latest(start)

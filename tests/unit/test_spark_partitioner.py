@@ -1,5 +1,5 @@
-"""The hash that selects the partition of a key: the same as in Apache Kafka and other clients, for
-any layout of the keys in memory.
+"""The hash that selects the partition of a key: it is the same as in Apache Kafka and other
+clients, for any layout of the keys in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 from barnabas.spark_connector.murmur2 import murmur2_of
 from barnabas.spark_connector.partitioner import FEW_KEYS, murmur2, partitions_of
 
-# Apache Kafka's own: UtilsTest.testMurmur2.
+# The values of Apache Kafka's UtilsTest.testMurmur2.
 KNOWN = {
     b"21": -973932308,
     b"foobar": -790332482,

@@ -1,4 +1,4 @@
-"""Java's regular expressions in Python, by the topics that they match."""
+"""Java's regular expressions translated for Python, tested with the topics that they match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of a batch read: topics by name and pattern, and the ends of ranges."""
+"""Plans of a batch read: topics by name and by pattern, and the ends of ranges."""
 
 from __future__ import annotations
 
@@ -166,8 +166,8 @@ def test_plans(broker: FakeBroker) -> None:
 def test_offsets_that_begin_behind_their_end(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A read that continues at the end of the last one must not return an empty result if the topic
-    was recreated.
+    """If the topic was recreated, a read that continues at the end of the last one must not
+    silently return nothing.
     """
 
     def from_offset(offset: int, **given: str) -> list[OffsetRange]:

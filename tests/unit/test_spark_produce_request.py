@@ -1,5 +1,5 @@
 """Producing encoded batches: the fields that are set in them, and the bytes of the requests,
-compared with the message that is generated from the schema.
+compared with those of the message class that is generated from the schema.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def test_only_batches_for_transactions_are_taken() -> None:
 
 @pytest.mark.parametrize("version", range(3, 12))
 def test_produce_requests_of_all_versions(version: int) -> None:
-    """The bytes are compared with those of the generated message. Sizes have uvarints of several
-    lengths, and are on both sides of the limit for copies.
+    """The batch sizes need uvarints of several lengths, and are on both sides of the limit for
+    copying.
     """
     names = [
         TopicPartition("t", 0),

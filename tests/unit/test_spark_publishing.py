@@ -1,5 +1,5 @@
-"""Publishing to a cluster of several nodes that fails on demand: retries, final errors, and
-aborts.
+"""Publishing to a cluster of several nodes that fails when a test says so: retries, final errors,
+and aborts.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def publish(
 
 
 def once(kind: Any, code: int) -> Callable[[int, Any], int | None]:
-    """Disturb the first request of a kind."""
+    """Disturb only the first request of a kind."""
     left = [code]
     return lambda node, request: left.pop() if isinstance(request, kind) and left else None
 
@@ -109,7 +109,9 @@ def test_versions_of_old_and_new_brokers(speaks: dict[int, Any]) -> None:
 
 
 def test_version_2_is_spoken_where_it_is_finalised() -> None:
-    """Writes add their partitions themselves, which saves two requests, and one for each leader."""
+    """Writes add their partitions themselves, which saves two requests, and one further request for
+    each leader.
+    """
     with FakeCluster({TOPIC: 4}, transaction_version=2) as cluster:
         done = publish(cluster, 7, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
         assert done.attempts == 1
@@ -298,7 +300,7 @@ def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.Mon
 def test_what_is_final_is_aborted_and_told(
     cluster: FakeCluster, kind: Any, code: int, says: str
 ) -> None:
-    # Two leaders get a Produce each, and either may be the first on a busy machine.
+    # Each of two leaders gets a Produce, and on a busy machine either may be the first.
     cluster.disturb = once(kind, code)
     with pytest.raises(PublishError, match=says) as raised:
         publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
@@ -351,8 +353,8 @@ def test_time_is_up_and_what_was_begun_is_aborted(cluster: FakeCluster) -> None:
 def test_an_attempt_may_take_longer_than_failures_are_borne(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a large batch, or after a suspension of the driver, the first failure comes late. It is
-    retried all the same.
+    """The first failure comes late, because of a large batch or a suspension of the driver. The
+    attempt must be repeated all the same.
     """
     passed_s = 0.0
     monkeypatch.setattr(
@@ -411,7 +413,7 @@ def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(
     cluster: FakeCluster,
 ) -> None:
     """A driver that was believed dead may commit the batch and delete its files while this driver
-    publishes it, or before that.
+    publishes the batch, or earlier.
     """
 
     def gone() -> Iterator[EncodedRecordBatch]:
@@ -422,7 +424,7 @@ def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(
         nonlocal turns
         turns += 1
         yield encoded(0, b"half")
-        if turns == 2:  # the first iteration only checks for data
+        if turns == 2:  # the first run only looks whether there is data
             publish(cluster, 5, encoded(0, b"by the other"))
             raise SpoolError("The spool file is not there.")
 
@@ -502,8 +504,8 @@ def _in_doubt(state: GroupState) -> Decision:
 
 
 class Stream:
-    """Publishes batches of a stream with begun notes; `steps` lists the state at each decision, and
-    the writes of the trail.
+    """Publishes batches of a stream with begun notes. steps: the group's state at each decision,
+    and the writes of the trail.
     """
 
     def __init__(self, cluster: FakeCluster) -> None:
@@ -586,7 +588,7 @@ def test_a_streams_batch_without_records_is_decided_on(cluster: FakeCluster) -> 
 
 
 def test_a_topic_is_there_before_a_number_is_committed_for_it(cluster: FakeCluster) -> None:
-    """A broker commits no offset of a topic that does not exist."""
+    """A broker does not commit an offset for a topic that does not exist."""
     decision = Decision(True, True, frozenset({TOPIC, "made"}))
     Stream(cluster).publish(7, decision._replace(announces=True), decision)
     assert cluster.partitions["made"] == 1

@@ -1,4 +1,6 @@
-"""The daemon of a local session's Python processes, and the script that starts it."""
+"""The daemon that starts the Python processes of a local session, and the script that starts the
+daemon.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from barnabas.spark_connector.query_lag import lag
 
 
 class Reported:
-    """A query with a last report."""
+    """A fake query with a last progress report."""
 
     def __init__(self, *sources: dict[str, Any] | None) -> None:
         self.lastProgress = None if sources == (None,) else {"batchId": 3, "sources": list(sources)}

@@ -1,4 +1,4 @@
-"""The selection of record batches of a fetch: aborted, corrupt, truncated and unknown ones."""
+"""The selection of record batches from a fetch: aborted, corrupt, truncated and unknown batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAR = 2**62
 
 
 class Row(NamedTuple):
-    """The fields of a record that a reader gets."""
+    """The fields of a decoded record."""
 
     offset: int
     timestamp: int
@@ -41,8 +41,8 @@ class Row(NamedTuple):
 
 @lru_cache(maxsize=1)
 def ways() -> list[CompiledLoops | None]:
-    """The ways to decode: arrays, loops in plain Python and, where numba is installed, compiled
-    loops.
+    """The ways to decode: with array operations, with loops in plain Python and, if numba is
+    installed, with compiled loops.
     """
     found = [None, CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)]
     with suppress(UnavailableError):
@@ -58,7 +58,7 @@ def decoded(
     *,
     check_crc: bool = True,
 ) -> list[Row]:
-    """Decode into columns; all ways have to agree, in the error too."""
+    """The decoded rows; all ways must give the same rows or the same error."""
     selection = select_record_batches(
         buffer, aborted, start_offset=start, end_offset=end, check_crc=check_crc
     )
@@ -114,8 +114,8 @@ headers = st.lists(
 
 
 def test_an_abort_that_ended_before_the_range_hides_nothing_in_it() -> None:
-    """An answer may begin before the requested offset and include the aborted batch, so its marker
-    has to be read too.
+    """A response may begin before the requested offset, with the aborted batch, so the reader must
+    process the batch's marker as well.
     """
     marker = encode_marker(
         commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1
@@ -147,9 +147,8 @@ def test_a_wrong_checksum_is_found_unless_it_is_not_looked_at() -> None:
 
 
 def test_a_fetch_that_begins_within_an_aborted_transaction() -> None:
-    """A fetch that begins within an aborted transaction.
-
-    The list names a first offset before the fetch.
+    """The fetch begins within an aborted transaction, so the list of aborted transactions has a
+    first offset before the fetch.
 
     Source: platformatic/kafka#391, Kafka: TransactionIndex.
     """

@@ -1,5 +1,5 @@
 """The loops in plain Python on hand-written records. tests/property/test_spark_record_loops.py
-compares them with the arrays, also on damaged bytes.
+compares the loops with array operations, also on damaged bytes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from barnabas.spark_connector.record_loops import (
     varint,
 )
 
-# Source: the protocol guide, "Record": varints are zigzag-encoded, -1 is the length of null.
-FIRST = bytes([16, 0, 6, 0, 1, 4]) + b"v1" + bytes([0])  # length 8, null key
+# Source: the protocol guide, "Record". Varints are zigzag-encoded, and the length of null is -1.
+FIRST = bytes([16, 0, 6, 0, 1, 4]) + b"v1" + bytes([0])  # length 8, null as the key
 SECOND = bytes([26, 0, 5, 2, 2]) + b"k" + bytes([1, 2, 2]) + b"h" + bytes([6]) + b"abc"
 
 

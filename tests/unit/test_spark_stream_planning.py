@@ -1,4 +1,4 @@
-"""The ranges of each micro-batch of a stream, planned with a server of canned logs."""
+"""The ranges of each micro-batch of a stream, planned with a server that has prepared logs."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def test_a_query_begins_at_the_end_and_its_first_batch_ends_there(
 def test_a_first_batch_is_planned_again_after_a_restart_without_its_start(
     broker: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """The checkpoint has only the end of the first batch. No record is missed, though the log has
-    grown in between.
+    """The checkpoint has only the end of the first batch. No record is skipped, although the log
+    has grown since then.
     """
     first = planner()
     end = first.latest(first.initial())
@@ -204,7 +204,7 @@ def test_a_batch_waits_for_enough_offsets_but_not_for_ever(
 def test_the_second_batch_of_a_query_that_begins_at_the_end_waits_for_enough_offsets(
     broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """The delay counts from its first batch, which is empty."""
+    """The delay starts with the query's first batch, which is empty."""
     stream = planner(startingOffsets="latest", maxTriggerDelay="15m")
     start = stream.latest(stream.initial(), min_offsets=10)
     assert start == {T0: 100, T1: 10}
@@ -231,7 +231,9 @@ def test_available_now_reads_what_was_there_and_all_of_it(
 def test_available_now_from_the_end(
     broker: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """Records that arrive between Spark's first two calls are neither read nor reported as lost."""
+    """Records that arrive between the first two calls of Spark are neither read nor reported as
+    lost.
+    """
     stream = planner()
     stream.freeze()
     broker.logs["t", 0].end_offset = 500
@@ -358,7 +360,9 @@ def test_topics_that_are_not_asked_for_any_more(
     planner: Callable[..., StreamPlanner],
     subscription: dict[str, str],
 ) -> None:
-    """Their records are not lost, but a query that omits the topics by mistake would skip them."""
+    """The topics' records are not lost, but a query that omits a topic by mistake would skip
+    them.
+    """
     broker.logs["u", 0] = FakeLog(end_offset=9)
     start = {T0: 100, T1: 10, U0: 7}
     option = next(iter(subscription), "subscribe")
@@ -377,8 +381,8 @@ def test_topics_that_are_not_asked_for_any_more(
 def test_a_batch_is_planned_again_after_its_topic_was_deleted(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """The checkpoint keeps the offsets of the batch, so a query with failOnDataLoss=false has to
-    get past it.
+    """The checkpoint keeps the offsets of the batch, so a query with failOnDataLoss=false must be
+    able to pass it.
     """
     start, end = {T0: 10, T1: 2, U0: 3}, {T0: 20, T1: 10, U0: 7}
     with pytest.raises(
@@ -444,8 +448,8 @@ def test_logs_that_end_before_the_query_stands(
 def test_a_query_beyond_an_open_transaction_stands_still(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """After a broker's power loss the last stable offset can be lower than before, without a
-    loss.
+    """After a broker's power loss the last stable offset may be lower than before, although
+    nothing is lost.
     """
     broker.logs["t", 0].stable_offset = 60
     stream = planner()
@@ -643,7 +647,9 @@ FIRST_ID, SECOND_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 
 @pytest.fixture
 def recreated_topics(broker: FakeBroker) -> FakeBroker:
-    """A topic that was made again, and is longer by now than it ever was."""
+    """A broker whose topic was created again, with a log that is now longer than the old one
+    ever was.
+    """
     broker.topic_ids["t"] = SECOND
     return broker
 
@@ -653,7 +659,7 @@ def test_ids_stand_beside_offsets_where_spark_s_own_source_sees_nothing() -> Non
     text = offsets_as_json(offsets, {"t": FIRST_ID, "other": SECOND_ID})
     assert text == {"t": {"0": 23, "1": 7}, "u": {"0": 1}, f"t#{FIRST_ID}": {}}
     assert offsets_of_json(text) == offsets and topic_ids_of_json(text) == {"t": FIRST_ID}
-    # The result of Spark's source: a flattened Map[String, Map[Int, Long]].
+    # Spark's source decodes a Map[String, Map[Int, Long]] and flattens it.
     assert {
         (topic, int(part)): offset
         for topic, parts in text.items()
@@ -699,7 +705,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
 def test_a_topic_that_is_made_again_under_a_query_whose_checkpoint_has_no_ids(
     recreated_topics: FakeBroker, planner: Callable[..., StreamPlanner], clock: Clock
 ) -> None:
-    """The checkpoint is one of Spark's own source."""
+    """The checkpoint was written by Spark's own source."""
     recreated_topics.topic_ids["t"] = FIRST
     plans = planner()
     assert plans.latest({T0: 40, T1: 10}) == {T0: 100, T1: 10}

@@ -1,4 +1,4 @@
-"""The work that a task's process does once for all its tasks."""
+"""What a process for tasks does only once for all of its tasks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def test_modules_are_exempt_and_what_comes_later_is_not() -> None:
 
 
 def test_it_is_done_by_the_first_tasks_alone() -> None:
-    """Modules that the first tasks import are exempted by one of the next calls."""
+    """The exemption from garbage collection is repeated, so one of the calls includes the modules
+    that the first tasks import.
+    """
     counts = []
     kept: list[list[list[object]]] = []
     for _ in range(FREEZES + 2):
@@ -103,7 +105,7 @@ def test_nothing_is_kept_of_a_task_that_failed() -> None:
 
 
 def test_a_request_that_is_under_way_ends_with_its_task() -> None:
-    """Spark may end a read early, while a prefetch is under way."""
+    """Spark may end a read early, while the next fetch is in progress."""
     with FakeCluster({"t": 2}, nodes=1) as cluster:
         for _ in range(2):
             with task_client(options_of(cluster)) as client:
@@ -135,7 +137,7 @@ def test_few_clients_are_kept() -> None:
 
 
 def publish(cluster: FakeCluster, batch_id: int, name: str = "query") -> Publication:
-    """One micro-batch of one record."""
+    """Publish a micro-batch with one record."""
     data = encode_batch([NewRecord(None, b"%d" % batch_id, 1)], transactional=True)
     settings = PublishSettings(delivery_timeout_ms=600_000)
     with driver_publisher(options_of(cluster), settings, name) as publisher:

@@ -1,4 +1,4 @@
-"""The pool of tasks' transactional ids: their owners, and the time of their reuse."""
+"""The pool of transactional ids for tasks: which task owns an id, and when an id is used again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_of_many_that_take_at_once_one_has_each(tmp_path: Path) -> None:
 
 
 def test_without_a_directory_each_attempt_has_an_id_of_its_own(tmp_path: Path) -> None:
-    """The path belongs to another user, or is a file."""
+    """The directory cannot be created, since its path is a file, as it might be another user's."""
     (tmp_path / "ids").write_text("")
     ids = TransactionalIds("driver", "run", str(tmp_path / "ids"))
     ids.put_back(ids.new(), 0)

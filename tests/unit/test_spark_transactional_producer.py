@@ -1,4 +1,4 @@
-"""One transactional id with a cluster that checks the protocol strictly: epochs, partitions,
+"""One transactional id on a fake cluster that checks the protocol strictly: epochs, partitions,
 offsets of the group. Failures are tested in test_spark_publishing.py.
 """
 
@@ -73,7 +73,7 @@ def test_an_aborted_transaction_leaves_nothing(cluster: FakeCluster) -> None:
     assert cluster.asked(EndTxnRequest) == 0, "there is nothing to end"
     producer.begin()
     producer.send(encoded(0, b"a"))
-    producer.send(encoded(0, b"b"))  # a second batch for the partition: the first request is sent
+    producer.send(encoded(0, b"b"))  # the second batch of a partition causes the first request
     assert producer.is_open and cluster.asked(AddPartitionsToTxnRequest) == 1
     producer.abort()
     assert not producer.is_open and cluster.aborted == 1 and not cluster.committed

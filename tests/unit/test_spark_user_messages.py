@@ -1,4 +1,4 @@
-"""Errors that PySpark shows without their traceback."""
+"""Errors that PySpark shows without a traceback."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The modules that a start of the daemon loads up to its first answer to Metadata.
+"""The modules that the daemon loads from its start to its first response to Metadata.
 
-The target for a start is 0.12 s of CPU with bytecode, 0.35 s without, and 30 MB, which no test can
-measure on a busy machine. Loading modules is nearly all of that, so the modules are counted
-instead.
+The target for a start is 0.12 s of CPU with cached bytecode, 0.35 s without it, and 30 MB, which no
+test can measure on a busy machine. Nearly all of this is for loading modules, so the modules are
+counted instead.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 METADATA_VERSION = 4
-MOST_BYTES_OF_OURS = 915_000  # source code loaded at a start in an empty directory
+MOST_BYTES_OF_OURS = 915_000  # source code loaded at a start with an empty directory
 NOT_AT_START = (
-    # of the standard library: each took 1 % of a start or more, or is imported by one that did
+    # from the standard library: they took at least 1 % of a start, or such a module imports them
     "email", "http", "importlib.metadata", "importlib.resources", "multiprocessing", "unittest",
     "urllib", "xml", "zipfile",
     # needed by some settings, commands or extras
@@ -56,7 +56,7 @@ sys.exit(status)
 
 
 def answer_of(port: int, request: Message, version: int) -> Any:
-    """Ask the broker, and wait for the answer."""
+    """Send a request to the broker. Gives the response."""
     with socket.create_connection(("127.0.0.1", port), 60) as sock:
         frame = request_frame(request, version, 1)
         sock.sendall(struct.pack(">i", len(frame)) + frame)
@@ -67,7 +67,7 @@ def answer_of(port: int, request: Message, version: int) -> Any:
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The modules that the daemon has loaded at its end, after an answer to Metadata."""
+    """The modules that the daemon has loaded at its end, having responded to Metadata."""
     directory = tmp_path_factory.mktemp("start")
     ready = directory / "ready"
     with subprocess.Popen(
@@ -101,7 +101,7 @@ def test_a_start_loads_nothing_that_comes_later(loaded: set[str]) -> None:
 
 
 def test_a_start_loads_little_code_of_ours(loaded: set[str]) -> None:
-    """Bytes are counted, not modules, since splitting a module does not slow down a start."""
+    """The limit is a number of bytes, since splitting a module does not slow down a start."""
     files = {name: ROOT / f"{name.replace('.', '/')}.py" for name in loaded}
     sizes = {
         name: path.stat().st_size
@@ -127,7 +127,7 @@ NOT_FOR_A_LOCAL_BROKER = {
 
 
 def test_a_local_broker_loads_little_in_its_own_process() -> None:
-    """The target for a new local broker is at most 1.2 times the CPU of a start."""
+    """A new local broker should take at most 1.2 times the CPU time of a start."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", LOCAL_BROKER],
         capture_output=True, text=True, check=True, timeout=120,

@@ -1,4 +1,4 @@
-"""The small files of a log directory, in Kafka's form; and the manifest, in ours."""
+"""The small files of a log directory in Kafka's format, and the manifest in Barnabas's own."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_the_manifest_is_laid_out_as_its_table_says() -> None:
 
 
 def test_a_part_of_the_manifest_stays_as_it_was() -> None:
-    """The lines of a closed segment are computed only once."""
+    """The manifest's lines about a closed segment are computed only once."""
     of_log = manifest()
     part = of_log.part(0, ["0.index"])
     assert part.parted and not of_log.parted

@@ -1,4 +1,6 @@
-"""One job of the cleaner over hand-made segments: its reads, its writes, and the kept records."""
+"""A job of the cleaner on segments written by the test: what it reads and writes, and which records
+it keeps.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ DAY_MS = 86_400_000
 
 
 def at(offset: int, data: bytes | bytearray) -> bytes:
-    """The batch with this base offset, a field that no checksum covers."""
+    """The batch with another base offset, which no checksum covers."""
     return offset.to_bytes(8) + data[8:]
 
 
@@ -61,7 +63,7 @@ def marker(offset: int, pid: int, *, epoch: int = 0, commit: bool = True) -> byt
 
 
 def with_horizon(data: bytes, horizon_ms: int) -> bytes:
-    """A batch of tombstones, or a marker without data, after an earlier cleaning."""
+    """The batch, which has tombstones or a marker without data, as an earlier cleaning left it."""
     header = read_header(data)
     places = cleaner._places(data[HEADER_SIZE:], header.record_count)
     body = _with_times_from(data[HEADER_SIZE:], places, header.base_timestamp - horizon_ms)
@@ -74,7 +76,7 @@ def with_horizon(data: bytes, horizon_ms: int) -> bytes:
 def job_over(
     path: Path, segments: Mapping[int, Iterable[bytes]], groups: list[list[int]], **changed: Any
 ) -> CleanJob:
-    """Write the segments, and make a job over them; all of the log is dirty."""
+    """Write the segments, and make a job for them in which the whole log is dirty."""
     sizes = {base: path.joinpath(f"{base:020d}.log").write_bytes(b"".join(batches))
              for base, batches in segments.items()}  # fmt: skip
     last = path.joinpath(f"{max(segments):020d}.log").read_bytes()
@@ -104,7 +106,9 @@ def written(path: Path, base_offset: int = 0) -> bytes:
 
 
 def left(path: Path, base_offset: int = 0) -> dict[int, list[bytes | None] | None]:
-    """The values of each written batch, by base offset; None if only its header was written."""
+    """The values in each batch of a written segment, by base offset; None if only a header was
+    written.
+    """
     raw = written(path, base_offset)
     return {
         header.base_offset: [each.value for each in records_of(raw[start:])]
@@ -122,7 +126,7 @@ def cleaned(path: Path, *batches: bytes, **changed: Any) -> CleanResult:
     return clean(OsDisk(), job_over(path, {0: batches}, [[0]], **changed))
 
 
-OLD = record(0, b"k", b"old")  # with a later record of its key the segment is rewritten
+OLD = record(0, b"k", b"old")  # if a later record has this key, the segment is rewritten
 
 
 # --- the files ----------------------------------------------------------------------------------
@@ -244,8 +248,8 @@ def test_a_segment_of_which_all_stays_is_not_written(tmp_path: Path, batches: li
     [(0, 1), (1, 1), (2 * KEY_BYTES - 1, 1), (2 * KEY_BYTES, 2), (2 * KEY_BYTES + 100, 2)],
 )
 def test_a_round_ends_where_the_map_is_full(tmp_path: Path, map_bytes: int, count: int) -> None:
-    """Segments beyond the round stay as they are, even with records without a key, or small
-    ones.
+    """Segments beyond the round are not changed, even if they are small or have records without
+    a key.
     """
     segments = {offset: [record(offset, b"%d" % offset)] for offset in range(4)}
     segments[4] = [record(4, None)]
@@ -295,7 +299,7 @@ def test_the_longest_keys_of_a_batch_and_the_hashes_of_longer_ones_are_looked_up
 
 
 def body_of(*deltas: int) -> bytes:
-    """Records without keys at these offset deltas."""
+    """The encoded records, without keys, at these offset deltas."""
     body = bytearray()
     for delta in deltas:
         inner = bytearray(b"\0\0")
@@ -320,7 +324,9 @@ def body_of(*deltas: int) -> bytes:
 def test_a_batch_that_cannot_be_read_stays_as_it_is(
     tmp_path: Path, body: bytes, is_readable: bool
 ) -> None:
-    """Its records may be needed. The readable ones here have no keys, so they are removed."""
+    """The unreadable batch may have records that are needed. The readable batches here have no
+    keys, so they are removed.
+    """
     odd = at(1, broken([b"", b""], body=body))
     result = cleaned(tmp_path, OLD, odd, record(3, b"k"))
     assert result.unreadable == (() if is_readable else (1,))
@@ -409,7 +415,7 @@ def test_a_tombstone_whose_horizon_is_over_goes_alone(tmp_path: Path) -> None:
 def test_a_marker_without_data_goes_unless_it_is_the_last_of_all(
     tmp_path: Path, is_last: bool, is_empty: bool
 ) -> None:
-    """Its horizon has passed, or another cleaner has emptied it."""
+    """The marker's horizon has passed, or another cleaner has emptied it."""
     over = with_horizon(marker(1, 7), NOW_MS)
     if is_empty:
         over = _emptied(read_header(marker(1, 7)))
@@ -418,7 +424,7 @@ def test_a_marker_without_data_goes_unless_it_is_the_last_of_all(
 
 
 def test_a_producer_without_data_is_remembered_by_a_marker_of_its_epoch(tmp_path: Path) -> None:
-    """Its data are removed, and markers of other epochs are not needed for it."""
+    """The producer's data is removed, and no marker with another epoch is needed for it."""
     cleaned(
         tmp_path,
         record(0, None, pid=7, epoch=3, seq=0),

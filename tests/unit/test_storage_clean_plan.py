@@ -1,4 +1,4 @@
-"""The choice of a dirty compacted log by Apache Kafka's settings, and the parts of a job."""
+"""Which dirty compacted log is chosen, by Apache Kafka's settings, and the parts of a job."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_job_has_neighbours_that_fit_a_segment_and_the_aborted_below_its_end(
 
 
 def test_a_log_that_was_cleaned_to_its_very_end_has_no_dirt(tmp_path: Path) -> None:
-    """Its active segment is empty."""
+    """Only the active segment is after the cleaned part, and it is empty."""
     log = compacted(tmp_path)
     log._roll(NOW_MS)
     assert assess(log, TXN_END, LATE_MS) is None
@@ -141,7 +141,7 @@ def test_a_lag_of_a_millisecond_is_one(tmp_path: Path, later_ms: int) -> None:
 def test_the_oldest_first_batch_that_has_a_time_is_older_than_the_lag(
     tmp_path: Path, first_times: list[int], is_overdue: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Times that are not above 0 are ignored, as by Apache Kafka."""
+    """Timestamps up to 0 are ignored, as in Apache Kafka."""
     log = compacted(tmp_path, max_compaction_lag_ms=9_000)
     times = dict(zip(log.segments.base_offsets, first_times, strict=False))
     monkeypatch.setattr(
@@ -154,7 +154,7 @@ def test_the_oldest_first_batch_that_has_a_time_is_older_than_the_lag(
 def test_without_a_longest_lag_no_segment_is_read_for_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look at a log of many dirty segments does not open them all."""
+    """Assessing a log with many dirty segments must not open all of them."""
     log = compacted(tmp_path)
 
     def refuse(indexes: SegmentIndexes) -> int:
@@ -167,8 +167,8 @@ def test_without_a_longest_lag_no_segment_is_read_for_its_time(
 def groups_of(
     segments: list[tuple[int, int]], end_offset: int, **config: int
 ) -> list[list[tuple[int, int]]]:
-    """The groups of segments, given as base offset and size, that are cleaned into one segment
-    each.
+    """The groups of segments, each of which is cleaned into one segment; a segment is given by its
+    base offset and size.
     """
     log: Any = SimpleNamespace(config=LogConfig(**config))  # type: ignore[arg-type]
     sources: Any = [
@@ -186,7 +186,8 @@ def groups_of(
     [
         ({"segment_bytes": 300}, True),
         ({"segment_bytes": 299}, False),
-        # 12-byte entries are at least index_interval_bytes apart; a batch has at least 61 bytes.
+        # Index entries have 12 bytes and are at least index_interval_bytes apart, and a batch has
+        # at least 61 bytes.
         ({"index_interval_bytes": 100, "segment_index_bytes": 36}, True),
         ({"index_interval_bytes": 100, "segment_index_bytes": 35}, False),
         ({"index_interval_bytes": 1, "segment_index_bytes": 60}, True),

@@ -1,5 +1,5 @@
-"""Compaction of one log: the result of Apache Kafka 3.9's cleaner (the oracle's retention family,
-KIP-98, KIP-534).
+"""Compaction of one log. The expected results are those of Apache Kafka 3.9's cleaner (the oracle's
+retention family, KIP-98, KIP-534).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def compacted_log(path: Path, **settings: Any) -> tuple[LogManager, Log]:
 
 
 def fill(log: Log, now_ms: int = NOW_MS) -> int:
-    """A record that gets a segment of its own; the last segment is never cleaned."""
+    """Append a record that gets a segment of its own, since the last segment is never cleaned."""
     return put(log, b"filler", b".", now_ms)
 
 
@@ -118,7 +118,7 @@ def test_the_latest_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
     assert (log.log_start_offset, cleaned_to) == (0, 5)
     assert offsets_in(log.read(0, max_bytes=1000, min_one_batch=True))[:1] == [
         2
-    ]  # a removed offset reads from the next one
+    ]  # a read at a removed offset returns the next one
     put(log, b"k3", b"f")
     fill(log)
     compact(manager, log, cleaned_to)
@@ -198,7 +198,9 @@ def test_a_cleaned_segment_without_aborted_transactions_has_no_index_of_them(
 
 
 def test_records_of_any_width_are_found_in_their_batch() -> None:
-    """Lengths and offsets of one, two and three bytes; `records_of` is the other reader."""
+    """Lengths and offsets take one, two and three bytes. `records_of` is the reader to compare
+    with.
+    """
     widths = (0, 1, 20, 55, 63, 64, 65, 127, 128, 8180, 8191, 8192, 70_000)
     given = [
         NewRecord(b"k" * key, None if value == 1 else b"v" * value, NOW_MS + 97 * (key + value))
@@ -283,7 +285,7 @@ def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
     cleaned_to = compact(manager, log)
     assert [segment.base_offset for segment in log.segments] == [
         *range(14)
-    ]  # no two of them fit into one segment
+    ]  # no two of these segments fit into one
     assert (cleaned_to, offsets(log)) == (13, [11, 12])
     fill(log)
     put(log, b"i", b"v" * 200)
@@ -296,7 +298,7 @@ def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
         13,
         15,
         16,
-    ]  # the emptied ones fit into one
+    ]  # the emptied segments fit into one
     assert offsets(log) == [11, 12, 15]
     assert log.segments[1].batches.file is kept
     assert log.segments.size_bytes == sum(
@@ -346,7 +348,7 @@ def test_a_tombstone_gets_a_delete_horizon_and_goes_only_after_it(tmp_path: Path
     assert (
         next(header for header, _ in batches_of(log) if header.base_offset == 2).base_timestamp
         == NOW_MS + 1000
-    )  # the horizon is set once
+    )  # the horizon is set only once
     fill(log)
     compact(manager, log, cleaned_to, NOW_MS + 1000)
     assert offsets(log) == [1]
@@ -385,9 +387,7 @@ def test_an_aborted_value_does_not_replace_a_committed_one_and_is_removed(tmp_pa
 
 
 def test_markers_are_never_compared_by_key(tmp_path: Path) -> None:
-    """Markers are never compared by key.
-
-    All markers have one of two keys.
+    """Compaction does not compare markers by their keys, of which there are only two.
 
     Source: crabka#528.
     """
@@ -406,7 +406,7 @@ def test_markers_are_never_compared_by_key(tmp_path: Path) -> None:
 def test_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
     tmp_path: Path,
 ) -> None:
-    """A marker stays while data of its transaction are in another segment.
+    """A marker is kept while data of its transaction is in another segment.
 
     Source: KAFKA-5196, KAFKA-8351.
     """
@@ -424,14 +424,12 @@ def test_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
         cleaned_to = compact(manager, log, cleaned_to, NOW_MS + turn)
     assert commit in markers(log)
     assert 0 in offsets(log) and 1 not in offsets(log)
-    assert abort in markers(
-        log
-    )  # the empty batch of its producer is there as long as the producer is known
+    assert abort in markers(log)  # the producer is known, so its empty batch is kept
     assert committed_values(log)[0] == b"v"
 
 
 def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
-    """A marker is removed after its data and its horizon.
+    """A marker is removed after its data, when its horizon has passed.
 
     Source: KIP-534, KAFKA-8522.
     """
@@ -447,7 +445,7 @@ def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
     cleaned_to = compact(manager, log, None, NOW_MS)
     assert (offsets(log), markers(log)) == ([4], [1, 3, 5])
     horizons = {header.base_offset: header.delete_horizon_ms for header, _ in batches_of(log)}
-    assert (horizons[1], horizons[3]) == (None, None)  # their data were still there in this round
+    assert (horizons[1], horizons[3]) == (None, None)  # this round still had their data
     fill(log)
     cleaned_to = compact(manager, log, cleaned_to, NOW_MS + 1)
     horizons = {header.base_offset: header.delete_horizon_ms for header, _ in batches_of(log)}
@@ -489,10 +487,10 @@ def test_nothing_beyond_the_last_stable_offset_is_cleaned(tmp_path: Path) -> Non
 
 
 def test_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: Path) -> None:
-    """The aborted index is right after cleaning for every fetch.
+    """After cleaning, every fetch gets the right list of aborted transactions.
 
-    The marker is in a segment that is not cleaned; data of the transaction are in cleaned segments
-    and in later ones.
+    The marker is in a segment that is not cleaned, and the transaction's data is in cleaned
+    segments and in later ones.
 
     Source: brod#329.
     """
@@ -522,7 +520,7 @@ def test_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: Pat
 def test_the_aborted_index_of_a_cleaned_log_is_rebuilt_where_it_is_lost(
     tmp_path: Path, clean_stop: bool
 ) -> None:
-    """The aborted index of a cleaned log is rebuilt where it is lost.
+    """If the index of aborted transactions of a cleaned log is lost, it is rebuilt.
 
     Source: brod#329.
     """
@@ -549,7 +547,7 @@ def test_the_aborted_index_of_a_cleaned_log_is_rebuilt_where_it_is_lost(
 
 @pytest.mark.parametrize("stop", ["none", "clean", "killed"])
 def test_the_last_batch_of_a_producer_stays_empty(tmp_path: Path, stop: str) -> None:
-    """The last batch of a producer stays empty.
+    """The last batch of a producer is kept without records.
 
     Source: KAFKA-5490.
     """
@@ -592,7 +590,7 @@ def test_a_segment_of_nothing_but_an_empty_batch_has_no_time(tmp_path: Path) -> 
 
 
 def test_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
-    """After the expiration of its producer the empty batch is removed.
+    """When its producer expires, an empty batch is removed.
 
     Source: KAFKA-5490.
     """
@@ -609,7 +607,7 @@ def test_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
 
 
 def test_a_marker_that_is_all_a_producer_is_known_by_stays_whole(tmp_path: Path) -> None:
-    """The marker fences the epochs below its own."""
+    """The marker is the only trace of its producer, and fences the epochs below its own."""
     manager, log = compacted_log(tmp_path)
     append_marker(
         log, producer_id=1, producer_epoch=7, coordinator_epoch=3, commit=False, now_ms=NOW_MS
@@ -637,7 +635,7 @@ def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transact
     producer = Producer(log, 1)
     producer.put(k=b"a")
     put(log, b"stays", b"x" * 150)
-    put(log, b"stays too", b"x" * 200)  # causes a roll, whose snapshot has the transaction open
+    put(log, b"stays too", b"x" * 200)  # causes a roll; the snapshot has the open transaction
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     producer.end(False)
     producer.put(transactional=False, k=b"b")
@@ -660,10 +658,10 @@ def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transact
 
 
 def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path) -> None:
-    """A position passes the gap at the end of the cleaned part.
+    """A reader's position passes the gap at the end of the cleaned part.
 
-    Only an empty segment follows, so without the last batch a reader would wait at the gap for
-    ever.
+    Only an empty segment follows. If the last batch were removed, a reader would wait at the gap
+    for ever.
 
     Source: redpanda#8698, SPARK-25005, quix-streams#1017, kafka-node#1336.
     """
@@ -742,7 +740,7 @@ def test_a_log_is_due_when_enough_of_it_is_dirty(tmp_path: Path) -> None:
         dirt.dirty_bytes,
         dirt.clean_bytes,
     )
-    assert (dirt.ratio, is_due(log, dirt)) == (0.5, False)  # the ratio has to exceed the setting
+    assert (dirt.ratio, is_due(log, dirt)) == (0.5, False)  # the ratio must exceed the setting
     put(log, b"k", b"v")
     dirt = assess(log, 2, NOW_MS)
     assert dirt is not None and is_due(log, dirt)
@@ -771,7 +769,8 @@ def test_young_records_wait_for_the_least_lag_and_old_ones_only_for_the_most(
         put(log, b"k", b"v", timestamp=SECOND_MS + time)
     assert assess(log, None, SECOND_MS + 999) is None
     dirt = assess(log, None, SECOND_MS + 1500)
-    assert dirt is not None and dirt.end_offset == 2  # the young third one, and all after it, wait
+    # the third segment is too young, so all from it on wait
+    assert dirt is not None and dirt.end_offset == 2
     assert not is_due(log, dirt)
     log.config = replace(log.config, min_compaction_lag_ms=0, max_compaction_lag_ms=2000)
     dirt = assess(log, None, SECOND_MS + 2000)
@@ -808,7 +807,7 @@ def test_deletion_and_compaction_go_together(tmp_path: Path) -> None:
     assert (log.log_start_offset, cleaned_to) == (
         4,
         3,
-    )  # the emptied segment did not block the deletion of the others
+    )  # the emptied segment does not block the deletion
 
 
 # --- changes during a job, and failures ---------------------------------------------------------
@@ -830,8 +829,8 @@ def test_segments_may_be_rolled_while_others_are_cleaned(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("start", [3, 4, 7])
 def test_segments_that_were_let_go_meanwhile_do_not_come_back(tmp_path: Path, start: int) -> None:
-    """There are groups of three segments. A deleted group is skipped; a group that lost segments,
-    and all groups after it, stay as they are.
+    """Each group has three segments. A deleted group is skipped. A group that lost segments during
+    the job is not changed, and neither are the groups after it.
     """
     manager, log = compacted_log(tmp_path, segment_bytes=230)
     for number in range(30):
@@ -890,7 +889,7 @@ def test_a_damaged_batch_stops_the_cleaning_and_leaves_the_log_as_it_is(
 
 @pytest.mark.parametrize(("at", "change"), [(16, 3), (8, 0x40), (8, 0x80)])
 def test_what_is_no_batch_is_called_so(tmp_path: Path, at: int, change: int) -> None:
-    """The magic byte or the length is wrong."""
+    """The magic byte or the length of a batch is wrong."""
     _, log = compacted_log(tmp_path, segment_bytes=500)
     for number in range(20):
         put(log, b"k%d" % number, b"v")
@@ -908,7 +907,7 @@ def test_what_is_no_batch_is_called_so(tmp_path: Path, at: int, change: int) -> 
 @pytest.mark.parametrize(
     ("at", "wrong"),
     [
-        (0, (1).to_bytes(8)),  # the offset of the batch before it, which no checksum covers
+        (0, (1).to_bytes(8)),  # the previous batch's offset, which no checksum covers
         (8, (10).to_bytes(4)),  # a length below that of a header
     ],
 )
@@ -1005,7 +1004,7 @@ def test_a_cleaned_log_opens_again_without_being_read_again(
 
 
 def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:
-    """The log is like __consumer_offsets: it has offsets of transactions, and plain ones."""
+    """The log is like __consumer_offsets: it has offsets from transactions, and plain ones."""
     manager, log = compacted_log(tmp_path)
     for turn in range(3):
         append_records(log, [(b"group", b"%d" % turn)], NOW_MS, (5, 0))
@@ -1037,8 +1036,8 @@ def test_settings_that_make_small_indexes_bound_what_is_merged(tmp_path: Path) -
 
 
 def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
-    """The directory has Kafka's batches, markers, aborted indexes and snapshots. The last committed
-    value of each key stays, and open transactions stay open.
+    """The directory has Kafka's batches, markers, aborted indexes and snapshots. Compaction keeps
+    the last committed value of each key, and open transactions stay open.
     """
     shutil.copytree(
         Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir", tmp_path / "data"

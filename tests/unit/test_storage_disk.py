@@ -41,7 +41,9 @@ def test_an_error_of_the_device_may_have_taken_pages() -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_takes_pages_where_an_fsync_finds_it_full_alone(code: int) -> None:
-    """Earlier pages are kept when the system refuses a new file or a longer one."""
+    """If the system refuses a new or longer file, earlier pages are kept; only a failed fsync
+    may lose them.
+    """
     assert not may_have_lost_pages(OSError(code, ""))
     assert may_have_lost_pages(FailedFsync(code, ""))
 
@@ -73,7 +75,7 @@ def test_a_file_grows_at_its_end_and_is_cut_there(tmp_path: Path) -> None:
 
 
 def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pwrite(2) may write less than it was given."""
+    """pwrite(2) may write fewer bytes than it was given."""
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, bytes(data)[:2], at))
     OsDisk().open(f"{tmp_path}/f", create=True).append(b"abcde")
@@ -131,7 +133,7 @@ def test_what_finds_no_space_is_not_left_half_written(
 
 
 def test_of_an_append_that_finds_no_space_nothing_is_left() -> None:
-    """A written part would look like the beginning of a change that a kill has cut off."""
+    """If a part remained, it would look like the beginning of a change that a kill interrupted."""
     for seed in range(8):
         disk = SimDisk(random.Random(seed), lambda: 0)
         disk.mkdir("/data")
@@ -215,7 +217,7 @@ def modes_of(directory: Path) -> dict[str, int]:
 
 
 def test_files_and_directories_are_their_owners_alone(tmp_path: Path) -> None:
-    """Some hold verifiers of passwords, and all of them hold records."""
+    """Some files contain verifiers of passwords, and others contain records."""
     disk, before = OsDisk(), os.umask(0)
     try:
         disk.open(f"{tmp_path}/file", create=True)
@@ -321,7 +323,7 @@ def test_nothing_stays_open_but_files_and_locks(tmp_path: Path) -> None:
 def test_a_lock_of_java_is_one_too_and_another_error_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_taken: bool
 ) -> None:
-    """fcntl(2) may give either code if another process has the lock."""
+    """If another process has the lock, fcntl(2) may return either code."""
 
     def refuse(fd: int, operation: int) -> None:
         raise OSError(code, "refused")
@@ -335,7 +337,7 @@ def test_a_lock_of_java_is_one_too_and_another_error_is_none(
 
 
 def test_a_lock_is_released_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a second release the descriptor may belong to another file."""
+    """At a second release, the descriptor may already belong to another file."""
     lock = OsDisk().lock(f"{tmp_path}/.lock")
     closed: list[int] = []
     close = os.close
@@ -384,7 +386,7 @@ AT_FDCWD, STATX_BASIC_STATS, STATX_MNT_ID_UNIQUE = -100, 0x7FF, 0x4000
     ("mask", "failure", "mount"),
     [
         (STATX_BASIC_STATS | STATX_MNT_ID_UNIQUE, 0, "77"),
-        (STATX_BASIC_STATS, 0, "0"),  # a kernel before 6.8
+        (STATX_BASIC_STATS, 0, "0"),  # from a kernel before 6.8
         (STATX_BASIC_STATS | STATX_MNT_ID_UNIQUE, -1, "0"),
         (None, 0, "0"),  # no such function
     ],

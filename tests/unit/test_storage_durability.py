@@ -1,4 +1,4 @@
-"""The durable part of a log, step by step, by the table at the head of the module."""
+"""How much of a log is durable, step by step, by the table at the start of the module."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_the_files_of_a_log_are_flushed_again_where_a_flush_has_not_ended(tmp_pa
 
 
 def opened(log: Log, recovery_point: int, *, names_are_durable: bool = True) -> Durability:
-    """The state after a start that trusts the log up to `recovery_point`."""
+    """The durable state after a start that trusts the log up to `recovery_point`."""
     return Durability(
         log.disk,
         log.directory,
@@ -208,7 +208,9 @@ def test_a_marker_that_nothing_brings_back_is_stable_with_the_high_watermark(log
 
 
 def test_while_a_name_is_not_durable_nothing_goes_to_a_journal(log: Log) -> None:
-    """After a power loss a start would not find the log of the journal's entry."""
+    """If the name were lost, a start after a power loss would not find the log to which a journal
+    entry belongs.
+    """
     append(log)
     path = f"{log.directory}/name"
     log.disk.write_atomic(path, b"", sync=False)
@@ -223,7 +225,7 @@ def test_while_a_name_is_not_durable_nothing_goes_to_a_journal(log: Log) -> None
 
 
 def files_of(log: Log) -> list[str]:
-    """The names of the files, without directories, that a flush in place would fsync now."""
+    """The names, without directories, of the files that a flush in place would sync now."""
     token = log.durability.begin_flush()
     files = () if token is None else token.files
     return [Path(file.path).name for file in files if hasattr(file, "path")]

@@ -1,4 +1,6 @@
-"""Leader epochs at a start, for a log whose batches have epoch 0 (Kafka's) and later ones."""
+"""Leader epochs at a start, for a log whose batches have epoch 0, written by Kafka, and later
+epochs.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from barnabas.storage.opening.partition_files import PartitionFiles
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Kafka's log, with a batch of two records of epoch 3 and one of 7 after it; no manifest."""
+    """Kafka's log, followed by a batch of two records in epoch 3 and a batch in epoch 7, without
+    a manifest.
+    """
     log = kafka_log(tmp_path)
     for epoch, values in ((3, [b"v", b"v"]), (7, [b"v"])):
         log.begin_leader_epoch(epoch)
@@ -47,7 +51,7 @@ def epochs_of(
     noted: list[tuple[int, int]] | None = None,
     end_offset: int = END,
 ) -> list[tuple[int, int]]:
-    """The loaded epochs. noted: the rows whose checksum the manifest has."""
+    """The epochs that a start loads. noted: the rows whose checksum is in the manifest."""
     files = PartitionFiles(LogDirectory(OsDisk(), str(directory.parent)), "txn", 0)
     files.open_segments(LogConfig(), 0, NOW_MS)
     if noted is not None:
@@ -69,7 +73,7 @@ def test_the_file_is_believed_where_it_fits(directory: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "0\n2\n0 0\n3 49\n",  # an older version of the file, without the last epoch
+        "0\n2\n0 0\n3 49\n",  # an older version of the file, without epoch 7
         "0\n3\n0 0\n3 49\n",  # cut off
         "no file",
     ],
@@ -82,8 +86,8 @@ def test_one_that_does_not_fit_is_rebuilt_from_the_batches(directory: Path, text
 
 @pytest.mark.parametrize("torn", [b"", bytes(6), b"0\n1\n0 "])
 def test_the_torn_file_of_an_empty_log_is_rewritten(tmp_path: Path, torn: bytes) -> None:
-    """Otherwise it would be written with the first batch only, and Apache Kafka refuses such a
-    file.
+    """If the file were not rewritten now, it would be written only with the first batch, and Apache
+    Kafka refuses the torn file.
     """
     manager, _ = new_log(tmp_path)
     kill(manager)
@@ -110,7 +114,7 @@ def test_after_a_clean_stop_an_epoch_without_a_batch_is_no_reason_to_look(direct
 def test_where_epochs_begin_is_found_among_batches_of_any_number(
     tmp_path: Path, count: int, most_records: int
 ) -> None:
-    """Without the file each batch's own epoch is used."""
+    """There is no file of epochs, so the epoch of each batch is used."""
     for first in range(1, count):
         manager, log = new_log(tmp_path / str(first))
         for number in range(count):
@@ -128,7 +132,7 @@ def test_where_epochs_begin_is_found_among_batches_of_any_number(
 
 
 def test_epochs_that_began_beyond_the_end_go(directory: Path) -> None:
-    """An epoch that began at the end, without a batch, stays."""
+    """An epoch that began exactly at the end, and has no batch, is kept."""
     write_rows(directory, [*EPOCHS, (8, END), (9, END + 1)])
     kept = [*EPOCHS, (8, END)]
     assert epochs_of(directory) == kept
@@ -156,13 +160,13 @@ def test_the_rows_that_the_manifest_notes_are_believed_and_later_ones_checked(
     rows: list[tuple[int, int]],
     epochs: list[tuple[int, int]],
 ) -> None:
-    """This holds after a clean stop, too."""
+    """The log was stopped cleanly, and later rows must be checked even then."""
     write_rows(directory, rows)
     assert epochs_of(directory, noted=noted, all_flushed=True) == epochs
 
 
 def test_a_manifest_that_notes_no_epochs_has_no_say(directory: Path) -> None:
-    """Manifests of earlier versions have none."""
+    """Manifests of earlier versions contain no epochs."""
     rows = [(0, 0), (2, 4)]
     write_rows(directory, rows)
     files = PartitionFiles(LogDirectory(OsDisk(), str(directory.parent)), "txn", 0)
@@ -173,13 +177,15 @@ def test_a_manifest_that_notes_no_epochs_has_no_say(directory: Path) -> None:
 
 @pytest.mark.parametrize("beyond", [0, 1, 7])
 def test_the_log_may_end_beyond_its_last_batch(directory: Path, beyond: int) -> None:
-    """Compaction may remove the batches at the end of a closed segment."""
+    """Compaction may have removed the last batches of a closed segment."""
     (directory / LEADER_EPOCH_NAME).unlink()
     assert epochs_of(directory, end_offset=END + beyond) == EPOCHS
 
 
 def test_a_batch_without_an_epoch_is_of_the_first(tmp_path: Path) -> None:
-    """Its header has -1; the following batch of epoch 0 does not begin another epoch."""
+    """A batch without an epoch has -1 in its header. A following batch of epoch 0 does not begin
+    another epoch.
+    """
     manager, log = new_log(tmp_path)
     log.leader_epoch = -1
     log.append(batch(), now_ms=NOW_MS)
@@ -196,7 +202,7 @@ def test_a_batch_without_an_epoch_is_of_the_first(tmp_path: Path) -> None:
 def test_only_the_segment_that_holds_an_offset_is_searched(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a log of many segments, none before it and none after it is opened."""
+    """In a log with many segments, none before this one and none after it is opened."""
     searched = []
     find = Segment.find
 
@@ -210,7 +216,7 @@ def test_only_the_segment_that_holds_an_offset_is_searched(
 
 
 def test_a_log_that_begins_later_than_its_file_of_epochs_does(directory: Path) -> None:
-    """Its first segments are deleted, so the first row has no batch."""
+    """The log's first segments were deleted, so the first row has no batch."""
     for path in directory.glob(f"{0:020d}.*"):
         path.unlink()
     write_rows(directory, EPOCHS)
@@ -218,7 +224,7 @@ def test_a_log_that_begins_later_than_its_file_of_epochs_does(directory: Path) -
 
 
 def test_an_empty_segment_is_not_searched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An empty segment may have no index files."""
+    """An empty segment may lack index files."""
     manager, log = new_log(tmp_path)
     kill(manager)
     index = Path(log.segments.active.batches.path(".index"))

@@ -1,4 +1,4 @@
-"""Ends of logs that are durable in a flush journal: data that a power loss takes from the logs are
+"""Ends of logs that are durable in a flush journal: data that a power loss removes from the logs is
 restored.
 """
 
@@ -119,7 +119,7 @@ def test_what_a_power_loss_took_is_written_again(
     assert log.log_end_offset == 7 and path.read_bytes() == whole
     assert values_of(log) == {number: b"%d" % number for number in range(7)}
     assert "written again from the flush journal" in caplog.text
-    append(log, 1)  # this checks the sequence, so the producer's state is complete
+    append(log, 1)  # checks the sequence: the producer's state is complete
     assert journals(tmp_path), "it stays until all logs were flushed"
 
 
@@ -200,8 +200,8 @@ def test_a_topic_of_the_same_name_is_another_one(tmp_path: Path) -> None:
 def test_what_is_below_the_recovery_point_is_not_written_again(
     tmp_path: Path, torn_bytes: int
 ) -> None:
-    """A segment is cleaned only below a recovery point that is written down, and must not be given
-    old bytes.
+    """A segment may be cleaned up to the stored recovery point, and must not get its old bytes
+    back.
     """
     manager, log = flushed_log(tmp_path)
     size = log.segments.size_bytes
@@ -338,7 +338,7 @@ def partition_with(path: Path, files: dict[str, bytes], topic_id: uuid.UUID = TO
 
 
 def lacking(path: Path, *entries: tuple[int, bytes], point: int | None = None) -> bool:
-    """Whether the segment at 100 lacks one of the entries."""
+    """Whether the segment at offset 100 lacks one of these entries."""
     redo = Redo()
     for position, data in entries:
         redo.add(JournalEntry("t", 0, TOPIC_ID, 100, position, data))
@@ -384,7 +384,7 @@ def test_a_batch_of_the_first_offset_is_missed_without_a_recovery_point(tmp_path
 
 
 def test_what_was_written_over_is_not_missed(tmp_path: Path) -> None:
-    """The file was cut by a start: of three overlapping entries the later ones are valid."""
+    """A start truncated the file, so the later two of three overlapping entries are valid."""
     first, second, third = PIECES
     over = (len(first), offset_bytes(101) + b"again")
     latest = (len(first) + 10, offset_bytes(101) + b"latest")
@@ -400,8 +400,8 @@ def test_what_was_written_over_is_not_missed(tmp_path: Path) -> None:
 def test_what_was_written_over_by_the_last_run_is_not_missed_for_a_run_behind_it(
     tmp_path: Path,
 ) -> None:
-    """The file was cut twice, the second time at an earlier position, which supersedes the
-    first cut.
+    """The file was truncated twice. The second truncation was at an earlier position, and
+    supersedes the first one.
     """
     first, second, _ = PIECES
     after_first_cut = (len(first + second), offset_bytes(102) + b"again")
@@ -521,7 +521,7 @@ def found_in(path: Path) -> list[JournalDecision]:
 
 
 def test_a_damaged_frame_with_a_later_one_behind_it_is_damage(tmp_path: Path) -> None:
-    """Any byte of the frame may be changed, or a sector of it lost."""
+    """Any byte of the frame may be changed, or a sector of it may be lost."""
     frames = decisions(3)
     journal = journal_with(tmp_path, frames[:1])
     ends = [journal.size_bytes]
@@ -546,8 +546,8 @@ def test_a_damaged_frame_with_a_later_one_behind_it_is_damage(tmp_path: Path) ->
 
 
 def test_a_frame_that_nobody_knew_to_be_durable_is_not_missed(tmp_path: Path) -> None:
-    """One fsync of two frames did not finish: the first frame lost a sector, and the second is
-    complete.
+    """One fsync was to make two frames durable and did not finish: the first frame lost a sector,
+    and the second is whole.
     """
     journal = journal_with(tmp_path, decisions(1))
     start = journal.size_bytes
@@ -560,8 +560,8 @@ def test_a_frame_that_nobody_knew_to_be_durable_is_not_missed(tmp_path: Path) ->
 
 
 def test_the_first_later_frame_that_knows_better_is_told_of(tmp_path: Path) -> None:
-    """Later frames that are also damaged, or were written before the damaged one was durable, are
-    no evidence.
+    """Only a later frame that is whole, and was written after the damaged frame was durable, proves
+    the damage.
     """
     journal = FlushJournal(OsDisk(), str(tmp_path))
     starts = []
@@ -649,7 +649,7 @@ def test_a_start_ends_with_a_word_where_the_journal_is_damaged(tmp_path: Path) -
 
 
 def test_a_journal_that_was_begun_again_has_nothing_durable_yet(tmp_path: Path) -> None:
-    """A lost sector in the first of two frames of a second journal is no damage either."""
+    """In a second journal, a lost sector in the first of two frames is not damage either."""
     journal = journal_with(tmp_path, decisions(2))
     journal.begin_next()
     for decision in decisions(2):
@@ -661,7 +661,9 @@ def test_a_journal_that_was_begun_again_has_nothing_durable_yet(tmp_path: Path) 
 
 
 def test_what_a_start_has_read_of_a_journal_outlives_a_loss_of_power() -> None:
-    """After a kill the content may be in the page cache alone, and the start acts on it."""
+    """After a kill, the journal's content may be only in the page cache, and the start acts on
+    the content.
+    """
     for seed in range(8):
         disk = SimDisk(random.Random(seed), lambda: NOW_MS)
         disk.mkdir("/data")
@@ -675,8 +677,8 @@ def test_what_a_start_has_read_of_a_journal_outlives_a_loss_of_power() -> None:
 
 
 def test_a_frame_that_found_no_space_leaves_nothing_before_the_next_journal() -> None:
-    """A journal is complete on the disk when the next one begins, so a partial frame would be
-    damage.
+    """A journal must be whole on the disk when the next one begins, so a partial frame would be
+    taken for damage.
     """
     for seed in range(8):
         disk = SimDisk(random.Random(seed), lambda: NOW_MS)

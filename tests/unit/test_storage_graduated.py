@@ -1,4 +1,4 @@
-"""The owner of a data directory, by the three file names of a hand-over: the module's table, row by
+"""Who owns a data directory, by the three files of a hand-over: the table of the module, row by
 row.
 """
 
@@ -59,7 +59,7 @@ def test_whose_a_directory_is(
 
 
 def test_java_and_we_keep_each_other_out(tmp_path: Path) -> None:
-    """Java's FileChannel.tryLock uses the lock of fcntl(2), which works between processes."""
+    """Java's FileChannel.tryLock uses the lock of fcntl(2), which holds between processes."""
     lock = OsDisk().lock(str(tmp_path / ".lock"))
     code = (
         "import fcntl, sys\n"
@@ -73,7 +73,7 @@ def test_java_and_we_keep_each_other_out(tmp_path: Path) -> None:
 
 
 def test_the_mark_of_a_hand_over_that_was_cut_short_goes_last(tmp_path: Path) -> None:
-    """With the mark the next start continues after a kill of this one."""
+    """With the mark still there, the start after a kill of this one continues the work."""
     for name in (MARK_NAME, GIVEN_NAME):
         (tmp_path / name).write_bytes(mark_of(BOOTSTRAP))
     disk = RecordingDisk()

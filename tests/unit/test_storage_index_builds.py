@@ -1,5 +1,5 @@
 """A directory without manifests, as Apache Kafka leaves it: its indexes are built in slices, other
-clients are served in between, and the answers equal those of a broker that builds them at once.
+clients are served in between, and the responses equal those of a broker that builds all at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DAY_MS = 86_400_000
 
 
 def fill(log: Log) -> None:
-    """Append batches of one record, a millisecond apart; each tenth one is an aborted
+    """Append batches of one record, a millisecond apart. Every tenth batch is an aborted
     transaction.
     """
     for number in range(BATCHES):
@@ -55,7 +55,7 @@ def fill(log: Log) -> None:
 
 @pytest.fixture(scope="module")
 def as_kafka_left_it(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of two partitions with many segments, and no manifest."""
+    """A directory with two partitions of many segments each, and without manifests."""
     path = tmp_path_factory.mktemp("kafka")
     host = CoreHost(path, log_segment_bytes=str(SEGMENT_BYTES))
     for log in host.create("t", 2):
@@ -69,7 +69,9 @@ def as_kafka_left_it(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Build small indexes in slices, too. Gives the number of batches that each slice read."""
+    """Let even small indexes be built in slices. Gives the number of batches that each slice has
+    read.
+    """
     looked_at: list[int] = []
     in_slices = batch_file.in_slices
 
@@ -98,7 +100,9 @@ def opened(as_kafka_left_it: Path, path: Path, **settings: str) -> CoreHost:
 
 
 def finish(host: CoreHost) -> int:
-    """Tick until the reader has its answer, and serve another client between any two ticks."""
+    """Tick until the reader has its response, and serve another client between any two ticks. Gives
+    the number of ticks.
+    """
     ticks = 0
     while not host.answers[READER]:
         assert host.broker.next_deadline_ms() == 0, "nothing is to be done, and it waits"
@@ -148,7 +152,8 @@ def test_others_are_served_while_indexes_are_built(
     assert host.answers[READER] == [] and len(slices) == 0
     assert finish(host) >= 4
     assert host.answers[READER] == [expected]
-    assert host.call(READER, ask(), version) == expected  # an index is built only once
+    # without a slice: the index is built only once
+    assert host.call(READER, ask(), version) == expected
 
 
 def test_retention_by_time_builds_in_slices_and_deletes_what_is_due(
@@ -175,7 +180,7 @@ def test_retention_by_time_builds_in_slices_and_deletes_what_is_due(
 def test_a_fetch_waits_for_its_index_no_longer_than_its_connection(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int], max_wait_ms: int, min_bytes: int
 ) -> None:
-    """Such a fetch might also wait for data after its index is built."""
+    """A fetch that waits for an index might also wait for data afterwards."""
     host = opened(as_kafka_left_it, tmp_path)
     request = fetch({"t": {0: 0}}, isolation=1, max_wait_ms=max_wait_ms, min_bytes=min_bytes)
     host.ask(READER, request, 11)

@@ -1,4 +1,4 @@
-"""A log directory that Apache Kafka 3.9 wrote: our readers read it, and the files that we write
+"""A log directory that Apache Kafka 3.9 wrote: its files can be read, and files that are written
 again are identical.
 """
 
@@ -44,7 +44,9 @@ def manager(tmp_path: Path) -> LogManager:
 
 
 def consumed(log: Log, isolation: Isolation) -> list[list[object]]:
-    """Offset, timestamp, key, value and headers of each record, in the form of expected.json."""
+    """The offset, timestamp, key, value and headers of each record, in the form of
+    expected.json.
+    """
     found: list[list[object]] = []
     at = log.log_start_offset
     end = log.last_stable_offset if isolation else log.high_watermark
@@ -106,7 +108,7 @@ def test_no_partition_is_missing_or_off_line(manager: LogManager) -> None:
 
 
 def _optional(offset: int) -> str:
-    """An offset as Java prints an OptionalLong."""
+    """The text that Java prints for an OptionalLong with this offset."""
     return "OptionalLong.empty" if offset < 0 else f"OptionalLong[{offset}]"
 
 
@@ -253,7 +255,7 @@ def test_text_files_are_read_and_written_as_they_were() -> None:
 
 
 def test_a_stop_leaves_kafkas_files_as_they_were(tmp_path: Path) -> None:
-    """Files without a change have the same bytes as Kafka's."""
+    """Files without a change keep exactly Kafka's bytes."""
     shutil.copytree(KAFKA, tmp_path, dirs_exist_ok=True)
     open_manager(tmp_path, LogConfig(segment_bytes=2048)).close(NOW_MS)
     for original in KAFKA.rglob("*-*/*"):

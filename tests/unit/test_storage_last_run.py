@@ -1,4 +1,6 @@
-"""The end of the last run, by the file names in a data directory, and the table of consequences."""
+"""How the last run ended, by the names of files in the data directory, and the table of
+consequences.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def test_a_failed_disk_is_a_power_loss_until_it_is_dealt_with(note: RunNote) -> 
 def test_a_disk_that_takes_no_new_file_says_so_all_the_same(
     note: RunNote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the next start trusts data that a failed fsync has lost."""
+    """Otherwise the next start would trust data that a failed fsync has lost."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "no space left")
@@ -95,7 +97,7 @@ def test_a_run_is_noted_once(tmp_path: Path) -> None:
 def test_where_the_system_tells_no_boot_none_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each kill counts as a loss of power there."""
+    """Without a boot id, each kill must count as a power loss."""
     monkeypatch.setattr(OsDisk, "boot_id", lambda _disk: None)
     RunNote(OsDisk(), str(tmp_path)).write()
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Leader epochs of a log: the begin and the end of each, and the content of its file."""
+"""Leader epochs of a log: the start and the end of each, and the content of the file."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_offset_lies_in_the_epoch_that_began_last_before_it(tmp_path, offset,
     ],
 )
 def test_an_epoch_ends_where_the_next_one_began(tmp_path, epoch, end):
-    """KIP-320: for an epoch that the log lacks, the answer has the largest one below it."""
+    """KIP-320: if the log lacks the epoch, the response has the largest epoch below it."""
     assert epochs(tmp_path, (2, 5), (4, 10), (6, 20)).end_offset_for(epoch, 30) == end
 
 
@@ -126,12 +126,14 @@ def test_the_highest_epoch_is_read_as_it_was_written(tmp_path):
     highest.write(17)
     assert highest.read() == 17
     assert HighestEpoch(OsDisk(), str(tmp_path)).read() == 17
-    # the CRC-32C of "17", by another implementation
+    # The checksum is the CRC-32C of "17", computed by another implementation.
     assert (tmp_path / "barnabas-leader-epoch").read_bytes() == b"17 46a4d07c\n" + b"." * 1000
 
 
 def test_without_space_an_epoch_is_stored_by_cutting_its_file(tmp_path):
-    """A truncation needs no space. An epoch above the number of bytes in the file is refused."""
+    """A truncation needs no space. An epoch above the file's number of bytes cannot be stored in
+    this way.
+    """
     highest = HighestEpoch(OsDisk(), str(tmp_path))
     assert not highest.raise_without_space(0)
     assert not (tmp_path / "barnabas-leader-epoch").exists()
