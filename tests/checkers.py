@@ -1,9 +1,9 @@
 """Checks of what clients saw: pure functions over histories, for the simulator and for tests with
 real clients.
 
-The code that drives the clients fills in the history. Every record's value is unique. Outcomes are
-as the client knows them: OK was acknowledged by the broker, FAILED was finally refused, UNKNOWN may
-be either. Times are milliseconds of one clock, the client's.
+The code that drives the clients fills in the history. Every record's value is unique. An outcome is
+what the client knows: OK if the broker acknowledged the request, FAILED if it finally refused it,
+UNKNOWN if either may be true. Times are milliseconds of one clock, the client's.
 
     history = History()
     write = history.write(b"p1-0", ("topic", 0), session="p1")      # before it is sent
@@ -13,8 +13,8 @@ be either. Times are milliseconds of one clock, the client's.
     assert not check(history)
 
 `check` gives findings; `kind` is one of KINDS. It accounts for what a power loss may lose: see
-`History.power_losses`, `Write.durable` and `History.commits_are_durable`. A topic may have several
-lives, one after the other under the same name: see `Life`.
+`History.power_losses`, `Write.durable` and `History.commits_are_durable`. A topic may be deleted
+and created again under the same name, and then has several lives: see `Life`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Finding(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The record that a written one was made from, and the group whose offset covers it."""
+    """The input record from which an output record was made, and the group whose offset covers it.
+    """
 
     group: str
     partition: Partition
@@ -93,7 +94,7 @@ class Source(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction as its producer sees it. commit_asked_ms: when the first EndTxn(commit) was
+    """A transaction as its producer sees it. commit_asked_ms: when the first EndTxn(commit) was
     sent; ended_ms: when the producer learned the outcome.
     """
 
@@ -111,8 +112,8 @@ class Transaction:
 
 @dataclass(slots=True)
 class Life:
-    """One life of a topic, which may be deleted and created again. made_ms: from when it is known
-    to exist; `asked_ms`: when its deletion was requested.
+    """One life of a topic, which may be deleted and created again. made_ms: the time since which
+    the topic is known to exist; asked_ms: when its deletion was requested.
     """
 
     made_ms: int = -1
@@ -121,11 +122,11 @@ class Life:
 
 @dataclass(slots=True)
 class Write:
-    """One record. rank: its position among the records that its session sent. durable: whether an
-    OK survives a power loss.
+    """A written record. rank: its position among the records that its session sent. durable:
+    whether an OK survives a power loss.
 
-    sent_ms: when the acknowledged attempt was sent; is_resent: there was an earlier attempt, which
-    may arrive at any time. made_ms: its timestamp.
+    sent_ms: when the acknowledged attempt was sent; is_resent: whether there was an earlier
+    attempt, which may arrive at any time. made_ms: its timestamp.
     """
 
     value: bytes
@@ -153,7 +154,7 @@ class Write:
 
 
 class Read(NamedTuple):
-    """One record that a reader got. asked_ms: when it sent the fetch."""
+    """A record that a reader got. asked_ms: when the reader sent the fetch."""
 
     reader: str
     partition: Partition
@@ -202,8 +203,8 @@ class ReportedTransaction(NamedTuple):
 
 
 class ReportedOffset(NamedTuple):
-    """A group's offset in a response to an OffsetFetch with require_stable. is_durable: it was
-    committed in transactions.
+    """A group's offset in a response to an OffsetFetch with require_stable. is_durable: whether it
+    was committed in a transaction.
     """
 
     group: str
@@ -215,10 +216,10 @@ class ReportedOffset(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A reader's claim that it got everything in [start_offset, end_offset).
+    """A reader's claim that it got every record in [start_offset, end_offset).
 
-    follows_epochs: the reader went back when a power loss had truncated the log, so the claim
-    includes the records that replaced the lost ones.
+    follows_epochs: whether the reader went back after a power loss had truncated the log, so that
+    the claim includes the records that replaced the lost ones.
     """
 
     reader: str
@@ -231,7 +232,7 @@ class Span(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """A DeleteRecords with a response: nothing below `low_watermark` exists any more."""
+    """A DeleteRecords that was answered: no record below `low_watermark` exists any more."""
 
     partition: Partition
     low_watermark: int
@@ -239,9 +240,10 @@ class Deletion(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An OffsetCommit with a response: the group continues from `offset`. life: the topic's.
+    """An OffsetCommit that was answered: the group continues from `offset`. life: the number of the
+    topic's life.
 
-    sent_ms: when it was sent.
+    sent_ms: when the request was sent.
     """
 
     group: str
@@ -252,8 +254,8 @@ class Commit(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A group coordinator accepted a member: it gave the member its assignment, or accepted its
-    heartbeat or offsets, or its leaving (`is_leave`).
+    """A group coordinator's acceptance of a member: it gave the member its assignment, or accepted
+    its heartbeat, its offsets, or its leaving (`is_leave`).
     """
 
     group: str
@@ -268,8 +270,8 @@ class Access(NamedTuple):
 @dataclass(slots=True)
 class Holding:
     """A member's exclusive ownership of a partition: from its assignment until the member began to
-    give it up, or its session may have expired. after: how many power losses, real or assumed, came
-    before.
+    give it up, or its session may have expired. after: the number of earlier power losses, real or
+    assumed.
     """
 
     group: str
@@ -281,7 +283,9 @@ class Holding:
 
 
 class TakenCommit(NamedTuple):
-    """A group accepted a member's offset of a partition. after: as in `Holding`, at that time."""
+    """A group's acceptance of a member's offset for a partition. after: the number of earlier power
+    losses, as in `Holding`.
+    """
 
     group: str
     member: str
@@ -293,9 +297,10 @@ class TakenCommit(NamedTuple):
 
 @dataclass(slots=True)
 class FinalLog:
-    """A log at the end of the run, as new readers of both kinds find it.
+    """A log at the end of the run, as new readers find it, read_committed and read_uncommitted
+    ones.
 
-    asked_ms: when they began, if others may read the log after them.
+    asked_ms: when these readers began, if other readers may read the log after them.
     """
 
     log_start_offset: int
@@ -308,25 +313,26 @@ class FinalLog:
 
 @dataclass(slots=True)
 class History:
-    """Everything that happened. A power loss is recorded by its time; kills are not, since they
-    must have no effect.
+    """Everything that happened in a run. A power loss is recorded by its time; kills are not
+    recorded, since they must have no effect.
 
     compacted: topics of which only each key's last record must remain; `key_of` gives a value's
-    key. commits_are_durable: committed transactions survive a power loss (otherwise those that
-    began before it may be lost in whole or part). lives: those of each deleted topic; the driver
-    records reads and watermarks of such a topic only if the whole request fell into one life: see
-    `life_at`. consumed: records delivered to groups that use OffsetCommit, as (group, partition,
-    life, value); commits_asked: the partitions with any commit of theirs; final_positions: their
-    positions at the end; unsure_groups: a commit of theirs may have reached a later life than it
-    was meant for, since OffsetCommit identifies topics by name. reported_*: other responses, see
-    `check_reports`. flushed: topics with flush.messages=1 from their beginning; kept_topics: those
-    in which retention deletes nothing, as far as the clients know; deletions_asked: the highest
-    offset of any DeleteRecords request, with or without a response. retention_ms: of topics in
-    which retention deletes only records that are older than that at `end_ms`, the end of the run.
-    offsets_retention_ms: how long the offsets of a group without members are kept, None for ever;
-    producer_expiration_ms: how long a log remembers an idle producer. answers_cross_losses: whether
-    a response from before a loss may arrive after it, from an old leader that runs on while another
-    has taken over without all its data.
+    key. commits_are_durable: whether committed transactions survive a power loss (otherwise those
+    that began before it may be lost in whole or part). lives: the lives of each deleted topic; the
+    driver records reads and watermarks of such a topic only if the whole request fell into one
+    life: see `life_at`. consumed: records delivered to groups that use OffsetCommit, as (group,
+    partition, life, value); commits_asked: the partitions for which these groups sent any commit;
+    final_positions: the groups' positions at the end; unsure_groups: groups of which a commit may
+    have reached a later life than the intended one, since OffsetCommit identifies topics by name.
+    reported_*: other responses, see `check_reports`. flushed: topics with flush.messages=1 since
+    their creation; kept_topics: topics in which retention deletes nothing, as far as the clients
+    know; deletions_asked: the highest offset of any DeleteRecords request, with or without a
+    response. retention_ms: the retention time of topics in which retention deletes only records
+    that are older than that at `end_ms`, the end of the run. offsets_retention_ms: how long the
+    offsets of a group without members are kept, None for ever; producer_expiration_ms: how long a
+    log remembers an idle producer. answers_cross_losses: whether a response from before a power
+    loss may arrive after it, from an old leader that still runs although another has taken over
+    without all its data.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -406,12 +412,12 @@ class History:
     # --- asking ----------------------------------------------------------------------------------
 
     def power_epoch(self, at_ms: int) -> int:
-        """How many power losses came before; one at the same time counts as later."""
+        """The number of power losses before a time; a loss at exactly that time counts as later."""
         return sum(1 for loss_ms in self.power_losses if loss_ms < at_ms)
 
     def answer_epoch(self, write: Write) -> int | None:
-        """How many power losses came before its acknowledgement; None if one came between the
-        request and the response, which the old leader may have sent.
+        """The number of power losses before a write was acknowledged; None if one occurred between
+        the request and the response, which the old leader may have sent.
         """
         epoch = self.power_epoch(write.answered_ms or 0)
         if self.answers_cross_losses and self.power_epoch(write.sent_ms) != epoch:
@@ -419,15 +425,17 @@ class History:
         return epoch
 
     def seen_epoch(self, seen: Read | Watermarks) -> int | None:
-        """How many power losses came before a reader's answer; None as for `answer_epoch`."""
+        """The number of power losses before a reader's answer; None in the same case as
+        `answer_epoch`.
+        """
         epoch = self.power_epoch(seen.read_ms)
         if self.answers_cross_losses and seen.asked_ms >= 0:
             return epoch if self.power_epoch(seen.asked_ms) == epoch else None
         return epoch
 
     def life_at(self, topic: str, from_ms: int, to_ms: int) -> int | None:
-        """The number of the life that contains the whole time from `from_ms` to `to_ms`, between
-        request and response; None if that is not certain.
+        """The number of the topic's life that contains the whole time from `from_ms` to `to_ms`,
+        between request and response; None if that is not certain.
         """
         lives = self.lives.get(topic)
         if lives is None:
@@ -451,7 +459,7 @@ def check(history: History) -> list[Finding]:
 
 
 class _Index:
-    """Look-ups shared by the checkers."""
+    """Lookup tables shared by the checkers."""
 
     def __init__(self, history: History) -> None:
         self.by_value = {write.value: write for write in history.writes}
