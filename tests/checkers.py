@@ -477,7 +477,7 @@ class _Index:
         self._history = history
 
     def is_of_now(self, write: Write) -> bool:
-        """Whether an acknowledged record certainly belongs to its topic's present life."""
+        """Whether an acknowledged record certainly belongs to the current life of its topic."""
         history, topic = self._history, write.partition[0]
         if topic not in history.lives:
             return True
@@ -494,8 +494,8 @@ class _Index:
 
 
 def check_lost(history: History, index: _Index) -> Iterator[Finding]:
-    """No promised record is missing: a transaction's after its commit, others after their
-    acknowledgement.
+    """No promised record is missing: a transaction's records are promised by its commit, other
+    records by their acknowledgement.
 
     A power loss may lose acknowledged records that are not durable, but only from the end: see
     `check_tail`.
@@ -536,8 +536,8 @@ def check_lost(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_tail(history: History, index: _Index) -> Iterator[Finding]:
-    """A power loss removes records only from the end of a log: if one is missing, so are all later
-    ones that were acknowledged before the loss.
+    """A power loss removes records only from the end of a log: if a record is missing, all later
+    records that were acknowledged before the loss are missing as well.
     """
     for number in range(len(history.power_losses)):
         rows: dict[Partition, list[Write]] = {}
@@ -571,7 +571,7 @@ def check_tail(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_duplicates(history: History, index: _Index) -> Iterator[Finding]:
-    """No record is in the log twice."""
+    """No record is in a log twice."""
     for partition, final in history.final.items():
         for label, rows in (
             ("", final.everything),
@@ -589,7 +589,7 @@ def check_duplicates(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_unwritten(history: History, index: _Index) -> Iterator[Finding]:
-    """Every record that is read was written, to that partition, and not refused."""
+    """Every record that is read was written to that partition, and was not refused."""
     for where, partition, offset, value in _all_seen(history):
         write = index.by_value.get(value)
         if write is None or write.partition != partition:
@@ -605,8 +605,8 @@ def check_unwritten(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_aborted_reads(history: History, index: _Index) -> Iterator[Finding]:
-    """Readers of committed records never see one of an aborted transaction, or one before its
-    commit was asked for.
+    """A read_committed reader never gets a record of an aborted transaction, or of a transaction
+    whose commit had not yet been requested.
     """
     for read in history.reads:
         if read.committed_only:
@@ -638,7 +638,9 @@ def _check_committed(
 
 
 def check_torn(history: History, index: _Index) -> Iterator[Finding]:
-    """The acknowledged records of a transaction with an unknown outcome are there all or none."""
+    """Of the acknowledged records of a transaction with an unknown outcome, all are in the logs or
+    none.
+    """
     for transaction in history.transactions:
         if transaction.ending is not Ending.UNKNOWN or index.may_be_lost(transaction):
             continue
@@ -663,8 +665,8 @@ def check_torn(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_order(history: History, index: _Index) -> Iterator[Finding]:
-    """In each partition, a session's records are in the order of sending, and readers get rising
-    offsets.
+    """In each partition, a session's records are in the order of sending, and the offsets that a
+    reader gets increase.
     """
     for partition, final in history.final.items():
         last: dict[str, Write] = {}
@@ -687,8 +689,8 @@ def check_order(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_moved(history: History, index: _Index) -> Iterator[Finding]:
-    """A record promised or read at an offset stays there (until a power loss; committed records
-    through it, too).
+    """A record that was promised or read at an offset stays at that offset, until a power loss
+    (committed records even after it).
     """
     held: dict[tuple[Partition, int, int, int | None], bytes] = {}
     lives = history.lives
@@ -730,8 +732,8 @@ def check_moved(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
-    """A record that a read_committed reader saw is still there at the end: always if it is of a
-    transaction, otherwise unless a power loss came after.
+    """A record that a read_committed reader got is still in the log at the end: always if it
+    belongs to a transaction, otherwise unless there was a power loss later.
     """
     for read in history.reads:
         final = history.final.get(read.partition)
@@ -760,7 +762,7 @@ def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
-    """A reader has seen every record in the range that it passed."""
+    """A reader has got every record in the range that it claims to have passed."""
     seen: dict[tuple[str, Partition], set[tuple[int, bytes]]] = {}
     for read in history.reads:
         seen.setdefault((read.reader, read.partition), set()).add((read.offset, read.value))
@@ -788,7 +790,7 @@ def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
-    """log_start <= last_stable <= high_watermark in every answer; none of them goes back between
+    """log_start <= last_stable <= high_watermark in every answer; none of them decreases between
     power losses.
     """
     last: dict[tuple[str, Partition, int, int | None], Watermarks] = {}
@@ -815,13 +817,14 @@ def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_reports(history: History, index: _Index) -> Iterator[Finding]:
-    """A response to one client holds for every later request of any client, and at the end, across
-    all restarts.
+    """What a response reports to one client remains true in every later request of any client, and
+    at the end, across all restarts.
 
-    These do not go back: the three offsets of a log (a power loss may lower the high watermark,
-    unless the topic is flushed with each record); a producer's epoch in a partition, and its last
-    sequence in that epoch; the producer epoch of a transactional id; a group's stable offset (after
-    a power loss only that of transactions, since others go back to the end of their log).
+    These values never decrease: the three offsets of a log (a power loss may lower the high
+    watermark, unless the topic is flushed with each record); a producer's epoch in a partition, and
+    its last sequence in that epoch; the producer epoch of a transactional id; a group's stable
+    offset (after a power loss only offsets that transactions committed, since other offsets may be
+    lost).
     """
     yield from _check_reported_logs(history)
     yield from _check_reported_producers(history)
@@ -892,7 +895,7 @@ def _check_reported_producers(history: History) -> Iterator[Finding]:
     for before, after in _gone_back(producers):
         idle_ms = history.producer_expiration_ms
         if idle_ms is not None and after.answered_ms - before.asked_ms >= idle_ms:
-            continue  # it expired, and a marker brought it back
+            continue  # the producer had expired, and a marker added it again
         if after.key[3] is not None:
             yield Finding(
                 "contradicted",
@@ -954,7 +957,9 @@ class _Report(NamedTuple):
 
 
 def _gone_back(rows: list[_Report]) -> Iterator[tuple[_Report, _Report]]:
-    """For each row lower than one answered before its request: that row and this one."""
+    """Pairs of a lower row and an earlier one: the earlier row was answered before the lower one
+    was requested.
+    """
     by_key: dict[Any, list[_Report]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
@@ -973,8 +978,8 @@ def _gone_back(rows: list[_Report]) -> Iterator[tuple[_Report, _Report]]:
 
 
 def check_kept(history: History, index: _Index) -> Iterator[Finding]:
-    """A log without retention begins where DeleteRecords set its start; with retention, no record
-    is gone that must still be kept.
+    """A log without retention begins where DeleteRecords set its start; from a log with retention,
+    no record is missing that must still be kept.
     """
     for write in history.writes:
         partition, final = write.partition, history.final.get(write.partition)
@@ -1007,11 +1012,11 @@ def check_kept(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
-    """The output contains exactly the records below the group's committed offset, each once, and
-    none of the later ones.
+    """The output contains a record for each input record below the group's committed offset, once,
+    and none for later ones.
     """
     if history.power_losses and not history.commits_are_durable:
-        return  # offsets and outputs are then kept or lost independently
+        return  # after a loss, offsets and outputs may be lost independently
     made: dict[tuple[str, Partition], dict[int, list[bytes]]] = {}
     for partition in history.final:
         for value in index.committed[partition]:
@@ -1060,8 +1065,8 @@ def may_have_expired(history: History, group: str, from_ms: int, to_ms: int) -> 
     """Whether a group may have been without members for so long that its offsets expired.
 
     With the consumer protocol an offset's retention begins at its commit, and only the presence of
-    members prevents the expiry, as in Apache Kafka: then the offset may expire in the first moment
-    without any.
+    members prevents the expiry, as in Apache Kafka: after that time the offset may expire as soon
+    as the group has no members.
     """
     retention_ms = history.offsets_retention_ms
     if retention_ms is None:
@@ -1092,11 +1097,11 @@ def _was_alone(history: History, group: str, from_ms: int, to_ms: int, for_ms: i
 
 
 def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
-    """A group got all records below its offset, also where others replaced those that a power loss
-    took.
+    """A group got all records below its offset, including the records that replaced those lost in a
+    power loss.
 
-    Except after a power loss, it never continues from an offset below its last acknowledged one. No
-    power loss restores an offset of an earlier life.
+    Except after a power loss, a group never continues from an offset below the last one that was
+    acknowledged. No power loss restores an offset from an earlier life of the topic.
     """
     for (group, partition), position in history.final_positions.items():
         final, life = history.final.get(partition), history.last_life(partition[0])
@@ -1134,8 +1139,8 @@ def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
     """In a compacted topic each key has its last value: the last one visible to read_committed
     readers.
 
-    A key is the value up to its last '-'. Only records of known outcome count, so keys with an
-    UNKNOWN one are left out.
+    A key is the value up to its last '-'. Keys that have a record with the outcome UNKNOWN are left
+    out.
     """
     for partition, final in history.final.items():
         if partition[0] not in history.compacted:
@@ -1172,10 +1177,10 @@ def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_deleted_topics(history: History, index: _Index) -> Iterator[Finding]:
-    """A topic that was deleted and made again shows nothing of its earlier lives.
+    """A topic that was deleted and created again shows no record of its earlier lives.
 
-    Records sent twice are left out: a request in flight since then may reach the new topic as well,
-    which has the same name.
+    Records that were sent twice are left out: an earlier attempt may arrive late and reach the new
+    topic, which has the same name.
     """
     if not history.lives:
         return
@@ -1211,9 +1216,10 @@ def check_deleted_topics(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
-    """No fetch sent after the response to a DeleteRecords returns a deleted record.
+    """No fetch that was sent after the response to a DeleteRecords returns a deleted record.
 
-    A power loss may truncate a log so far that other records get those offsets.
+    After a power loss other records may get these offsets, since it may truncate the log below
+    them.
     """
     last_loss_ms = history.power_losses[-1] if history.power_losses else -1
     for partition, low_watermark, answered_ms in history.deletions:
@@ -1244,7 +1250,7 @@ def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
 
 def check_members(history: History, index: _Index) -> Iterator[Finding]:
     """Members of former generations, replaced static members and members that left are not
-    accepted. A power loss may restore groups.
+    accepted, except that a power loss may restore groups.
     """
     groups: dict[tuple[str, int], list[Access]] = {}
     for access in history.accesses:
@@ -1263,9 +1269,11 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Finding]:
-    """In order of sending: no member is accepted in an earlier generation than one accepted before,
-    nor after it left. A group without members and offsets is deleted, and starts again with its
-    first generation. With the consumer protocol each member has an epoch of its own.
+    """In order of sending, no member is accepted in an earlier generation than one accepted before,
+    and none after it has left.
+
+    A group without members and offsets is deleted, and starts again with its first generation. With
+    the consumer protocol each member has its own epoch.
     """
     by_answered = sorted(by_sent, key=lambda access: access.answered_ms)
     latest: Access | None = None
@@ -1292,7 +1300,7 @@ def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Find
 
 
 def _check_instance(by_sent: list[Access]) -> Iterator[Finding]:
-    """One static member: once a replacement was accepted, its predecessor is not."""
+    """Once a replacement of a static member has been accepted, its predecessor is not accepted."""
     since: dict[str, int] = {}
     for access in sorted(by_sent, key=lambda access: access.answered_ms):
         since.setdefault(access.member_id, access.answered_ms)
@@ -1367,7 +1375,7 @@ def check_owners(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_taken_commits(history: History, index: _Index) -> Iterator[Finding]:
-    """No offset is accepted from a member that sent it after the partition was given to another."""
+    """No offset is accepted from a member that sent it after another member got the partition."""
     by_partition = _by_partition(history)
     for commit in history.taken_commits:
         for holding in by_partition.get((commit.group, commit.partition), ()):
@@ -1387,7 +1395,7 @@ def check_taken_commits(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _by_partition(history: History) -> dict[tuple[str, Partition], list[Holding]]:
-    """The holdings of each group's partitions, by their start times."""
+    """The holdings of each group's partitions, in order of their start times."""
     rows: dict[tuple[str, Partition], list[Holding]] = {}
     for holding in sorted(history.holdings, key=lambda holding: holding.from_ms):
         rows.setdefault((holding.group, holding.partition), []).append(holding)

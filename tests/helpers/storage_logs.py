@@ -58,7 +58,7 @@ def batch(
     codec: int = 0,
     headers: tuple[tuple[str, bytes | None], ...] = (),
 ) -> bytearray:
-    """One batch as a client sends it."""
+    """A batch as a client sends it."""
     keys = keys if keys is not None else [None] * len(values)
     times = times if times is not None else [timestamp] * len(values)
     records = [
@@ -76,7 +76,7 @@ def batch(
 
 
 def append_unchecked(log: Log, batch: bytes | bytearray) -> None:
-    """Append a batch without validation, as an earlier version may have done."""
+    """Append a batch without validation, as an earlier version of the broker may have done."""
     header = read_header(batch)
     checked = Checked(
         bytearray(batch),
@@ -109,7 +109,7 @@ def broken(
     codec: int = 0,
     body: bytes | None = None,
 ) -> bytearray:
-    """One corrupt batch: with a wrong count, checksum, magic, offset or attributes; `body` replaces
+    """A corrupt batch: with a wrong count, checksum, magic, offset or attributes; `body` replaces
     the compressed records.
     """
     records = b"".join(
