@@ -43,7 +43,8 @@ ACL = Acl(2, "orders", 3, "User:alice", "*", 3, 3)
 CREDENTIAL = ScramCredential(b"salt", b"stored", b"server", 4096)
 ALICES = (("user", "alice"),)
 PLAN_BYTES = 12345.0
-KAFKAS_MARK = b'{"version":0,"brokerEpoch":8}'  # files that show a clean stop
+# content of the file with which Kafka marks a clean stop
+KAFKAS_MARK = b'{"version":0,"brokerEpoch":8}'
 
 
 def new_disk(seed: int = 0) -> SimDisk:

@@ -37,7 +37,7 @@ from barnabas.protocol.errors import Code
 
 TLS_FILES = Path(__file__).parent.parent / "fixtures" / "tls"
 API_VERSIONS = 18
-MAX_FRAME_BYTES = 100 << 20  # a broker's limit for the size of a request before the login
+MAX_FRAME_BYTES = 100 << 20  # a broker's limit for the size of a request
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 

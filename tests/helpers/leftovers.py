@@ -14,8 +14,9 @@ from typing import Any
 
 OURS = "barnabas."
 MOST_OBJECTS = 400_000
-# Two bounded tables: the connections whose use of an access right has been audited, until a right
-# changes; and the last connection of each transactional id, by which a late request is recognised.
+# Two bounded tables: the access questions that were already audited, by connection, until an access
+# right changes; and the last connection of each transactional id, by which a late request is
+# recognised.
 KEPT_OF_CONNECTIONS = ("audited", "_latest_connections")
 # A bounded cache of decoded offset keys.
 KEPT_OF_TOPICS = ("_topic_partitions",)

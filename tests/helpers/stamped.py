@@ -52,8 +52,7 @@ def _patterns(
     if one.lookup is not None or one.patterns_version != topics.version or one.looked_up_for:
         return
     read: PatternReader = groups._kinds.consumers.patterns
-    # not called through `one`, since tests count the calls there
-    names = sorted(type(topics).names(topics))
+    names = sorted(type(topics).names(topics))  # not `topics.names()`, whose calls tests count
     for regex, row in one.patterns.items():
         try:
             found = run_through(read(regex).matching(names), 0)

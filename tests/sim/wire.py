@@ -1,10 +1,10 @@
-"""Requests and answers as bytes. The two hot requests are packed by hand, the others are
-messages of our own, which property tests compare with kafka-python's.
+"""Requests and responses as bytes. The two hot requests are packed with `struct`; the others are
+our own messages, which property tests compare with kafka-python's.
 
     Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
     Produce v12, of transactions of version 2, and Fetch v12: messages of our own.
 
-An answer is decoded without its size and correlation id, which the link has removed.
+A response is decoded without its size and correlation id, which the link has removed.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Decode = Callable[[bytes], Any]
 
 
 class Call(NamedTuple):
-    """One encoded request: its API and version, its body, the decoder of its response, and whether
-    there is one. about: its message, or (for the hot two) the partitions that it names, by which a
-    client of several brokers finds the right one.
+    """An encoded request: its API and version, its body, the decoder of its response, and whether
+    there is a response. about: its message, or for the two hot requests the partitions that it
+    names, by which a client of several brokers finds the right broker.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Call(NamedTuple):
 
 
 def frame(call: Call, correlation_id: int) -> bytes:
-    """The request without its size, as the broker's core takes it."""
+    """The request's frame without the size field, as the broker's core takes it."""
     tagged = call.api_version >= BY_KEY[call.api_key].flexible_from
     head = (
         struct.pack(">hhih", call.api_key, call.api_version, correlation_id, len(CLIENT_ID))
@@ -74,7 +74,7 @@ def frame(call: Call, correlation_id: int) -> bytes:
 
 
 def request(message: Message, version: int) -> Call:
-    """Any request but the hot two, in one of its versions."""
+    """A call of any request except the two hot ones, in the given version."""
     api = BY_KEY[message.API_KEY]
     start = 1 if response_has_tagged_header(api, version) else 0
     read = response_class(api.name).read
@@ -103,7 +103,7 @@ def produce(
     *,
     timeout_ms: int = 1000,
 ) -> Call:
-    """One batch for one partition, acks=all."""
+    """A Produce with one batch for one partition, and acks=all."""
     name = topic.encode()
     if transactional_id is None:
         head = b"\xff\xff"
@@ -126,7 +126,7 @@ def produce(
 def produce_and_add(
     transactional_id: str | None, topic: str, partition: int, batch: bytes | bytearray
 ) -> Call:
-    """The same in version 12, which adds the partition to the transaction."""
+    """A Produce with one batch in version 12, which adds the partition to the transaction."""
     row = PartitionProduceData(index=partition, records=bytes(batch))
     message = ProduceRequest(
         transactional_id=transactional_id,
@@ -144,7 +144,7 @@ def produce_and_add(
 
 
 def with_acks(call: Call, acks: int) -> Call:
-    """The same Produce with other acks."""
+    """A Produce like the given one, with other acks."""
     (size,) = _H.unpack_from(call.body, 0)
     at = 2 + max(size, 0)
     return call._replace(
