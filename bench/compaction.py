@@ -171,7 +171,8 @@ def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) 
 
 
 def _stalls(broker: LocalBroker) -> Counter[float]:
-    """The number of the loop's rounds by duration; the keys are the histogram's upper bounds in s.
+    """The number of the loop's rounds by duration; the keys are the histogram's upper bounds in
+    s.
     """
     match = re.search(r"metrics on (http://\S+)", "".join(broker.output))
     assert match is not None

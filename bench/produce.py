@@ -9,7 +9,8 @@ from bench.common import Row, create_topic, metered
 
 
 def produce(broker: LocalBroker, topic: str, count: int, size: int, batch_bytes: int) -> None:
-    """Publish `count` records of `size` bytes with librdkafka, in batches of up to `batch_bytes`.
+    """Publish `count` records of `size` bytes with librdkafka, in batches of up to
+    `batch_bytes`.
     """
     from confluent_kafka import Producer
 

@@ -128,7 +128,8 @@ class Member:
         self.session += 1
 
     def read_fetch(self) -> int:
-        """Read the answer to the fetch. Gives: the number of records that the fetch acknowledged.
+        """Read the answer to the fetch. Gives: the number of records that the fetch
+        acknowledged.
         """
         data = self.wire.answer()
         answer, _ = fetch.ShareFetchResponse.read(data, END_OFFSET_OF_HEADER, 2)

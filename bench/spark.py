@@ -30,7 +30,8 @@ IDLE_BATCHES = 30
 
 
 def best(broker: LocalBroker, action: Callable[[], None]) -> Meter:
-    """The shortest of several runs. The first run is not counted, since Spark compiles during it.
+    """The shortest of several runs. The first run is not counted, since Spark compiles during
+    it.
     """
     meters = []
     for turn in range(TURNS + 1):

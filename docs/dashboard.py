@@ -83,7 +83,8 @@ def target(letter: str, metric: Metric, chart: Chart) -> dict[str, Any]:
 
 
 def panel(rows: list[tuple[Metric, Chart]]) -> dict[str, Any]:
-    """A panel with all charts of one title. The first of them gives the unit and the description.
+    """A panel with all charts of one title. The first of them gives the unit and the
+    description.
     """
     (metric, chart), *_ = rows
     defaults: dict[str, Any] = {"unit": unit_of(metric, chart), "min": 0}

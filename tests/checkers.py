@@ -84,7 +84,8 @@ class Finding(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The input record from which an output record was made, and the group whose offset covers it.
+    """The input record from which an output record was made, and the group whose offset covers
+    it.
     """
 
     group: str

@@ -269,7 +269,8 @@ class Connection:
             raise
 
     def _mistake(self, settings: Mapping[str, Any]) -> str:
-        """The error in the security settings, found by a probe of the first address that answers.
+        """The error in the security settings, found by a probe of the first address that
+        answers.
         """
         from barnabas.cli.probe import mistake, probe
 

@@ -141,7 +141,8 @@ def _record_row(topic: str, record: Record, kind: str) -> Row:
 
 
 def readable_record(topic: str, key: bytes | None, value: bytes | None) -> Row | None:
-    """The fields of a record of an internal topic; None for other topics and unknown record types.
+    """The fields of a record of an internal topic; None for other topics and unknown record
+    types.
     """
     if key is None or topic not in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
         return None

@@ -58,7 +58,8 @@ def probe(host: str, port: int) -> Spoken | None:
 
 
 def _speaks_http(host: str, port: int) -> bool:
-    """Whether the port is an HTTP server, which does not answer until it has received a line's end.
+    """Whether the port is an HTTP server, which does not answer until it has received a line's
+    end.
     """
     try:
         with _connect(host, port, has_tls=False) as sock:

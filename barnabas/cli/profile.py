@@ -171,7 +171,8 @@ def list_profiles(output: Output) -> None:
 @click.option("--secrets", "with_secrets", is_flag=True, help="Show passwords, too.")
 @json_option
 def show(output: Output, name: str | None, with_secrets: bool) -> None:
-    """Show a profile, by default the current one, and the environment variables that override it.
+    """Show a profile, by default the current one, and the environment variables that override
+    it.
     """
     profiles = read_profiles()
     name = os.environ.get("BARNABAS_PROFILE") or profiles.current if name is None else name

@@ -41,7 +41,8 @@ class Entity(NamedTuple):
 
 
 def entity_options(command: Command) -> Command:
-    """Add `--user`, `--client-id`, `--ip` and `--...-defaults` to a command, which gets an Entity.
+    """Add `--user`, `--client-id`, `--ip` and `--...-defaults` to a command, which gets an
+    Entity.
     """
 
     @functools.wraps(command)
@@ -185,7 +186,8 @@ def remove(
 
 
 def _shown(names: Mapping[str, str | None], kind: str) -> str | None:
-    """The name that an entity has for a type, as it is printed; None if the entity lacks the type.
+    """The name that an entity has for a type, as it is printed; None if the entity lacks the
+    type.
     """
     name = names.get(kind)
     return DEFAULT_SHOWN if kind in names and name is None else name

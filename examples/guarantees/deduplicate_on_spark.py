@@ -71,7 +71,8 @@ class CrashedError(Exception):
 
 
 class Reading(NamedTuple):
-    """A value that a device measured. The sequence numbers of a device begin at 0 and have no gaps.
+    """A value that a device measured. The sequence numbers of a device begin at 0 and have no
+    gaps.
     """
 
     device: str
@@ -118,7 +119,8 @@ def record(reading: Reading) -> tuple[bytes, bytes]:
 
 @dataclass
 class Store:
-    """The database. crash_after: the micro-batch after which the demo crashes; None for no crash.
+    """The database. crash_after: the micro-batch after which the demo crashes; None for no
+    crash.
     """
 
     dsn: str
@@ -220,7 +222,8 @@ def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
 
 
 class Form(NamedTuple):
-    """A form of deduplication: its step in Spark's plan, and its step when a micro-batch is stored.
+    """A form of deduplication: its step in Spark's plan, and its step when a micro-batch is
+    stored.
     """
 
     plan: Callable[[DataFrame], DataFrame]

@@ -152,7 +152,8 @@ class MicroBatchSink:
             connection.close()
 
     def close(self) -> None:
-        """Close the connections. Open transactions are left to the next process, which ends them.
+        """Close the connections. Open transactions are left to the next process, which ends
+        them.
         """
         self._forget()
         self._producer.close()

@@ -122,7 +122,8 @@ def start_until_up(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
 
 
 def read(spark: SparkSession, job: Job) -> DataFrame:
-    """The input as a stream, from its beginning. By default the source reads only committed events.
+    """The input as a stream, from its beginning. By default the source reads only committed
+    events.
     """
     reader = (
         spark.readStream.format("barnabas")

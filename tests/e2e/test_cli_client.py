@@ -63,7 +63,8 @@ def test_an_address_that_is_gone_is_passed_over(barnabas: CommandLine) -> None:
 
 
 def test_a_broker_that_is_advertised_elsewhere_is_named(barnabas: CommandLine) -> None:
-    """The client uses the address in the metadata, and the error says where the address comes from.
+    """The client uses the address in the metadata, and the error says where the address comes
+    from.
     """
     with refusing_port() as gone:
         settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{gone}"}

@@ -40,7 +40,8 @@ READS = [
 
 
 class Guarded(Shop):
-    """A broker with users and ACLs; alice may read the topic orders and write to the topic copies.
+    """A broker with users and ACLs; alice may read the topic orders and write to the topic
+    copies.
     """
 
     def __init__(self, *, writes: bool = True, audit_log: str = "") -> None:

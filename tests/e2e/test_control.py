@@ -1,4 +1,5 @@
-"""A broker under test control, observed through the control endpoint and over a plain connection.
+"""A broker under test control, observed through the control endpoint and over a plain
+connection.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ def in_order(order: str) -> list[Api]:
 
 
 def ask(port: int, frame: bytes) -> None:
-    """Send a request, and wait for its answer, for the end of the connection, or for the timeout.
+    """Send a request, and wait for its answer, for the end of the connection, or for the
+    timeout.
     """
     with socket.create_connection(("127.0.0.1", port), ANSWERED_WITHIN_S) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)

@@ -27,7 +27,8 @@ COMMANDS = sorted({found for path in documents() for found in COMMAND.findall(pa
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a clone of the project, and an environment that already has the requirements.
+    """A folder with a clone of the project, and an environment that already has the
+    requirements.
     """
     folder = tmp_path_factory.mktemp("beside")
     listed = subprocess.run(

@@ -1,4 +1,5 @@
-"""The watchdog works in daemons that tests start: with a limit of zero, each callback is a fault.
+"""The watchdog works in daemons that tests start: with a limit of zero, each callback is a
+fault.
 """
 
 from __future__ import annotations

@@ -215,7 +215,8 @@ def test_copying_in_transactions_rides_over_all_moves(broker: LocalBroker) -> No
 
 
 def test_a_failover_takes_milliseconds(broker: LocalBroker) -> None:
-    """librdkafka learns the new leader from the error response (KIP-951), without another request.
+    """librdkafka learns the new leader from the error response (KIP-951), without another
+    request.
     """
     sender = Producer(confluent(broker, **{"enable.idempotence": True, "linger.ms": 0}))
     sender.produce("t", b"first", partition=0)
@@ -234,7 +235,8 @@ def test_a_failover_takes_milliseconds(broker: LocalBroker) -> None:
 
 @pytest.fixture
 def collects_sockets() -> Iterator[None]:
-    """Collect sockets that the client left open, whose warnings would otherwise fail a later test.
+    """Collect sockets that the client left open, whose warnings would otherwise fail a later
+    test.
     """
     yield
     gc.collect()

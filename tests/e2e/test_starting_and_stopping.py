@@ -222,7 +222,8 @@ def test_a_signal_as_soon_as_its_port_is_open_ends_it_cleanly(
 
 
 def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Popen[bytes], int]:
-    """The daemon as a supervisor starts it, and its port. Takes: shell, redirections of the shell.
+    """The daemon as a supervisor starts it, and its port. Takes: shell, redirections of the
+    shell.
     """
     ready = data.with_name(f"{data.name}-ready")
     command = (

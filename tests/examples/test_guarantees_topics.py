@@ -126,7 +126,8 @@ def test_a_second_member_of_the_same_name_ends_the_first(
 def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(
     with_orders: str, name: str, guarantee: str
 ) -> None:
-    """A worker without pending records is notified of its replacement when it reads the next batch.
+    """A worker without pending records is notified of its replacement when it reads the next
+    batch.
     """
     guarantees = (
         "--guarantee",

@@ -111,7 +111,8 @@ class Shop:
         consumer.close()
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, Any]:
-        """Send a request to the console. Gives: status, headers and decoded body of the response.
+        """Send a request to the console. Gives: status, headers and decoded body of the
+        response.
         """
         client = http.client.HTTPConnection("127.0.0.1", self.console_port, timeout=20)
         client.putrequest(method, path, skip_host="Host" in headers)

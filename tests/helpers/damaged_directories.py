@@ -74,7 +74,8 @@ ADVICE = ("restore", "remove", "move", "truncate", "delete", "copy", "give", "us
 
 
 class Damage(NamedTuple):
-    """A change of one file: it is truncated at a byte, one byte is changed, or the file is deleted.
+    """A change of one file: it is truncated at a byte, one byte is changed, or the file is
+    deleted.
     """
 
     way: str
@@ -244,7 +245,8 @@ def commit_offset(host: AdminHost, group: str, offset: int) -> None:
 
 @cache
 def original(way: str) -> Original:
-    """The directory after `history`. Takes: way, whether the broker was stopped cleanly or killed.
+    """The directory after `history`. Takes: way, whether the broker was stopped cleanly or
+    killed.
     """
     host = history(Path(scratch_directory()))
     broker = host.broker

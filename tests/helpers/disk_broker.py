@@ -560,7 +560,8 @@ class DiskBroker:
         return init_row(self.call(init_request(txn, pid, epoch, timeout_ms), version))
 
     def state(self, txn: str) -> tuple[str, int, int]:
-        """The state of a transactional id: (state, producer id, epoch), from DescribeTransactions.
+        """The state of a transactional id: (state, producer id, epoch), from
+        DescribeTransactions.
         """
         row = self.call(DescribeTransactionsRequest(transactional_ids=[txn]), 0).transaction_states[
             0

@@ -48,7 +48,8 @@ def unique(prefix: str) -> str:
 def eventually(
     probe: Callable[[], T], *, what: str, timeout_s: float = PATIENCE_S, pause_s: float = 0.05
 ) -> T:
-    """The first true value of `probe`. Raises: AssertionError with the last value at the deadline.
+    """The first true value of `probe`. Raises: AssertionError with the last value at the
+    deadline.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -117,7 +118,8 @@ def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
 def send_all(
     servers: str, topic: str, values: Iterable[bytes], *, partition: int = 0, **settings: Any
 ) -> list[int]:
-    """Produce values in order, and wait for all acknowledgements. Gives: the acknowledged offsets.
+    """Produce values in order, and wait for all acknowledgements. Gives: the acknowledged
+    offsets.
     """
     offsets: list[int] = []
     failures: list[Any] = []

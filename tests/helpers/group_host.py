@@ -143,7 +143,8 @@ def check_open_transactions(coordinator: GroupCoordinator, log: Iterable[LogRow]
 
 
 class Directory:
-    """The host's topics as the coordinator sees them; a topic that is created again has a new id.
+    """The host's topics as the coordinator sees them; a topic that is created again has a new
+    id.
     """
 
     def __init__(self, topics: dict[str, int]) -> None:

@@ -220,9 +220,7 @@ class KafkaProxy:
                 if action is PASS_THEN_CUT and not response:
                     del asked[
                         frame.correlation_id
-                    # before the request is forwarded: the broker may respond before the connection
-                    # is closed
-                    ]
+                    ]  # before the request is forwarded, since the response may be fast
                 if action is not SWALLOW:
                     handed_on = action if isinstance(action, bytes) else data
                     target.sendall(struct.pack(">i", len(handed_on)) + handed_on)

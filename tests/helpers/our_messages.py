@@ -49,7 +49,8 @@ def request_frame(
 
 
 def read_answer(frame: Buffer, request: type[Message], version: int) -> Message:
-    """Decode the response to a request of that class. The frame has its header, but no size field.
+    """Decode the response to a request of that class. The frame has its header, but no size
+    field.
     """
     api = BY_KEY[request.API_KEY]
     start = 5 if response_has_tagged_header(api, version) else 4

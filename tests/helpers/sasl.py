@@ -39,7 +39,8 @@ def plain_token(user: str, password: str) -> bytes:
 def scram_log_in(
     host: CoreHost, connection: int, *, user: str = USER, expects_answer: bool = True
 ) -> Any:
-    """Send the two messages of a SCRAM-SHA-512 login after the handshake. Gives: the last response.
+    """Send the two messages of a SCRAM-SHA-512 login after the handshake. Gives: the last
+    response.
     """
     answer = host.call(connection, SaslHandshakeRequest("SCRAM-SHA-512"), 1)
     assert answer.error_code == Code.NONE

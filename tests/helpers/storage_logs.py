@@ -247,7 +247,8 @@ def delete_log(manager: LogManager, topic: str, partition: int, now_ms: int) -> 
 
 
 def state_at(log: Log, offset: int) -> ProducerStateManager:
-    """The producers' state before the batch at `offset`, from a snapshot and the batches after it.
+    """The producers' state before the batch at `offset`, from a snapshot and the batches after
+    it.
     """
     state = log.snapshots.latest(offset, log.segments[0].base_offset, 0)
     for segment in log.segments:

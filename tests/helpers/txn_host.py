@@ -316,7 +316,8 @@ class TxnHost:
         *,
         version: int = 3,
     ) -> dict[tuple[str, int], int]:
-        """Send AddPartitionsToTxn. Gives: the code of each partition, in the order of the response.
+        """Send AddPartitionsToTxn. Gives: the code of each partition, in the order of the
+        response.
         """
         topics = [
             AddPartitionsToTxnTopic(name=name, partitions=indexes)

@@ -191,7 +191,8 @@ class LoopWatch:
     # --- the thread that looks -------------------------------------------------------------------
 
     def look(self) -> None:
-        """Until `close`, record the stack of each callback that uses more than half of the limit.
+        """Until `close`, record the stack of each callback that uses more than half of the
+        limit.
         """
         clock = time.pthread_getcpuclockid(self._thread)
         while not self._is_closed:
@@ -212,7 +213,8 @@ class LoopWatch:
 
 
 class ImportWatch:
-    """An import finder that is asked first. It finds no module, and reports each name to the watch.
+    """An import finder that is asked first. It finds no module, and reports each name to the
+    watch.
     """
 
     def __init__(self, watch: LoopWatch) -> None:

@@ -251,7 +251,8 @@ def _judge(folder: Path, run: Run, wanted: list[str], output: str) -> int:
 
 
 def _changed_lines(failure: str) -> set[str]:
-    """The lines of a diff that only one side has, without the first line, which names the scenario.
+    """The lines of a diff that only one side has, without the first line, which names the
+    scenario.
     """
     _, *lines = failure.splitlines()
     return {line for line in lines if line.startswith(("-", "+"))}

@@ -98,7 +98,8 @@ class Bundle:
             link.forgives = forgives
 
     def call(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Future:
-        """Send a request to the right broker. The future's result is the decoded response, or LOST.
+        """Send a request to the right broker. The future's result is the decoded response, or
+        LOST.
         """
         future = Future()
         self._try(call, timeout_ms, future, MOST_TRIES)

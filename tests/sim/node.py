@@ -662,7 +662,8 @@ class Node:
             self._guarded(self.broker.on_flushed, job, self.now_ms())
 
     def _work(self, generation: int, work: Work) -> None:
-        """Do a job of the daemon's worker. The core is notified later, when much may have changed.
+        """Do a job of the daemon's worker. The core is notified later, when much may have
+        changed.
         """
         if self._is_held(generation, self._work, generation, work):
             return
@@ -714,7 +715,8 @@ class Node:
 
 
 def _end_of_frame(data: bytearray, position: int) -> int:
-    """The end of the flush journal's frame at this position; 0 if no complete frame begins there.
+    """The end of the flush journal's frame at this position; 0 if no complete frame begins
+    there.
     """
     if len(data) < position + _FRAME.size:
         return 0

@@ -418,7 +418,8 @@ class PairWorld(World):
                 self.weather = calm
 
     def _trouble_etcd(self, what: str, for_ms: int) -> Asking:
-        """Let some etcd members be down, silent, slow, or partitioned from the others for a time.
+        """Let some etcd members be down, silent, slow, or partitioned from the others for a
+        time.
         """
         rng, members = self.pair_rng, self.engine.members
         some: list[Member] = rng.sample(members, rng.randint(1, len(members)))

@@ -550,7 +550,8 @@ class Scenario:
             }
 
     def _draw_rolls_and_partitions(self, rng: random.Random) -> None:
-        """Draw more settings that decide to which file a write goes, and when that file is rolled.
+        """Draw more settings that decide to which file a write goes, and when that file is
+        rolled.
         """
         for name in ("transaction.state.log.num.partitions", "offsets.topic.num.partitions"):
             self.properties[name] = rng.choice(("1", "2", "5"))

@@ -465,7 +465,8 @@ def test_groups_that_commit_what_they_were_given() -> None:
 
 
 def test_what_was_told_holds_for_others() -> None:
-    """What a response reports to one reader is also true for a reader that sends its request later.
+    """What a response reports to one reader is also true for a reader that sends its request
+    later.
     """
     history = plain()
     history.watermarks += [

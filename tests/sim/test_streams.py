@@ -1,4 +1,5 @@
-"""Schedules with the members of a streams group have no findings, and a planted mistake is found.
+"""Schedules with the members of a streams group have no findings, and a planted mistake is
+found.
 """
 
 from __future__ import annotations

@@ -156,7 +156,8 @@ class TwoPhaseProducer(TransactionalProducer):
         return True
 
     def recover(self) -> Asking:
-        """Take over the transactional id, and end its open transaction as decided. Raises: Fenced.
+        """Take over the transactional id, and end its open transaction as decided. Raises:
+        Fenced.
         """
         world, name = self.world, self.transactional_id
         assert name is not None
@@ -185,7 +186,8 @@ class TwoPhaseProducer(TransactionalProducer):
             yield from self.complete(opened, commit=self.rng.random() < 0.5)
 
     def transact(self, number: int) -> Asking:
-        """Run one transaction, in which the instance may die at each step. Raises: Fenced; Refused.
+        """Run one transaction, in which the instance may die at each step. Raises: Fenced;
+        Refused.
         """
         world, rng, state = self.world, self.rng, self.state
         transaction = world.history.begin(

@@ -160,7 +160,7 @@ def _decode_produce(data: bytes) -> Produced:
 
 
 def throttle_ms_of(call: Call, data: bytes) -> int | None:
-    """The throttle time in an answer; None: it has no such field."""
+    """The throttle time in a response, or None if the response has no such field."""
     if call.api_key == PRODUCE:
         start = 0 if call.api_version < 9 else 1
         return ProduceResponse.read(data, start, call.api_version)[0].throttle_time_ms
@@ -170,9 +170,9 @@ def throttle_ms_of(call: Call, data: bytes) -> int | None:
 
 
 class Fetched(NamedTuple):
-    """The result of a Fetch for one partition. aborted: (producer_id, first_offset), empty for
-    read_uncommitted. diverging: (leader epoch, its end offset), if the reader's log diverges from
-    this one.
+    """The result of a Fetch for one partition. aborted: pairs (producer_id, first_offset), empty
+    for read_uncommitted. diverging: if the reader's log diverges from this log, the latest common
+    leader epoch and the offset where it ends.
     """
 
     topic: str
@@ -206,8 +206,8 @@ def fetch(
     session_epoch: int = -1,
     forgotten: tuple[tuple[str, int], ...] = (),
 ) -> Call:
-    """targets: (topic, partition, offset), and the known leader epoch, if the client follows
-    epochs.
+    """A Fetch request. targets: (topic, partition, offset), followed by the leader epoch that the
+    client knows if it follows epochs.
     """
     parts = [
         _FETCH_HEAD.pack(
@@ -233,8 +233,8 @@ def fetch(
 
 
 def with_last_epochs(call: Call, last_epochs: Sequence[int]) -> Call:
-    """The same Fetch in version 12, with the leader epoch of the last record read from each of its
-    targets, -1 if there is none (KIP-595).
+    """The given Fetch in version 12, which adds to each target the leader epoch of the last record
+    that was read from it, or -1 if none was (KIP-595).
     """
     (old, _) = FetchRequest.read(call.body, 0, FETCH_VERSION)
     epochs = iter(last_epochs)

@@ -228,7 +228,8 @@ class ClusterClient:
     # --- requests
 
     def refresh(self, topics: list[str] | None) -> list[MetadataResponseTopic]:
-        """Request the brokers and the named topics (None for all), and store brokers and leaders.
+        """Request the brokers and the named topics (None for all), and store brokers and
+        leaders.
         """
         rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=rows, allow_auto_topic_creation=False)

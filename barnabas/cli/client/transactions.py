@@ -112,7 +112,8 @@ def describe_transactions(
 
 
 def client_hosts(client: ClusterClient, names: Iterable[str]) -> dict[str, str]:
-    """The host of each open transaction's producer, by transactional id, if the cluster returns it.
+    """The host of each open transaction's producer, by transactional id, if the cluster returns
+    it.
     """
     from barnabas.protocol.client_hosts import (
         DescribeTransactionsWithHostsRequest,

@@ -65,7 +65,8 @@ class InputOptions(NamedTuple):
         columns: Mapping[str, Mapping[str, str]],
         look: Callable[[], None],
     ) -> Iterator[InputValue]:
-        """The records of the input, file after file. Takes: key, the key for records without one.
+        """The records of the input, file after file. Takes: key, the key for records without
+        one.
         """
         for path in self.files:
             file = open_input(path, look)

@@ -51,7 +51,8 @@ class SchemaOptions(NamedTuple):
         return Part(name, source, message, subject, self.proto_path)
 
     def registry(self, connection: Connection) -> Any:
-        """The client of the registry; None if no schema comes from one. Raises: click.UsageError.
+        """The client of the registry; None if no schema comes from one. Raises:
+        click.UsageError.
         """
         if not self.needs_registry():
             return None

@@ -84,7 +84,8 @@ class Encoder:
         self.columns = self._serde.columns()
 
     def _take(self, registry: SchemaRegistry, subject: str) -> None:
-        """Use a schema from the registry: the one with the given id, or the latest of the subject.
+        """Use a schema from the registry: the one with the given id, or the latest of the
+        subject.
         """
         schema_id = self._part.source.schema_id
         if schema_id is None:
