@@ -1,5 +1,5 @@
-"""`python -m bench [--scale X] [NAME …]`: measure broker CPU and wall time, and print
-figures of Apache Kafka 3.9 beside them.
+"""`python -m bench [--scale X] [NAME …]`: measure broker CPU and wall time, and print them next to
+figures of Apache Kafka 3.9.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cost of a check with 100,000 ACLs, and of SASL and ACLs for each request."""
+"""The cost of checking 100,000 ACLs, and of SASL and ACLs for each request."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ WITH_ACLS = {
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure checks of 1,000 topics with 100,000 ACLs, and single requests with and without SASL
-    and an authorizer.
+    """Measure checks of 1,000 topics against 100,000 ACLs, and single requests with and without
+    SASL and an authorizer.
     """
     return [*_checks(int(ACLS * scale)), *_requests(int(600 * scale))]
 
@@ -69,7 +69,7 @@ def _checks(count: int) -> list[Row]:
 
 
 def _acl(number: int) -> Acl:
-    """One ACL: a third of them are by prefix, a tenth are denials; they are for 5,000 users."""
+    """ACL number N of many for 5,000 users: a third have a prefix pattern, a tenth deny."""
     pattern = PatternType.PREFIXED if number % 3 == 0 else PatternType.LITERAL
     permission = Permission.DENY if number % 10 == 0 else Permission.ALLOW
     name = f"topic-{number % TOPICS}"
@@ -83,8 +83,8 @@ def _each_us(ask: Callable[[], None]) -> float:
 
 
 def _requests(rounds: int) -> list[Row]:
-    """Measure requests of each kind in short turns on two brokers: with SASL and an authorizer, and
-    without.
+    """Measure requests of each kind in short turns on two brokers, one with SASL and an authorizer
+    and one without.
 
     Each broker gets one request at a time over one connection, so that other load slows both
     equally.

@@ -1,11 +1,11 @@
 """The broker's cost of a commit (`python -m bench.commits [--rounds N]`).
 
-A commit is all work for an EndTxn: its request and answer, the decision and its flush, the markers,
-the Complete record. Each producer opens a transaction, with a record in each of its partitions,
-before the measurement. Then the producers commit in waves; a wave begins when all requests of the
-previous one are answered. A figure is the CPU time of all threads of the daemon (Linux's
-schedstat), the lowest of several rounds, since other load can only add to it. It includes the cost
-of an idle broker for that time.
+The cost of a commit includes all work for an EndTxn: its request and answer, the decision and its
+flush, the markers, the Complete record. Before the measurement each producer opens a transaction
+with a record in each of its partitions. Then the producers commit in waves; a wave begins when all
+requests of the previous one are answered. A figure is the CPU time of all threads of the daemon
+(Linux's schedstat), the lowest of several rounds, since other load can only add to it. It includes
+the cost of an idle broker for that time.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from bench.transactions import PlainProducer
 PRODUCERS, ROUNDS = 32, 20
 WAVES = (1, 8, 32)
 PARTITIONS = (1, 10)
-AFTERWARDS_S = 0.2  # by then all deferred work of commits is done
+AFTERWARDS_S = 0.2  # all deferred work of the commits is done after this time
 IN_MEMORY = "/dev/shm"
 
 
 @dataclass
 class Daemon:
-    """One broker and its producers. rounds: by wave, microseconds of CPU for a commit."""
+    """A broker and its producers. rounds: by size of wave, microseconds of CPU for a commit, one
+    figure per round.
+    """
 
     broker: LocalBroker
     producers: list[PlainProducer]
@@ -57,7 +59,7 @@ class Daemon:
 
 
 def measured(partitions: int, is_version_2: bool, rounds: int) -> list[str]:
-    """Measure two brokers in turns: one flushes to a disk, the other to memory."""
+    """Measure two brokers in turns, one that flushes to a disk and one that flushes to memory."""
     lines = []
     with ExitStack() as stack:
         daemons = {}

@@ -1,9 +1,9 @@
 """Helpers of all benchmarks: a broker, its CPU seconds, and a table with figures of Apache Kafka.
 
-Figures of Apache Kafka 3.9 (KRaft, one node, Java 17) and of a throw-away prototype of this broker
-(no transactions, no validation: a lower bound) were taken once on a similar machine with 2 cores.
-Broker CPU (user + system) is the stable figure; wall time varies by a factor of two on shared
-machines.
+The figures of Apache Kafka 3.9 (KRaft, one node, Java 17) and of a throw-away prototype of this
+broker (no transactions, no validation: a lower bound) were measured once on a similar machine with
+2 cores. Broker CPU (user + system) is the stable figure; wall time varies by a factor of two on
+shared machines.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Meter:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system CPU of the process so far."""
+    """User and system CPU seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def threads_cpu_seconds(pid: int) -> float:
-    """CPU of the process's current threads, to the microsecond, for short pieces of work."""
+    """CPU seconds of a process's current threads, to the microsecond, for short pieces of work."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
@@ -79,7 +79,7 @@ def create_topic(broker: LocalBroker, name: str, partitions: int) -> None:
     """Create a topic and wait until it exists."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    # Log no "purging unserved events" when the client is closed.
+    # Suppress the log line "purging unserved events" when the client is closed.
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 5})
     for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         future.result()

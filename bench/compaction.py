@@ -3,10 +3,10 @@
     python bench/compaction.py [MEGABYTES]
     python bench/compaction.py --beside MEGABYTES
 
-Two figures: MB of log cleaned in a second, by size of record and codec, where each key occurs five
-times; and the latency of fetches from a broker while its cleaner process works, compared with the
-latency when the broker is idle, and the rounds of its loop that lasted 5 ms or longer. --beside:
-only the second figure, with a log of that size.
+The first figure is the MB of log cleaned in a second, by size of record and codec, where each key
+occurs five times. The second is the latency of fetches from a broker while its cleaner process
+works, compared with the latency when the broker is idle, and the number of rounds of its loop that
+lasted 5 ms or longer. --beside: only the second figure, with a log of that size.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TIMES_A_KEY = 5
 
 
 def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[LogManager, Log]:
-    """A log of `megabytes` before compression, in batches of 16 KB."""
+    """A log with that many megabytes before compression, in batches of 16 KB."""
     manager = LogManager(OsDisk(), folder, config=LogManagerConfig(), now_ms=NOW_MS)
     manager.load(lambda topic: CONFIG, NOW_MS)
     log = manager.create("t", 0, uuid.uuid4(), CONFIG, NOW_MS)
@@ -72,7 +72,7 @@ def job_of(log: Log) -> CleanJob:
 
 
 def measure(megabytes: int) -> None:
-    """The speed of `clean` alone, in this process."""
+    """Print the speed of `clean`, run in this process without a broker."""
     for value_bytes, codec, name in (
         (100, 0, "none"),
         (1000, 0, "none"),
@@ -96,8 +96,8 @@ def measure(megabytes: int) -> None:
 
 
 def fetch_latency(megabytes: int) -> None:
-    """Fetch 64 KB from another topic, one request after the other: from an idle broker, and during
-    a cleaning.
+    """Measure fetches of 64 KB from another topic, one after the other: from an idle broker, and
+    during a cleaning.
     """
     settings = {
         "log.cleaner.backoff.ms": "100",
@@ -171,7 +171,9 @@ def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) 
 
 
 def _stalls(broker: LocalBroker) -> Counter[float]:
-    """The number of the loop's rounds by duration: the histogram's upper bounds in s."""
+    """The number of the loop's rounds by duration; the keys are the histogram's upper bounds in
+    s.
+    """
     match = re.search(r"metrics on (http://\S+)", "".join(broker.output))
     assert match is not None
     text = urllib.request.urlopen(match[1]).read().decode()

@@ -1,4 +1,4 @@
-"""The broker's cost of reads of 2.8 GB by clients."""
+"""The broker's cost of serving 2.8 GB to consumers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.produce import produce
 
 
 def consume(broker: LocalBroker, topic: str, partitions: int, count: int) -> None:
-    """Read `count` records with librdkafka, all partitions from the start."""
+    """Read `count` records with librdkafka, from the start of all partitions."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(

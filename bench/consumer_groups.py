@@ -1,9 +1,9 @@
 """The broker's cost of a large group of the consumer protocol (KIP-848).
 
 1,000 members join a topic of 1,000 partitions, one after the other; then each member sends
-heartbeats without changes, singly and many at a time; then one more joins. Each figure is the
-broker's CPU for one request, including the reading of its frame and the writing of its answer; for
-single requests it includes the wake-up. Apache Kafka was not measured here.
+heartbeats without changes, first singly, then many at a time; then one more member joins. Each
+figure is the broker's CPU for one request, including reading its frame and writing its answer; for
+single requests it also includes the wake-up. Apache Kafka was not measured here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SETTINGS = {
 
 
 class Connection:
-    """One socket for all members."""
+    """A connection on which all members send their requests."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -46,7 +46,7 @@ class Connection:
         return self._answer()
 
     def heartbeats(self, epochs: Mapping[str, int]) -> None:
-        """Send one heartbeat of each member, all at once."""
+        """Send one heartbeat for each member, all before the first answer is read."""
         self._socket.sendall(b"".join(_frame(*member) for member in epochs.items()))
         for _ in epochs:
             self._answer()
@@ -74,7 +74,7 @@ def _frame(member_id: str, epoch: int, **fields: Any) -> bytes:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure. A smaller scale sends fewer heartbeats; the group has the same size."""
+    """Measure the group. A smaller scale sends fewer heartbeats; the group has the same size."""
     with LocalBroker(settings=SETTINGS) as broker:
         create_topic(broker, TOPIC, MEMBERS)
         connection = Connection(broker.port)

@@ -1,8 +1,8 @@
 """The cost of exactly-once compared with at-least-once, for read-process-write as in figure 5 of
 the paper on Kafka's exactly-once.
 
-One confluent-kafka process reads 100 B records, changes them and writes them to N partitions. In
-the mode at-least-once it flushes, then commits its offsets, at each interval; in the mode
+One confluent-kafka process reads 100 B records, changes them and writes them to N partitions. At
+each interval, in the mode at-least-once it flushes and then commits its offsets; in the mode
 exactly-once it commits one transaction with both. A reader (read_committed) reads at the same time.
 Each turn has a new broker, on which both modes are measured one after the other, first the
 throughput of both, then the latency; the next turn begins with the other mode.
@@ -47,7 +47,7 @@ BEGIN_TABLE, END_TABLE = "<!-- measured by bench/eos.py -->", "<!-- end -->"
 
 
 class Point(NamedTuple):
-    """The parameters that are varied."""
+    """The parameters of a measurement that are varied."""
 
     partitions: int
     interval_ms: int
@@ -58,9 +58,9 @@ POINTS = tuple(Point(partitions, 100) for partitions in (1, 10, 100, 1000)) + tu
 )
 QUICK_POINTS = (Point(1, 100), Point(10, 100))
 
-# Apache Kafka 3.9 (KRaft, one node, Java 17), once, on a machine of 2 cores: records/s in the modes
-# at-least-once and exactly-once. Its latencies are left out, since they were measured from the
-# process's read on.
+# Records/s of Apache Kafka 3.9 (KRaft, one node, Java 17) in the modes at-least-once and
+# exactly-once, measured once on a machine with 2 cores. Its latencies are left out, since they were
+# measured from the process's read on, not from a record's creation.
 KAFKA = {
     Point(1, 100): (124_000, 122_000),
     Point(10, 100): (119_000, 119_000),
@@ -80,7 +80,7 @@ class Effort:
     rate: int = 10_000
     consumer: tuple[
         tuple[str, str], ...
-    ] = ()  # the process's consumer settings that differ from the client's defaults
+    ] = ()  # consumer settings of the process that differ from the client's defaults
 
     def seconds_of(self, point: Point) -> float:
         """The duration of a measurement: at least one whole interval."""
@@ -110,8 +110,8 @@ class Summary:
     """The medians of one point's turns, by mode; overheads are fractions (0.06 is 6 %), and
     negative if exactly-once was faster.
 
-    overhead: the median of the overheads of the turns. The two modes of a turn run at about the
-    same time, while the speed of the machine changes between turns.
+    overhead: the median of the turns' overheads. It compares the two modes of the same turn, which
+    run at about the same time, since the speed of the machine changes between turns.
     """
 
     point: Point
@@ -129,7 +129,7 @@ class Summary:
 
 
 class Client:
-    """A process of bench/eos_clients.py."""
+    """A child process of bench/eos_clients.py."""
 
     def __init__(self, role: str, **arguments: Any) -> None:
         self.role = role
@@ -144,7 +144,7 @@ class Client:
     def answer(self) -> Any:
         """The client's next line.
 
-        Raises: RuntimeError where it ended without one; its standard error has the reason.
+        Raises: RuntimeError if it ended without one; its standard error has the reason.
         """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -159,7 +159,7 @@ class Client:
         self._process.stdin.flush()
 
     def end(self, *, patiently: bool) -> None:
-        """Wait for the client's end, or stop it."""
+        """Wait for the client to exit, or kill it."""
         if patiently:
             assert self._process.wait(60) == 0, f"the {self.role} process failed"
         self._process.kill()
@@ -209,7 +209,7 @@ def measure_throughput(
         started.append(process)
         for client in (process, reader):
             client.answer()
-        os.sync()  # so that this turn does not flush the page cache of others
+        os.sync()  # this turn then does not have to flush the dirty pages of earlier turns
         process.go()
         result: dict[str, Any] = process.answer()
         process.end(patiently=True)
@@ -217,7 +217,7 @@ def measure_throughput(
 
 
 def records_a_batch(data_dir: str, topic: str) -> float:
-    """The average number of records in a batch of the producer's client, without markers."""
+    """The average number of records in a batch of the producer, without markers."""
     batches = records = 0
     for path in Path(data_dir).glob(f"{topic}-*/*.log"):
         for _, header in batches_in(path.read_bytes()):
@@ -279,7 +279,7 @@ def measure_latency(
 
 
 def measure(point: Point, effort: Effort, number: int, settings: dict[str, str]) -> list[Turn]:
-    """Measure both modes on a new broker. The order changes with each turn."""
+    """Measure both modes on a new broker. Which mode is first alternates between turns."""
     order = MODES if number % 2 == 0 else MODES[::-1]
     with LocalBroker(in_memory=False, settings=SETTINGS | settings) as broker:
         create_topic(broker, "input", INPUT_PARTITIONS)
@@ -481,8 +481,8 @@ def publish(turns: list[Turn], folder: Path) -> None:
 
 
 def with_table(text: str, new: str) -> str:
-    """The document with the table between its marks replaced. Raises: ValueError without such
-    marks.
+    """The document with the table between its marks replaced. Raises: ValueError if the document
+    lacks the marks.
     """
     before, begin, rest = text.partition(BEGIN_TABLE)
     _, end, after = rest.partition(END_TABLE)
@@ -511,7 +511,7 @@ def run(
 ) -> list[Turn]:
     """Measure every point once, then every point again, so that noise spreads over all points.
 
-    The results so far are written to `kept` after each.
+    After each measurement the results so far are written to the file `kept`.
     """
     points = list(points)
     turns: list[Turn] = []

@@ -2,8 +2,8 @@
 
 `python -m bench.eos_clients ROLE JSON`: the JSON object has the role's arguments. Each client
 prints `ready` when it has its partitions and has done its work once (so that no cold start is
-measured), and one JSON object at its end. It waits for a line on standard input before it
-continues.
+measured), then waits for a line on standard input before it continues, and prints one JSON object
+at its end.
 
 A record is 100 bytes: the nanoseconds of its creation (8 bytes, the clock that all processes of the
 machine share; 0: not to be measured), then letters. The process copies the first 8 bytes, so that
@@ -25,12 +25,13 @@ from bench.common import cpu_seconds
 RECORD_BYTES = 100
 CREATED = struct.Struct(">q")
 PAYLOAD = b"abcdefghij" * (RECORD_BYTES // 10)
-BATCH = 500  # records requested at a time: some 4 ms of work, so an interval of 10 ms is kept
+# records requested at a time: about 4 ms of work, little enough for an interval of 10 ms
+BATCH = 500
 FEED_TICK_S = 0.002
 
 
 def record_created_at(nanoseconds: int) -> bytes:
-    """A record of RECORD_BYTES."""
+    """A record of RECORD_BYTES with that creation time."""
     return CREATED.pack(nanoseconds) + PAYLOAD[CREATED.size :]
 
 
@@ -45,7 +46,7 @@ def say(what: Any) -> None:
 
 
 def wait_for_go() -> None:
-    """Wait for a line of the parent process; exit if the parent ends."""
+    """Wait for a line from the parent process; exit if the parent ends."""
     if not sys.stdin.readline():
         raise SystemExit(1)
 
@@ -58,7 +59,7 @@ def percentile(ordered: list[float], part: float) -> float:
 
 
 def produce(producer: Any, topic: str, value: bytes, partition: int) -> None:
-    """Put a record into the client's queue, waiting for room in it."""
+    """Put a record into the client's queue; if it is full, wait for space."""
     while True:
         try:
             producer.produce(topic, value, partition=partition)
@@ -211,8 +212,8 @@ class Process:
         self.is_over = is_over
 
     def warm_up(self) -> None:
-        """Write to every partition and commit, once. Afterwards the group is joined, internal
-        topics and files are made, and all connections are open.
+        """Write to every partition and commit, once. Afterwards the client has joined the group,
+        internal topics and files exist, and all connections are open.
         """
         self.way.begin()
         worked = 0
@@ -245,7 +246,7 @@ class Process:
                 return count, commits
 
     def _step(self, timeout_s: float) -> int:
-        """Process the available records, or those that arrive within the timeout."""
+        """Process the records that are available, or that arrive within the timeout."""
         consumer, producer, target, partitions = (
             self._consumer,
             self.way.producer,
@@ -269,8 +270,8 @@ class Process:
         return len(messages)
 
     def close(self) -> None:
-        """Close the clients. An empty transaction is not ended: the broker has received no part of
-        it.
+        """Close the clients. An empty transaction need not be ended: no part of it has reached the
+        broker.
         """
         self._consumer.close()
 
@@ -287,7 +288,7 @@ def process(
     broker_pid: int,
     consumer: dict[str, str],
 ) -> None:
-    """Run for that time and until the next commit, on an input that is filled already."""
+    """Process an input that is already filled, for that time and until the next commit."""
     ends_at = math.inf
     work = Process(
         servers,
@@ -334,7 +335,7 @@ def process_until_line(
     name: str,
     consumer: dict[str, str],
 ) -> None:
-    """Run until a line arrives on standard input."""
+    """Process the input until a line arrives on standard input."""
     import threading
 
     is_over = threading.Event()
@@ -358,8 +359,8 @@ def process_until_line(
 
 
 def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float) -> None:
-    """Read committed records until `count` of them have a creation time. Gives: their ages when
-    read.
+    """Read committed records until `count` of them have a creation time. Prints their ages at the
+    time of reading.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 

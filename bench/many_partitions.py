@@ -1,12 +1,12 @@
-"""The cost of a batch in the broker's core for a client with a thousand partitions.
+"""The CPU cost in the broker's core of a client with a thousand partitions, per batch.
 
     python -m bench.many_partitions [--partitions N] [--rounds N]
 
 No sockets are used: frames go into `Broker.on_frame` and an outbox comes out, so only the core is
-measured. The frames are those of librdkafka (each Produce holds one partition, each Fetch names all
-of them) and of Apache Kafka's own client (a Produce holds many, a fetch session names the changed
-ones). A batch has five records of 100 bytes. Figures are CPU seconds of the thread, the best of
-several rounds.
+measured. The frames are those of librdkafka (each Produce has one partition, each Fetch names all
+partitions) and of Apache Kafka's own client (a Produce has many partitions, a Fetch in a session
+names only the changed ones). A batch has five records of 100 bytes. Figures are CPU seconds of the
+thread, the best of several rounds.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ FETCH_IDLE = "Fetch of all, nothing is new: it waits"
 SESSION_FETCH = "Fetch in a session, each has a batch"
 SESSION_IDLE = "Fetch in a session, nothing is new: it waits"
 
-# Microseconds a partition on a machine with 2 cores, before there were fast paths for answers,
-# lengths of records and positions of readers.
+# Microseconds per partition on a machine with 2 cores, before the fast paths for answers, lengths
+# of records and positions of readers existed.
 BEFORE: dict[str, float] = {
     PRODUCE_ONE: 54.8,
     PRODUCE_MANY: 30.9,
@@ -118,7 +118,7 @@ class Bench:
             TOPIC, partitions, {}, now_ms=NOW_MS
         ).topic_id
         for log in self.broker.topics.logs_of(TOPIC):
-            log.files.make()  # otherwise a thread would make them, and there is none here
+            log.files.make()  # makes the files here, since no thread does it in this benchmark
         answer = self._answer_to(InitProducerIdResponse, init_producer_id(), 0, PRODUCER)
         self._transactional_producer_id = answer.producer_id
 
@@ -162,7 +162,7 @@ class Bench:
         self._has_grown(RECORDS + 1)
 
     def _fetch(self) -> None:
-        """Fetch with a reader that is one batch behind, then with one at the end."""
+        """Fetch with a reader that is one batch behind, then with a reader at the end."""
         before = self._offset - RECORDS - 1
         ((_, pieces),) = self._time(
             FETCH,
@@ -217,9 +217,7 @@ class Bench:
         return sequence
 
     def _has_grown(self, count: int) -> None:
-        """Check that every partition has grown by that many records, so that no batch was
-        refused.
-        """
+        """Check that every partition has that many new records, so that no batch was refused."""
         self._offset += count
         ends = {
             log.log_end_offset for log in self.broker.topics.partitions_of(TOPIC) if log is not None
@@ -227,7 +225,7 @@ class Bench:
         assert ends == {self._offset}, f"logs end at {ends} instead of {self._offset}"
 
     def _time(self, work: str, frames: list[memoryview], connection: int) -> list[Any]:
-        """Time the work. Gives: the bytes to send."""
+        """Measure the time of the frames, per partition. Gives: the bytes to send."""
         broker = self.broker
         began = time.thread_time()
         for frame in frames:
@@ -238,7 +236,7 @@ class Bench:
         return sends
 
     def _time_out(self, connection: int) -> None:
-        """Answer the waiting fetch, so that the connection can send its next request."""
+        """Let the waiting fetch time out, so that the connection can send its next request."""
         self.broker.on_tick(NOW_MS + 500)
         self.broker.outbox.sends.clear()
         assert not self.broker.connections[connection].in_flight, "a fetch still waits"
@@ -269,7 +267,7 @@ def framed(request: Message, version: int) -> memoryview:
 def produce(
     indexes: Iterable[int], producer_id: int, sequence: int, transactional_id: str | None
 ) -> ProduceRequest:
-    """A Produce of one batch for each partition."""
+    """A Produce with one batch for each partition."""
     batch = encode_batch(
         [NewRecord(None, VALUE, NOW_MS + number) for number in range(RECORDS)],
         producer_id=producer_id,
@@ -290,7 +288,7 @@ def produce(
 def fetch(
     topic_id: uuid.UUID, partitions: int, offset: int, session: tuple[int, int], max_wait_ms: int
 ) -> FetchRequest:
-    """A Fetch of the first partitions from that offset, read_committed."""
+    """A read_committed Fetch from that offset of the first `partitions` partitions."""
     rows = [
         FetchPartition(index, fetch_offset=offset, partition_max_bytes=1 << 20)
         for index in range(partitions)
@@ -334,7 +332,7 @@ def end_transaction(producer_id: int) -> EndTxnRequest:
 
 
 def measured(partitions: int, rounds: int) -> dict[str, float]:
-    """Microseconds for a partition, for each kind of work."""
+    """Microseconds per partition, for each kind of work."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         bench = Bench(directory, partitions)
         bench.run(rounds)

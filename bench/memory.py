@@ -1,8 +1,8 @@
 """The memory of a broker by the number of its topics, groups and so on (`python -m bench.memory`).
 
-BYTES is the formula of docs/SCALE.md. Each kind is measured alone, as the slope between two sizes,
-each in a separate process; then all kinds together in one broker, compared with the sum. No sockets
-are used: the kernel's memory of a connection does not belong to the process.
+BYTES is the formula of docs/SCALE.md. Each kind is first measured separately, as the slope between
+two sizes, each in its own process; then all kinds together in one broker, compared with the sum. No
+sockets are used: the kernel's memory of a connection does not belong to the process.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SIZES = {
     "committed offsets": (20_000, 200_000),
     "idle polls": (5_000, 20_000),
 }
-TOGETHER = {  # each poll has a connection
+TOGETHER = {  # each waiting poll has its own connection
     "partitions, new": 5_000,
     "partitions, written to": 2_000,
     "transactional ids": 10_000,
@@ -101,7 +101,7 @@ def _line(kind: str, formula: float, measured: float, unit: str) -> bool:
 
 
 def main() -> None:
-    """Print the formula beside the measured values; fail if they differ by 20 %."""
+    """Print the formula next to the measured values; fail if they differ by 20 %."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
     parser.add_argument("--fill", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The cost of metrics: while they are enabled, and while ten thousand partitions are scraped.
+"""The cost of metrics: of having them enabled, and of scrapes of ten thousand partitions.
 
 Brokers with and without metrics run at the same time and take turns, so that other load slows both.
 """
@@ -29,7 +29,7 @@ ON = {"barnabas.metrics.port": 0}
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure requests of one small record, the most expensive case, then scrapes."""
+    """Measure requests with one small record, for which metrics cost most, then scrapes."""
     return [_small_requests(int(30_000 * scale) // TURNS), _scrapes(int(PARTITIONS * scale))]
 
 
@@ -48,7 +48,7 @@ def _small_requests(count: int) -> Row:
                 before_us = _cpu_us(brokers[name].pid)
                 one_by_one(brokers[name], "bench", count)
                 spent[name].append((_cpu_us(brokers[name].pid) - before_us) / count)
-    # other load can only add to a turn's cost, so the lower values are better
+    # other load can only add to the cost of a turn, so the lower half is averaged
     off, on = (statistics.mean(sorted(spent[name])[: TURNS // 2]) for name in ("off", "on"))
     return Row(
         "requests of one 100 B record, metrics on against off",
@@ -60,13 +60,13 @@ def _small_requests(count: int) -> Row:
 
 
 def _cpu_us(pid: int) -> float:
-    """CPU time of the process so far, finer than the ticks of /proc/PID/stat."""
+    """CPU time of the process so far in us, more precise than the ticks of /proc/PID/stat."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1000
 
 
 def _scrapes(partitions: int) -> Row:
-    """The longest wait of a client during scrapes, and without them."""
+    """Measure the longest wait of a client, with and without scrapes."""
     settings = ON | {"num.partitions": partitions}
     with LocalBroker(settings=settings, topics={"many": partitions}) as broker:
         url = _url_of(broker)
@@ -102,7 +102,7 @@ def _url_of(broker: LocalBroker) -> str:
 
 
 def _longest_wait_ms(broker: LocalBroker, work: Callable[[], object]) -> float:
-    """The longest time of an ApiVersions, repeated continuously during the work."""
+    """The longest answer time of ApiVersions, which is sent repeatedly while `work` runs."""
     frame = encode_request(ApiVersionsRequest(), 3, 1, "bench")
     thread = threading.Thread(target=work)
     longest_s = 0.0

@@ -3,11 +3,12 @@
 No sockets are used, as in scale.py. `offsets`: a start after a kill with a million committed
 offsets in 20,000 groups. `behind`: a reader that is ten million records behind the log's end,
 compared with one that reads the same amount at the end; both get whole megabytes, which are never
-in Python's memory. `partitions`: a start after a kill with 20,000 partitions with records, or as
-many as the limit of open files allows. `bytes`: a partition of 100 GB in 1,000 segments, of which
-the disk has only the first and last bytes of each batch, compared with one of 1 GB. `transactions`:
-a start after a kill and 200,000 transactions of eight transactional ids, whose records are
-compacted early, in turns with a broker that compacts them only when their segments are full.
+in Python's memory. `partitions`: a start after a kill with 20,000 partitions with records, or with
+as many as the limit of open files allows. `bytes`: a partition of 100 GB in 1,000 segments,
+compared with one of 1 GB; only the first and last bytes of each batch are stored on the disk.
+`transactions`: a start after a kill and 200,000 transactions of eight transactional ids, whose
+records are compacted early, in turns with a broker that compacts them only when their segments are
+full.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ RECORDS, BATCH, STEP = 10_000_000, 1000, 10
 ROUNDS, FETCHES = 5, 200
 PARTITIONS, OTHER_FILES = 20_000, 100
 SEGMENTS, BATCHES_A_SEGMENT = 1000, 100
-SPARSE_BATCH, ENDS = 1_000_000, 128  # bytes of its record; the bytes of it that are written
+SPARSE_BATCH, ENDS = 1_000_000, 128  # bytes of a batch's record, and how many of them are written
 TRANSACTIONS, PRODUCERS, STARTS = 200_000, 8, 3
 A_QUARTER_OF_A_MINUTE = 250  # transactions of each id: 130 per second of all eight
 EARLY = "barnabas.internal.topics.dirty.bytes"
@@ -63,7 +64,7 @@ def offsets(directory: str, scale: float) -> None:
     CASES["committed offsets"](core, count)
     lock = core.broker.logs._lock
     assert lock is not None
-    lock.release()  # as after a kill: nothing is closed
+    lock.release()  # as after a kill, no file is closed
     gc.collect()
     gc.freeze()
     gc.disable()  # as the daemon does after its start
@@ -82,7 +83,7 @@ def offsets(directory: str, scale: float) -> None:
 
 
 def behind(directory: str, scale: float) -> None:
-    """Read the log in pieces of a megabyte from its start, in the middle, and at its end."""
+    """Read the log in pieces of a megabyte: at its start, in the middle, and at its end."""
     core = Core(directory, {"log.segment.bytes": str(256 << 20)})
     batch = encode_batch([NewRecord(None, b"x" * 100, NOW_MS)] * BATCH)
     count = int(RECORDS * scale)
@@ -101,7 +102,8 @@ def behind(directory: str, scale: float) -> None:
         for where, first in (("the end", last), ("the midst", last // 2), ("the start", 0)):
             took_ns = 0
             for number in range(FETCHES):
-                core.offset = first + number * BATCH + 1  # it fetches the record before it
+                # core.fetch() reads the record before this offset
+                core.offset = first + number * BATCH + 1
                 took_ns += core.fetch()
                 assert len(core.broker.outbox.sends[0][1]) > 1, "the record is not in the answer"
                 core.answer()
@@ -114,7 +116,9 @@ def behind(directory: str, scale: float) -> None:
 
 
 def partitions(directory: str, scale: float) -> None:
-    """Let another process write to each partition and exit, then start."""
+    """Write to each partition in a child process that exits without closing files, then start a
+    broker.
+    """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     count = min(int(PARTITIONS * scale), limit - OTHER_FILES)
     batch = encode_batch([NewRecord(None, b"x" * 100, NOW_MS)])
@@ -142,7 +146,7 @@ def partitions(directory: str, scale: float) -> None:
 
 def sparse_bytes(directory: str, scale: float) -> None:
     """Do the same work at the end, in the middle and at the start of a small and a large log."""
-    logging.disable(logging.WARNING)  # warnings about each missing index file
+    logging.disable(logging.WARNING)  # suppresses a warning about each missing index file
     cores = [
         _sparse(f"{directory}/{segments}", segments)
         for segments in (SEGMENTS // 100, int(SEGMENTS * scale))
@@ -165,8 +169,8 @@ def sparse_bytes(directory: str, scale: float) -> None:
 
 
 def transactions(directory: str, scale: float) -> None:
-    """Let another process commit the transactions and exit, then start; compaction runs every 15
-    s.
+    """Commit the transactions in a child process that exits without closing files, with a
+    compaction every 15 s, then start a broker.
     """
     cases = {"compacted early": {}, "in full segments": {EARLY: str(1 << 60)}}
     paths = {name: f"{directory}/{number}" for number, name in enumerate(cases)}
@@ -201,7 +205,7 @@ def _commit_many(directory: str, settings: dict[str, str], count: int) -> None:
 
 
 def _do_what_it_asks(broker: Broker, now_ms: int) -> None:
-    """Do the flushes and compactions of the outbox, until there are none."""
+    """Do the flushes and compactions of the outbox, until it has none."""
     outbox = broker.outbox
     while outbox.flushes or outbox.cleanings:
         for flush in (flushes := outbox.flushes[:]):
@@ -231,13 +235,13 @@ def _start_after_transactions(name: str, directory: str) -> None:
 
 
 def _worked(core: Core, log: Log) -> dict[str, float]:
-    """The time of a request of each kind, in us."""
+    """The time of each kind of request, in us."""
     end = log.log_end_offset
     took_us = {"Produce": sum(core.produce() for _ in range(FETCHES)) / FETCHES / 1000}
     for where, first in (("end", end - 1), ("midst", end // 2), ("start", 0)):
         took_ns = 0
         for number in range(FETCHES):
-            core.offset = first + number + 1  # it fetches the record before it
+            core.offset = first + number + 1  # core.fetch() reads the record before this offset
             took_ns += core.fetch()
             core.answer()
         took_us[f"Fetch at the {where}"] = took_ns / FETCHES / 1000
@@ -249,7 +253,7 @@ def _worked(core: Core, log: Log) -> dict[str, float]:
 
 
 def _sparse(directory: str, segments: int) -> tuple[int, Core]:
-    """Make a log whose batches are zeros, which take no space on the disk."""
+    """Make a log whose batches consist of zeros, which take no space on the disk."""
 
     def begin() -> None:
         Core(directory, SPARSE).produce()
@@ -293,8 +297,8 @@ EACH: dict[str, Callable[[str, float], None]] = {
 
 
 def _in_a_process_of_its_own(work: Callable[[], None]) -> bool:
-    """Run a function in a child process, which leaves its files open, as after a kill. Gives:
-    whether it succeeded.
+    """Run a function in a child process, which exits without closing its files, as a kill does.
+    Gives: whether it succeeded.
     """
     sys.stdout.flush()
     child = os.fork()

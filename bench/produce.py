@@ -9,7 +9,9 @@ from bench.common import Row, create_topic, metered
 
 
 def produce(broker: LocalBroker, topic: str, count: int, size: int, batch_bytes: int) -> None:
-    """Publish `count` records of `size` bytes with librdkafka, batches up to `batch_bytes`."""
+    """Publish `count` records of `size` bytes with librdkafka, in batches of up to
+    `batch_bytes`.
+    """
     from confluent_kafka import Producer
 
     failures: list[object] = []
@@ -41,8 +43,8 @@ def produce(broker: LocalBroker, topic: str, count: int, size: int, batch_bytes:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure 1 KB in batches of up to 1 MB, and 100 B in batches of up to 200 KB, each after a
-    warm-up, on 4 partitions.
+    """Measure records of 1 KB in batches of up to 1 MB, and of 100 B in batches of up to 200 KB,
+    each after a warm-up, on 4 partitions.
     """
     rows = []
     for count, size, batch_bytes, kafka, probe in (

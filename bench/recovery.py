@@ -3,8 +3,8 @@ producers at full scale.
 
 A child process fills a data directory through the real broker (with logs, checkpoints and indexes
 as in ten minutes of work) and kills itself: nothing is closed, and each log has data since its last
-checkpoint. Then the daemon is started on this directory: after that kill, after another one, and
-after a clean stop.
+checkpoint. Then the daemon is started on this directory three times: after that kill, after a
+second kill, and after a clean stop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEPT_MS = -1
 
 
 def fill(directory: str, scale: float) -> None:
-    """Write the directory as a killed broker leaves it: nothing is closed."""
+    """Write the directory as a killed broker leaves it, with no file closed."""
     from barnabas.broker.rim.daemon.opening import open_broker
     from barnabas.broker.rim.system_ids import SystemIds
     from barnabas.broker.settings.config import BrokerConfig
@@ -73,7 +73,7 @@ def fill(directory: str, scale: float) -> None:
 
 
 def started(broker: LocalBroker) -> tuple[float, float, float, list[str]]:
-    """Wall and CPU seconds until the first answer, memory, and the log lines of the progress."""
+    """Wall and CPU seconds until the first answer, memory, and the log lines about progress."""
     began = time.perf_counter()
     broker.start(timeout_s=600)
     metadata_answer(broker.port)
@@ -83,7 +83,7 @@ def started(broker: LocalBroker) -> tuple[float, float, float, list[str]]:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure a start after a kill, then one after a clean stop."""
+    """Measure a start after a kill, a start after a second kill, and one after a clean stop."""
     directory = tempfile.mkdtemp(prefix="barnabas-bench-", dir=os.environ.get("BENCH_DIR"))
     amount = (
         f"{int(PARTITIONS * scale)} partitions, {10 * scale:.1f} GB, "

@@ -2,10 +2,10 @@
 
     python -m bench.restarts [--partitions N] [--limit N]
 
-The real daemon, under a limit of descriptors, on a directory in which each partition has batches:
-they are created, written to, and stopped and killed in turn. Another client repeats ApiVersions
-without pause: its longest wait shows whether the loop is blocked. Figures are the daemon's CPU
-time, wall time, memory, and maximum number of descriptors.
+The real daemon runs under a limit of descriptors: its partitions are created and written to, and it
+is stopped and killed in turn. A second client repeats ApiVersions without pause: its longest wait
+shows whether the loop is blocked. Figures are the daemon's CPU time, wall time, memory, and maximum
+number of descriptors.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Watcher:
 
 
 def descriptors(pid: int) -> int:
-    """How many descriptors a process has open; 0 where it has ended."""
+    """How many descriptors a process has open; 0 if it has ended."""
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
@@ -88,7 +88,7 @@ def descriptors(pid: int) -> int:
 
 @contextmanager
 def measured(what: str, broker: LocalBroker) -> Iterator[None]:
-    """A context that prints a line for an operation on a running broker."""
+    """A context that prints the cost of an operation on a running broker."""
     watcher = Watcher(broker)
     cpu_s, wall_s = cpu_seconds(broker.pid), time.perf_counter()
     try:
@@ -113,7 +113,7 @@ def _print(
 
 
 def started(what: str, broker: LocalBroker) -> None:
-    """Start the daemon, and print the cost until it listened."""
+    """Start the daemon, and print the cost up to the time when it listens."""
     most, is_over = 0, threading.Event()
 
     def look() -> None:
@@ -150,7 +150,7 @@ def stopped(broker: LocalBroker) -> None:
     code = process.wait()
     assert code == 0, f"the daemon ended with {code}:\n" + broker.log_tail(20)
     _print("a clean stop", cpu_s - before_s, time.perf_counter() - began, memory_mb, most)
-    broker.stop()  # the process has ended: this closes its pipes
+    broker.stop()  # the process has already ended: this only closes its pipes
 
 
 def create(broker: LocalBroker, topics: dict[str, int]) -> None:
@@ -163,7 +163,7 @@ def create(broker: LocalBroker, topics: dict[str, int]) -> None:
 
 
 def write(broker: LocalBroker, topics: dict[str, int]) -> None:
-    """Write a batch to each partition, in turn; all have to be accepted."""
+    """Write one batch to each partition; the broker has to accept all of them."""
     client = Client(broker.port)
     batch = encode_batch([NewRecord(None, VALUE, time.time_ns() // 1_000_000)])
     for name, partitions in topics.items():

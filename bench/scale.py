@@ -3,7 +3,7 @@
     python -m bench.scale [--scale X] [--publish DIRECTORY] [CASE …]
 
 No sockets are used: frames go into `Broker.on_frame` and an outbox comes out, so only the core is
-measured. Each case has brokers of several sizes. All do one fixed piece of work in turns: they
+measured. Each case has brokers of several sizes. All do a fixed piece of work in turns: they
 produce and fetch records, one in each request, and run transactions of one partition. A figure is
 the CPU time of the thread, the best of several rounds, since other load can only add to it. The
 longest call is the longest time for which the loop would have been blocked.
@@ -70,7 +70,8 @@ WATCHED_MS = 1_200_000
 class Core:
     """A broker without sockets, with one topic. longest_ns: the longest call since its reset.
 
-    watched: a function that runs each call into the core. It takes the call's name, and the call.
+    watched: a function that runs each call into the core; its arguments are the call's name and the
+    call.
     """
 
     watched: Callable[[str, Callable[[], object]], object] = staticmethod(lambda _, call: call())
@@ -98,8 +99,8 @@ class Core:
         self.broker.on_connected(connection, "127.0.0.1", "127.0.0.1", 9092)
 
     def call(self, request: Message, version: int, connection: int = WORKER) -> int:
-        """Handle one request, with the work that is deferred until after its answer. Gives: CPU
-        time in ns.
+        """Handle one request, including the work that is deferred until after its answer. Gives:
+        CPU time in ns.
         """
         frame = memoryview(encode_request(request, version, 1, "bench"))[4:]
         broker, took_ns = self.broker, 0
@@ -118,8 +119,8 @@ class Core:
         return took_ns
 
     def pass_time(self, for_ms: int) -> None:
-        """Do all work that becomes due in that time, except compaction, and the work of the rim's
-        threads in between.
+        """Advance the clock, and do all work that becomes due meanwhile, including that of the
+        rim's threads, but not compaction.
         """
         broker, now_ms = self.broker, NOW_MS
         while (deadline := broker.next_deadline_ms()) is not None and deadline <= NOW_MS + for_ms:
@@ -144,14 +145,14 @@ class Core:
         outbox.cleanings.clear()
 
     def answer(self, connection: int = WORKER) -> bytes:
-        """The last answer without its file slices. Empties the outbox."""
+        """The last answer, without the file slices in it. Empties the outbox."""
         sends, self.broker.outbox.sends = self.broker.outbox.sends, []
         assert not self.broker.outbox.closes, self.broker.outbox.closes
         assert [to for to, _ in sends] == [connection], f"{len(sends)} answers"
         return bytes(sends[0][1][0])  # type: ignore[arg-type]
 
     def begin(self, transactional_id: str) -> int:
-        """Begin a session. Gives: the producer id."""
+        """Begin a session of a transactional id. Gives: the producer id."""
         self.call(InitProducerIdRequest(transactional_id, 900_000), 0)
         answer = InitProducerIdResponse.read(self.answer()[8:], 0, 0)[0]
         assert answer.error_code == 0
@@ -185,7 +186,7 @@ class Core:
         return took_ns
 
     def fetch(self, connection: int = WORKER, max_wait_ms: int = 0) -> int:
-        """Fetch the last record or, with a wait, the next one."""
+        """Fetch the last record, or with a maximum wait, the record after it."""
         offset = self.offset if max_wait_ms else self.offset - 1
         rows = [FetchPartition(0, -1, offset, -1, -1, 1 << 20)]
         request = FetchRequest(
@@ -300,7 +301,7 @@ CASES: dict[str, Callable[[Core, int], None]] = {
 
 @dataclass
 class Result:
-    """One size of one case: the best of each part, and the longest call."""
+    """The result for one size of one case: the best time of each part, and the longest call."""
 
     case: str
     size: int
@@ -313,7 +314,7 @@ class Result:
 
 
 def measured(case: str, sizes: tuple[int, ...], *, watches: bool = False) -> list[Result]:
-    """Measure brokers of all sizes in turns; then, with `watches`, advance their clocks."""
+    """Measure brokers of all sizes in turns; with `watches`, then advance their clocks."""
     results, cores = [Result(case, size) for size in sizes], []
     with tempfile.TemporaryDirectory() as directory:
         for size in sizes:
@@ -357,7 +358,7 @@ def table(results: list[Result]) -> str:
 
 
 def plot(results: list[Result], path: Path) -> None:
-    """Cost against size, both logarithmic, by case."""
+    """Plot cost against size, both logarithmic, with a line for each case."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -373,7 +374,7 @@ def plot(results: list[Result], path: Path) -> None:
             axis.loglog(sizes, [result.best[part] for result in own], marker="o", label=case)
         axis.set_title(("Produce", "Fetch", "transaction")[part] + ", us of CPU")
         axis.set_xlabel("how many are held")
-        axis.set_ylim(10, 1000)  # so that growth is visible, and not the noise
+        axis.set_ylim(10, 1000)  # shows growth rather than noise
     axes[0].legend(fontsize=8)
     figure.savefig(path)
     pyplot.close(figure)
@@ -382,8 +383,8 @@ def plot(results: list[Result], path: Path) -> None:
 def main(faults: list[str] | None = None) -> int:
     """Measure, print the table, and publish the plot if asked.
 
-    Takes: faults, to which a watch adds them; None: there is no watch.
-    Gives: 1 if there were any.
+    Takes: faults, a list to which a watch adds faults; None if there is no watch.
+    Gives: 1 if the watch found faults.
     """
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)}")
@@ -393,7 +394,7 @@ def main(faults: list[str] | None = None) -> int:
     watches = faults is not None
     faults = [] if faults is None else faults
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a partition is an open file
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each partition needs an open file
     sizes = (SIZES[0], *(max(SIZES[0] + 1, int(size * options.scale)) for size in SIZES[1:]))
     results: list[Result] = []
     is_faulty = False

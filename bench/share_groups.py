@@ -2,11 +2,11 @@
 
     python -m bench.share_groups [--records N]
 
-Members acquire and acknowledge a million records of 100 bytes, alone and eight at a time; then one
-round of a fetch and its acknowledgement is measured with few and with many locked records, and in
-sessions of few and of many share partitions, of which none or all have records. No sockets are
-used: frames go into `Broker.on_frame` and an outbox comes out. Figures are CPU seconds of the
-thread; flushes are fsynced.
+One member, then eight members, acquire and acknowledge a million records of 100 bytes. Then a fetch
+and its acknowledgement are measured with few and with many locked records, and in sessions of few
+and of many share partitions, of which one or all have records. No sockets are used: frames go into
+`Broker.on_frame` and an outbox comes out. Figures are CPU seconds of the thread; flushes are
+fsynced.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Core:
             self.ask(0, request, 9)
 
     def ask(self, connection: int, request: Message, version: int) -> Any:
-        """Handle a request. Gives: the pieces of the answer."""
+        """Handle a request. Gives: the pieces of its answer."""
         frame = memoryview(bytearray(encode_request(request, version, 1, "bench")))[4:]
         broker = self.broker
         begin = time.thread_time()
@@ -120,7 +120,7 @@ class Core:
 
 
 class Member:
-    """A member with a session of all partitions."""
+    """A member of the share group with a session of all partitions."""
 
     def __init__(self, core: Core, number: int) -> None:
         self.core, self.name, self.connection = core, f"m{number}", 10 + number
@@ -128,7 +128,7 @@ class Member:
         core.connect(self.connection)
 
     def fetch(self, most: int, mode: int = 0, partitions: int | None = None) -> list[Any]:
-        """The rows of an answer."""
+        """The rows in the answer to a ShareFetch."""
         core, topics = self.core, []
         if self.epoch == 0:
             count = core.partitions if partitions is None else partitions
@@ -149,7 +149,7 @@ class Member:
         return [row for topic in answer.responses for row in topic.partitions]
 
     def acknowledge(self, rows: list[Any], kind: int = ACCEPT) -> int:
-        """Acknowledge all records of some rows. Gives: their number."""
+        """Acknowledge all acquired records of some rows. Gives: the number of records."""
         parts = [
             acknowledge.AcknowledgePartition(
                 row.partition_index,
@@ -170,7 +170,7 @@ class Member:
 
 
 def _consume(members: int, records: int) -> float:
-    """CPU seconds of the acquisition and acknowledgement of all records."""
+    """CPU seconds for acquiring and acknowledging all records."""
     with tempfile.TemporaryDirectory() as directory:
         core = Core(directory, 4)
         for index in range(4):
@@ -184,8 +184,8 @@ def _consume(members: int, records: int) -> float:
 
 
 def _beside_locks(locked: int) -> float:
-    """CPU seconds of a round of ten records, with that many other locked records in batches of
-    ten.
+    """CPU seconds for acquiring and acknowledging ten records, while that many other records are
+    locked in batches of ten.
     """
     partitions = max(1, locked // 5000)
     with tempfile.TemporaryDirectory() as directory:
@@ -202,7 +202,9 @@ def _beside_locks(locked: int) -> float:
 
 
 def _beside_partitions(partitions: int) -> float:
-    """CPU seconds of a round of ten records in a session of that many share partitions."""
+    """CPU seconds for acquiring and acknowledging ten records in a session of that many share
+    partitions, one of which has records.
+    """
     with tempfile.TemporaryDirectory() as directory:
         core = Core(directory, partitions)
         member = Member(core, 0)
@@ -215,8 +217,8 @@ def _beside_partitions(partitions: int) -> float:
 
 
 def _among_partitions(partitions: int) -> float:
-    """CPU seconds of a round of 500 records in a session of partitions with equal numbers of
-    records.
+    """CPU seconds for acquiring and acknowledging 500 records in a session of that many partitions,
+    all with the same number of records.
     """
     with tempfile.TemporaryDirectory() as directory:
         core = Core(directory, partitions)
@@ -231,7 +233,7 @@ def _among_partitions(partitions: int) -> float:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure. A smaller scale has fewer records."""
+    """Measure all cases. A smaller scale has fewer records."""
     records = max(10_000, int(1_000_000 * scale))
     figures = [
         (f"{records:,} x 100 B to {members} member(s) of a share group", _consume(members, records))

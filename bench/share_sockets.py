@@ -3,13 +3,13 @@
     python -m bench.share_sockets [--records N] [--rounds N] [--set SETTING=VALUE]
                                   [--beside HOST:PORT --pid PID]
 
-Members that send bare requests acquire records of 100 bytes and acknowledge them with their next
-ShareFetch, as Kafka's clients do: alone, and eight at a time on four partitions, each with one
+Members send bare requests: they acquire records of 100 bytes and acknowledge them with their next
+ShareFetch, as Kafka's clients do. There is one member, or eight on four partitions, each with one
 request in flight. A figure is the CPU time of the broker's process from the first fetch to the last
-acknowledgement, the median of the rounds; the daemon and the other broker work in turns, each round
-with a new topic and group. The other broker listens on this machine without TLS and passwords, and
-its process is measured, too: so Apache Kafka's figures in docs/SHARE_GROUPS.md were measured. The
-first round is a warm-up and is not counted.
+acknowledgement, the median of the rounds. The daemon and the other broker work in turns, each round
+with a new topic and group; the first round is a warm-up and is not counted. The other broker
+listens on this machine without TLS and passwords, and its process is measured in the same way:
+Apache Kafka's figures in docs/SHARE_GROUPS.md were measured so.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ PARTITIONS, RECORD_BYTES, RECORDS_IN_BATCH = 4, 100, 500
 MEMBERS = (1, 8)
 GROUP_RESOURCE, SET, ACCEPT = 32, 0, 1
 MAX_WAIT_MS, PATIENCE_S, HEARTBEAT_S = 500, 60, 3
-END_OFFSET_OF_HEADER = 5  # header of a flexible response: correlation id and tags
+END_OFFSET_OF_HEADER = 5  # end of the header of a flexible response: correlation id and tags
 
 Answer_co = TypeVar("Answer_co", bound=Message, covariant=True)
 
 
 class Response(Protocol[Answer_co]):
-    """The class of an answer."""
+    """A message class that can read an answer."""
 
     def read(self, data: bytes, at: int, version: int) -> tuple[Answer_co, int]: ...
 
@@ -60,7 +60,7 @@ class Target(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The cost of one run."""
+    """The cost of one round."""
 
     cpu_s: float
     wall_s: float
@@ -83,7 +83,9 @@ def until(attempt: Callable[[], bool]) -> None:
 
 
 class Member:
-    """A member of a share group, with one connection. left: acknowledgements for the next fetch."""
+    """A member of a share group, with one connection. left: the acknowledgements that its next
+    fetch sends.
+    """
 
     def __init__(self, port: int, group: str, topic: str) -> None:
         self.group, self.topic = group, topic
@@ -96,7 +98,7 @@ class Member:
         self.beat_at_s = 0.0
 
     def beat(self) -> bool:
-        """Send a heartbeat. Gives: whether partitions are assigned."""
+        """Send a heartbeat. Gives: whether the member has partitions."""
         topics = [self.topic] if self.epoch == 0 else None
         request = heartbeat.ShareGroupHeartbeatRequest(
             self.group, self.name, self.epoch, None, topics
@@ -112,7 +114,7 @@ class Member:
         return bool(self.assigned)
 
     def send_fetch(self) -> None:
-        """Fetch, and acknowledge the records of the last fetch; the first fetch begins a
+        """Send a fetch, which also acknowledges the records of the last one; the first begins a
         session.
         """
         indexes = self.assigned if self.session == 0 else list(self.left)
@@ -126,7 +128,9 @@ class Member:
         self.session += 1
 
     def read_fetch(self) -> int:
-        """Read the answer. Gives: how many records are acknowledged by it."""
+        """Read the answer to the fetch. Gives: the number of records that the fetch
+        acknowledged.
+        """
         data = self.wire.answer()
         answer, _ = fetch.ShareFetchResponse.read(data, END_OFFSET_OF_HEADER, 2)
         assert answer.error_code == 0, answer.error_message
@@ -226,7 +230,7 @@ def consume(target: Target, members: int, records: int) -> Cost:
 
 
 def measured(targets: list[Target], records: int, rounds: int) -> Iterator[str]:
-    """Rows of a table: each target's figures for one and for eight members."""
+    """The rows of the table: each target's figures for one and for eight members."""
     for members in MEMBERS:
         costs: dict[str, list[Cost]] = {target.name: [] for target in targets}
         for _ in range(rounds + 1):
@@ -254,7 +258,7 @@ def main() -> None:
     if (options.beside is None) != (options.pid is None):
         parser.error("--beside needs --pid, and --pid --beside")
     settings = dict(one.split("=", 1) for one in options.set)
-    # the directory is on a disk, so that acknowledgements are flushed
+    # The directory is on a disk, since a flush into memory would cost nothing.
     with LocalBroker(in_memory=False, settings=settings) as broker:
         targets = [Target("Barnabas", broker.port, broker.pid)]
         if options.beside is not None:

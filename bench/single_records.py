@@ -17,7 +17,9 @@ from bench.common import Row, create_topic, metered
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure 30,000 Produce requests of one 100 B record over one connection, 5 in flight."""
+    """Measure 30,000 Produce requests with one 100 B record each over one connection, 5 in
+    flight.
+    """
     count = int(30_000 * scale)
     with LocalBroker(in_memory=False) as broker:
         create_topic(broker, "bench", 1)

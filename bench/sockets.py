@@ -4,9 +4,9 @@
 
 The benchmark runs whole daemons with real sockets. Each case has daemons of several sizes, which do
 the same work in turns: they produce and fetch records in batches of a hundred, and run transactions
-of one record. A figure is CPU time of the daemon's loop thread (Linux's schedstat), the cheapest of
-several rounds, since other load can only add to it. RLIMIT_NOFILE bounds the connections; a daemon
-keeps an eighth of its descriptors for logs.
+of one record. A figure is the CPU time of the daemon's loop thread (Linux's schedstat), the lowest
+of several rounds, since other load can only add to it. RLIMIT_NOFILE bounds the connections; a
+daemon keeps an eighth of its descriptors for logs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Client:
         return self.answer()
 
     def poll(self, topic: str, max_wait_ms: int = 0) -> None:
-        """Send a Fetch at `offset`, which waits for data."""
+        """Send a Fetch at `offset`, which waits up to `max_wait_ms` for data."""
         rows = [FetchPartition(0, -1, self.offset, -1, -1, 1 << 20)]
         topics = [FetchTopic(topic, None, rows)]
         request = FetchRequest(None, -1, None, max_wait_ms, 1, 1 << 20, 0, 0, -1, topics)
@@ -79,7 +79,7 @@ class Client:
 
 
 class Daemon:
-    """One size of one case: a broker, its working clients, and its idle ones.
+    """The daemon for one size of one case, with its working and its idle clients.
 
     rounds: microseconds of the loop's CPU, for a batch produced and read, and for a transaction.
     """
@@ -103,7 +103,7 @@ class Daemon:
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
 
     def connect(self, count: int) -> None:
-        """Connect idle clients. Gives: the memory that they need."""
+        """Connect idle clients; memory_mb is then the memory that they need."""
         before = rss_mb(self.broker.pid)
         for _ in range(count):
             client = Client(self.broker.port)
@@ -124,7 +124,7 @@ class Daemon:
         for _ in range(TRANSACTIONS):
             self.producer.transact()
         ended_ns = self.cpu_ns()
-        self.worker.offset += 2 * TRANSACTIONS  # a record and a marker each
+        self.worker.offset += 2 * TRANSACTIONS  # each transaction adds a record and a marker
         self.rounds.append(
             (
                 (batches_ns - began_ns) / REQUESTS / 1000,
@@ -176,7 +176,7 @@ def measured(case: str, scale: float) -> list[str]:
     with ExitStack() as stack:
         daemons = []
         for size in sizes:
-            # a directory on a disk, not in memory: a commit has to be flushed
+            # A commit has to be flushed, so the directory is on a disk, not in memory.
             broker = stack.enter_context(LocalBroker(in_memory=False))
             daemon = Daemon(broker, max(1, int(size * scale)))
             stack.callback(daemon.close)

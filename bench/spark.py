@@ -3,8 +3,8 @@ connector (in the JVM, with Apache Kafka).
 
     python -m bench spark [--scale X]
 
-The figures for comparison are those of Spark's connector on a machine with 2 cores: with its
-default options, and tuned. `bench/spark_read.py` and `bench/spark_write.py` measure the parts:
+The figures for comparison are those of Spark's connector on a machine with 2 cores, with its
+default options and tuned. `bench/spark_read.py` and `bench/spark_write.py` measure the parts:
 decoding, encoding, a reader without Spark.
 """
 
@@ -30,7 +30,9 @@ IDLE_BATCHES = 30
 
 
 def best(broker: LocalBroker, action: Callable[[], None]) -> Meter:
-    """The shortest of several runs. The first is not counted, since Spark compiles in it."""
+    """The shortest of several runs. The first run is not counted, since Spark compiles during
+    it.
+    """
     meters = []
     for turn in range(TURNS + 1):
         with metered(broker) as meter:
@@ -109,7 +111,7 @@ def copying(spark: SparkSession, broker: LocalBroker, rows: int, scratch: Path) 
 
 
 def idling(spark: SparkSession, broker: LocalBroker, scratch: Path) -> Row:
-    """The fixed cost of a micro-batch, from micro-batches of a few rows."""
+    """Measure the fixed cost of a micro-batch, with micro-batches of a few rows."""
     create_topic(broker, "few", 2)
     frame = spark.range(IDLE_BATCHES * 2).selectExpr(
         "CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition"
@@ -148,7 +150,7 @@ def topic(spark: SparkSession, broker: LocalBroker, name: str) -> DataFrame:
 
 
 def run(scale: float) -> list[Row]:
-    """Measure. Without Spark there are no rows, and a message says so."""
+    """Measure all cases. If Spark is missing, there are no rows, and a message says so."""
     from barnabas.spark_connector.session import MissingRequirementError, local_session
 
     try:

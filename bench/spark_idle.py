@@ -5,11 +5,11 @@ of the JVM, of Python and of the broker.
                                [--variant NAME[:SETTING=VALUE,...] ...]
 
 Each micro-batch has one record of each partition. Each variant has its own Spark and broker; they
-run in turns, so that other load of the machine slows them equally. A SETTING is Spark's, an option
-of the source, or `checkout`: the directory of other code of this project. Batches of the warm-up
-are not counted: for hundreds of batches the JVM spends most time on compilation. The CPU time of
-short-lived processes that the JVM starts (`chmod`, `ls`) counts as the JVM's; that of its compilers
-is a separate figure.
+run in turns, so that other load of the machine slows them equally. A SETTING is a setting of Spark,
+an option of the source, or `checkout`: a directory with another version of this project. Batches of
+the warm-up are not counted: for hundreds of batches the JVM spends most time on compilation. The
+CPU time of short-lived processes that the JVM starts (`chmod`, `ls`) counts as the JVM's; that of
+its compilers is a separate figure.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-# Parts of a micro-batch, by Spark's own clock, in their order.
+# The parts of a micro-batch in the order in which they run, by Spark's names for their durations.
 PARTS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
-SKIPPED = 5  # batches of each round, in which the query starts its processes
+# first batches of each round, which are not counted: the query starts its processes in them
+SKIPPED = 5
 COMPILERS = re.compile(r"(C1|C2) CompilerThre")
 
 
 class Cpu(NamedTuple):
-    """CPU seconds so far."""
+    """CPU seconds of each kind of process so far."""
 
     jvm: float
     python: float
     broker: float
 
     def since(self, before: Cpu, batches: int) -> Cpu:
-        """Milliseconds for each batch."""
+        """The CPU time used since an earlier value, in milliseconds per batch."""
         spent = (now - then for now, then in zip(self, before, strict=True))
         return Cpu(*(1000 * each / batches for each in spent))
 
 
 def cpu_of(jvm: int, broker: int) -> Cpu:
-    """The CPU time of the JVM with its ended children, of its Python processes, and of the
+    """The CPU time of the JVM with its ended children, of all Python processes below it, and of the
     broker.
     """
     fields = Path(f"/proc/{jvm}/stat").read_text().rsplit(")", 1)[1].split()
@@ -68,10 +69,10 @@ def cpu_of(jvm: int, broker: int) -> Cpu:
 
 
 def compilers_cpu_seconds(jvm: int) -> float:
-    """CPU time of the present compiler threads."""
+    """CPU time of the JVM's compiler threads that exist now."""
     spent = 0
     for task in Path(f"/proc/{jvm}/task").iterdir():
-        with suppress(OSError):  # threads come and go
+        with suppress(OSError):  # a thread may end meanwhile
             if COMPILERS.match((task / "comm").read_text()):
                 spent += int((task / "schedstat").read_text().split()[0])
     return spent / 1e9
@@ -119,8 +120,8 @@ class Pipeline:
         create_topic(broker, self._sink, partitions)
 
     def run(self, batches: int) -> dict[str, list[float]]:
-        """Run that many batches. Gives: the milliseconds of each; the CPU time of a batch by
-        kind.
+        """Run that many batches. Gives: the milliseconds of each batch and of its parts, and the
+        mean CPU time of a batch by kind of process.
         """
         (
             self._spark.range((batches + SKIPPED + 10) * self._partitions)
@@ -147,7 +148,8 @@ class Pipeline:
         )
         first = await_batch(query, self._next_batch + SKIPPED)
         before, compiled = cpu_of(self._jvm, self._broker.pid), compilers_cpu_seconds(self._jvm)
-        # Measured before the query ends: the CPU time of its ended processes would be lost.
+        # Measured before the query ends, since the CPU time of processes that have ended would be
+        # lost.
         last = await_batch(query, self._next_batch + SKIPPED + batches)
         after = cpu_of(self._jvm, self._broker.pid)
         compiled = compilers_cpu_seconds(self._jvm) - compiled
@@ -162,10 +164,10 @@ class Pipeline:
 
 
 def await_batch(query: StreamingQuery, number: int) -> int:
-    """Wait for a batch. Gives: the number of the last one.
+    """Wait for a batch. Gives: the number of the last completed batch.
 
-    It polls rarely, and requests one batch only: a report on all batches would cost CPU time of the
-    JVM, too.
+    It polls rarely, and requests the report on the last batch only: reports on all batches would
+    also cost CPU time of the JVM.
     """
     while True:
         progress = query.lastProgress
@@ -177,13 +179,13 @@ def await_batch(query: StreamingQuery, number: int) -> int:
 
 
 class Variant:
-    """A process with its own Spark, which runs batches on demand."""
+    """A child process with its own Spark, which runs batches on demand."""
 
     def __init__(self, text: str) -> None:
         self.name, _, settings = text.partition(":")
         self.settings = dict(each.split("=", 1) for each in settings.split(",") if each)
         checkout = self.settings.pop("checkout", None)
-        self._temporary = tempfile.TemporaryDirectory()  # for the scripts of a session
+        self._temporary = tempfile.TemporaryDirectory()  # for the start scripts of a Spark session
         self._errors = Path(self._temporary.name, "stderr")
         environment = {**os.environ, "TMPDIR": self._temporary.name}
         if checkout:
@@ -228,7 +230,8 @@ def serve(settings: dict[str, str], orders: TextIO) -> None:
             cores=2,
             settings={
                 "spark.log.level": "OFF",
-                "spark.python.authenticate.socketTimeout": "120s",  # for a busy machine
+                # on a busy machine Python's workers start slowly
+                "spark.python.authenticate.socketTimeout": "120s",
                 "spark.sql.streaming.numRecentProgressUpdates": "1000",
                 **of_spark,
             },
@@ -242,7 +245,7 @@ def serve(settings: dict[str, str], orders: TextIO) -> None:
 
 
 def report(name: str, partitions: int, rounds: list[dict[str, list[float]]]) -> None:
-    """Print the medians of all batches' times and of the rounds' CPU time, and the means of a
+    """Print the medians of all batches' times and of the rounds' CPU time, and the mean times of a
     batch's parts.
     """
     times = [each for one in rounds for each in one["wall"]]
@@ -267,7 +270,7 @@ def report(name: str, partitions: int, rounds: list[dict[str, list[float]]]) -> 
 
 
 def main() -> None:
-    """Measure each number of partitions, with the variants in turns; the last lines are for all
+    """Measure the variants in turns, for each number of partitions; the last lines summarise all
     rounds.
     """
     parser = argparse.ArgumentParser(
@@ -293,7 +296,7 @@ def main() -> None:
         for _ in range(options.rounds):
             for variant, rounds in zip(variants, taken, strict=True):
                 rounds.append(variant.run(partitions, options.batches))
-                report(variant.name, partitions, rounds)  # also for an aborted run
+                report(variant.name, partitions, rounds)  # also if the run is aborted
     for variant in variants:
         variant.close()
 

@@ -1,12 +1,12 @@
-"""The speed of the connector's reads: decoding alone, reading over a socket, and a whole Spark job
+"""The speed of the connector's reads: decoding only, reading over a socket, and a whole Spark job
 on local[2]; with numpy and with numba.
 
     python -m bench.spark_read [--rows 2000000] [--size 100] [--headers] [--no-spark]
                                [--setting NAME=VALUE ...]
 
-Decoding needs no broker: record batches are built in memory. The others publish the rows to a
-broker first. Seconds are CPU time of the reader if one thread works alone, else wall time. numba's
-loops are loaded before the measurement; the time for that is printed.
+Decoding needs no broker: record batches are built in memory. The other two publish the rows to a
+broker first. Seconds are CPU time of the reader for work in a single thread, otherwise wall time.
+numba's loops are loaded before the measurement; the time for that is printed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fetch_of(
     codec: Codec = Codec.NONE,
     headers: bool = False,
 ) -> bytes:
-    """The answer to a fetch: rows of JSON-like text in batches of `per_batch`."""
+    """The answer to a fetch, with rows of JSON-like text in batches of `per_batch`."""
     chance = random.Random(1)
     text = b'{"origin":"JFK","month":7,"note":"' + bytes(
         chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=2 * size)
@@ -79,7 +79,7 @@ def fetch_of(
 
 
 def decoders() -> dict[str, CompiledLoops | None]:
-    """The available decoders by the option's value; prints the time to load them."""
+    """The available decoders, by the value of the option; prints how long they take to load."""
     found: dict[str, CompiledLoops | None] = {"numpy": None}
     try:
         start = time.process_time()
@@ -98,8 +98,8 @@ def decoders() -> dict[str, CompiledLoops | None]:
 
 
 def decoding(rows: int, size: int, ways: dict[str, CompiledLoops | None]) -> None:
-    """Rows per second of one thread's CPU time, with fetches of at most 16 MB and checked
-    checksums.
+    """Print rows per second of one thread's CPU time, with fetches of at most 16 MB and checksums
+    verified.
     """
     print(
         f"decoding, {size} B, one thread, rows/s:{'':<5}", "".join(f"{name:>14}" for name in ways)
@@ -164,7 +164,7 @@ def publish(broker: LocalBroker, rows: int, size: int, *, headers: bool = False)
 
 
 def over_a_socket(broker: LocalBroker, rows: int, decoder: str, *, headers: bool) -> None:
-    """Fetch and decode everything in one process."""
+    """Fetch and decode all rows in one process."""
     options = parse_source_options(
         {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": TOPIC}
     )
@@ -191,7 +191,7 @@ def over_a_socket(broker: LocalBroker, rows: int, decoder: str, *, headers: bool
 
 
 class Turn(NamedTuple):
-    """One job, with the CPU seconds of JVM, Python and broker."""
+    """The cost of one job: wall seconds, and CPU seconds of JVM, Python and broker."""
 
     wall_s: float
     cpu: Cpu
@@ -208,8 +208,8 @@ def in_spark(
 ) -> None:
     """Run jobs of two tasks in turns, so that other load slows them equally.
 
-    They are compared with a source that repeats one ready-made Arrow batch, which shows Spark's own
-    time for such rows.
+    The jobs are compared with a source that repeats one ready-made Arrow batch: its time is Spark's
+    own time for such rows.
     """
     from barnabas.spark_connector.session import local_session
 

@@ -6,7 +6,8 @@
 A stream on local[2] copies a topic to another one (Trigger.AvailableNow). Each written row has the
 partition and offset from which it was read; at the end these are counted and summed. Resident
 memory of all processes is sampled each second; a line for each tenth of the time shows whether it
-grows. With --directory the query continues where the last run ended, with that many more rows.
+grows. With --directory the query continues where the last run ended, with that many additional
+rows.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ SOURCE, SINK = "large", "copied"
 
 
 def fill(broker: LocalBroker, rows: int, partitions: int, size: int) -> None:
-    """Produce one encoded batch again and again, to all partitions in turns."""
+    """Produce the same encoded batch repeatedly, to all partitions in turns."""
     host, port = broker.bootstrap_servers.split(":")
     whole, rest = divmod(rows // partitions, RECORDS_A_BATCH)
     with socket.create_connection((host, int(port))) as connection:
@@ -110,7 +111,7 @@ class Memory:
             self.looks.append(look())
 
     def report(self) -> None:
-        """Print the maximum of each tenth of the time, and of the whole time."""
+        """Print the highest sample of each tenth of the time, and of the whole time."""
         names = sorted({name for each in self.looks for name in each})
         print("  ".join(["", *(f"{name:>12}" for name in names)]))
         width = -(-len(self.looks) // 10)
@@ -157,7 +158,7 @@ def kind_of(pid: int) -> str:
 
 
 def copy(spark: SparkSession, broker: LocalBroker, per_trigger: int, scratch: str) -> int:
-    """Run the stream to its end. Gives: the number of batches."""
+    """Copy the source topic to the sink topic. Gives: the number of micro-batches."""
     servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
     rows = (
         spark.readStream.format("barnabas")
@@ -179,9 +180,10 @@ def copy(spark: SparkSession, broker: LocalBroker, per_trigger: int, scratch: st
 
 
 def judge(spark: SparkSession, broker: LocalBroker) -> int:
-    """Check that each offset of each partition exists once. Gives: their number.
+    """Check that the sink has each offset of each partition once. Gives: the number of rows.
 
-    It compares the number, the bounds, the sum and the sum of squares.
+    For each partition it compares the number of offsets, the bounds, the sum and the sum of
+    squares.
     """
     ends = ends_of(broker)
     found = (
@@ -217,7 +219,8 @@ def functions_of_offset(name: str) -> Column:
     """The aggregates of the offsets, by name."""
     from pyspark.sql.functions import expr
 
-    square = "CAST(offset * offset AS DECIMAL(28, 0))"  # sums beyond 64 bits
+    # the sum of squares does not fit into 64 bits
+    square = "CAST(offset * offset AS DECIMAL(28, 0))"
     return expr(f"sum({square})" if name == "squares" else f"{name}(offset)").alias(name)
 
 

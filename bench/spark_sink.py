@@ -1,18 +1,18 @@
-"""The cost of a large write, by its writer: the driver in one transaction, or the tasks themselves;
-compared with a write that is discarded.
+"""The cost of a large write with each writer (the driver in one transaction, or the tasks
+themselves), compared with a write that is discarded.
 
     python -m bench.spark_sink [--rows 1000000] [--turns 5] [--modes driver tasks discard noop]
                                [--workers N] [--setting NAME=VALUE ...]
 
-Rows of 100 bytes and a key, local[2], to a topic of two partitions on a broker with two-phase
-commit. The modes run in turns, in one session; the first turn, in which Spark compiles, is not
-counted. `discard` passes all rows to a sink in Python that ignores them, so its time is Spark's.
-With --workers the tasks run on a stand-alone cluster on this machine, with that many workers of one
-core each.
+Rows of 100 bytes with a key are written from local[2] to a topic of two partitions on a broker with
+two-phase commit. The modes run in turns, in one session; the first turn, in which Spark compiles,
+is not counted. `discard` passes all rows to a sink in Python that ignores them, so its time is
+Spark's. With --workers the tasks run on a stand-alone cluster on this machine, with that many
+workers of one core each.
 
-The figures are medians of wall time, of the CPU time of the JVM (with a cluster: also of all JVMs
-but the driver's), of Python and of the broker; and the maximum memory of the driver's JVM, and of
-one Python process, of tasks or of the driver's commits.
+The figures are medians of wall time and of the CPU time of the JVM (with a cluster: of all JVMs),
+of Python and of the broker; and the maximum memory of the driver's JVM, and of a single Python
+process, which runs tasks or the driver's commits.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 
 
 class Turn(NamedTuple):
-    """One write. most_mb: the maximum memory of one of Spark's Python processes; jvm_mb: that of
-    the driver's JVM.
+    """The cost of one write. most_mb: the maximum memory of one of Spark's Python processes;
+    jvm_mb: the maximum memory of the driver's JVM.
     """
 
     wall_s: float
@@ -59,7 +59,9 @@ class Turn(NamedTuple):
 
 
 class Watch:
-    """The maximum memory of the driver's JVM, and of one of its Python processes, in MB."""
+    """Watches the maximum memory of the driver's JVM, and of a single one of its Python processes,
+    in MB.
+    """
 
     def __init__(self, jvm: int) -> None:
         self._jvm, self.most_mb, self.jvm_mb = jvm, 0.0, 0.0
@@ -88,7 +90,7 @@ class Watch:
 
 
 def write(frame: DataFrame, broker: LocalBroker, mode: str, name: str) -> None:
-    """Write the rows. Takes: mode, a sinkMode, noop or discard; name, of the write."""
+    """Write the rows. Takes: mode, a sinkMode, noop or discard; name, the id of the write."""
     if mode in ("noop", "discard"):
         frame.write.format(mode).mode("overwrite" if mode == "noop" else "append").save()
         return
@@ -123,7 +125,7 @@ def discarding() -> type:
 
 
 def measure(frame: DataFrame, meter: Meter, modes: list[str], turns: int) -> None:
-    """Print the medians of each mode."""
+    """Run all modes in turns, and print the medians of each."""
     rows = frame.count()
     taken: dict[str, list[Turn]] = {mode: [] for mode in modes}
     for turn in range(turns + 1):
@@ -153,14 +155,14 @@ def measure(frame: DataFrame, meter: Meter, modes: list[str], turns: int) -> Non
 
 
 class Meter:
-    """The CPU of a driver, of the workers of a cluster and of the broker."""
+    """Measures the CPU time of a driver, of the workers of a cluster and of the broker."""
 
     def __init__(self, spark: SparkSession, broker: LocalBroker, workers: list[int]) -> None:
         self.jvm: int = spark.sparkContext._gateway.proc.pid
         self.broker, self._workers = broker, workers
 
     def cpu(self) -> Cpu:
-        """CPU seconds so far. An executor's JVM is a child of its worker's."""
+        """CPU seconds so far. An executor's JVM is a child process of a worker's JVM."""
         total = cpu_of(self.jvm, self.broker.pid)
         for worker in self._workers:
             for pid in descendants(worker):
@@ -228,7 +230,7 @@ def session_on(url: str, settings: dict[str, str]) -> SparkSession:
 
 
 def main() -> None:
-    """Measure in one session."""
+    """Read the arguments, and measure in one session."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""The speed of the connector's encoder: one thread, checksums included, with numpy and with numba,
-compared with a loop over records in Python.
+"""The speed of the connector's encoder, with numpy and with numba, compared with a loop over
+records in Python.
 
     python -m bench.spark_write [--rows 1000000]
 
-Rows with 8-byte keys for ten partitions, in Arrow batches of 10,000, the size that Spark uses;
-no broker is needed.
+It encodes, in one thread and with checksums, rows with 8-byte keys for ten partitions, in Arrow
+batches of 10,000 rows, the size that Spark uses. No broker is needed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 def arrow_batches(
     rows: int, size: int, *, vary: bool = False, headers: bool = False
 ) -> list[pa.RecordBatch]:
-    """Rows of JSON-like text."""
+    """Rows of JSON-like text, in Arrow batches."""
     chance = random.Random(1)
     text = b'{"origin":"JFK","month":7,"note":"' + bytes(
         chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=3 * size)
@@ -75,7 +75,7 @@ def vectorised(
     partitions: int,
     loops: EncodingLoops | None = None,
 ) -> int:
-    """Encode all rows. Gives: the number of bytes."""
+    """Encode all rows with the connector's encoder. Gives: the number of bytes."""
     encoder = Encoder(
         topic="bench",
         partition_counts=lambda _topic: partitions,
@@ -90,7 +90,7 @@ def vectorised(
 
 
 def in_a_loop(record_batches: list[pa.RecordBatch], codec: Codec) -> int:
-    """Encode all, record by record."""
+    """Encode all rows, record by record in Python. Gives: the number of bytes."""
     pending: list[list[NewRecord]] = [[] for _ in range(PARTITIONS)]
     sizes = [0] * PARTITIONS
     byte_count = 0
@@ -133,7 +133,7 @@ def best_of(
 
 
 def ways_of_encoding() -> list[EncodingLoops | None]:
-    """The encoders: with numpy and, if it is installed, with numba."""
+    """The loops of the encoders: None for numpy and, if it is installed, numba's."""
     try:
         return [None, load_encoding()]
     except UnavailableError as error:
@@ -142,7 +142,7 @@ def ways_of_encoding() -> list[EncodingLoops | None]:
 
 
 def encoding(rows: int, size: int, ways: list[EncodingLoops | None]) -> None:
-    """Rows per second by codec and shape, and those of the loop."""
+    """Print rows per second by codec and shape of the rows, and those of the loop in Python."""
     rows = min(rows, 200_000_000 // size)
     names = ", ".join(["numpy", "numba"][: len(ways)])
     print(f"encoding, {size} B, {PARTITIONS} partitions, one thread, with {names}:")

@@ -2,8 +2,8 @@
 
 No sockets are used, as in scale.py. Each call into the core is measured, since it blocks the loop.
 Between any two calls of the work a client sends an ApiVersions and produces a record. A figure is
-CPU time of the thread; the longest call by the clock, beside it, includes the disk and other load
-on the machine.
+CPU time of the thread; the last column, the longest call by the clock, includes the disk and other
+load on the machine.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from barnabas.protocol.messages.message import Message
 from bench.many_partitions import NOW_MS
 from bench.scale import RECORD, TOPIC, WORKER, Core, encode_batch
 
-ADMIN = 2  # the connection of that client
+ADMIN = 2  # the connection of the client that works between two calls
 BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 1000)
 ROLL_MS, SMALL_SEGMENT_BYTES = 600_000, 200
 DAY_MS = 86_400_000
 
 
 class Watched(Core):
-    """A core whose every call is timed. calls: (CPU, clock) of each, in ns."""
+    """A core that measures each call. calls: the CPU time and the clock time of each, in ns."""
 
     def __init__(self, directory: str, settings: dict[str, str]) -> None:
         self.calls: list[tuple[int, int]] = []
@@ -45,7 +45,7 @@ class Watched(Core):
         self.connect(ADMIN)
 
     def timed(self, function: Callable[..., object], *arguments: object) -> None:
-        """Make and time one call, as the rim would."""
+        """Make one call as the rim would, and record its time."""
         wall_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         function(*arguments)
         self.calls.append((time.thread_time_ns() - cpu_ns, time.perf_counter_ns() - wall_ns))
@@ -58,7 +58,7 @@ class Watched(Core):
         return self.calls[-1][0]
 
     def settle(self, *, is_done: Callable[[], bool] = lambda: True) -> None:
-        """Call until no work is due, with a client that produces between any two calls."""
+        """Make calls until no work is due; between any two calls a client produces."""
         outbox = self.broker.outbox
         while True:
             flushes, outbox.flushes = outbox.flushes, []
@@ -126,7 +126,7 @@ def _segments(core: Watched, count: int) -> None:
 
 
 def _retain(core: Watched, _: int) -> None:
-    """Let all segments exceed their retention at the same time."""
+    """Advance the clock until all segments exceed their retention time together."""
     core.now_ms += 8 * DAY_MS
     core.broker.wall.feed(core.now_ms, core.now_ms)
     core.settle()

@@ -1,7 +1,7 @@
 """The time and the memory of a start, and of a fresh LocalBroker.
 
-A start is measured from the beginning of the process to its first answer to Metadata, in an empty
-directory. It is measured with bytecode, as pip leaves it, and without, if Python may not write any:
+A start in an empty directory is measured from the beginning of the process to its first answer to
+Metadata, once with bytecode, as pip installs it, and once without, as if Python may not write any:
 then each start compiles the broker's source (the standard library has bytecode in both cases). A
 fresh LocalBroker is measured from its import in a running Python, as under pytest, to the same
 answer: the figure is the CPU time of both processes.
@@ -30,7 +30,7 @@ FRAME = struct.pack(">i", len(METADATA_V1)) + METADATA_V1
 
 
 def metadata_answer(port: int) -> bytes:
-    """Ask for all topics and wait for the answer."""
+    """Request the metadata of all topics, and wait for the answer."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.sendall(FRAME)
         stream = sock.makefile("rb")
@@ -39,7 +39,7 @@ def metadata_answer(port: int) -> bytes:
 
 
 ROUNDS = 9
-# the program that measures a LocalBroker: it imports no other module first
+# The program that measures a LocalBroker. It imports no other module before that.
 FRESH = """
 import glob, socket, struct, sys, time
 wall, cpu = time.perf_counter(), time.process_time()
@@ -58,7 +58,7 @@ broker.stop()
 
 
 def _fresh_copy(folder: str, *, with_bytecode: bool) -> str:
-    """A copy of the package's source, for PYTHONPATH; compiled, or without bytecode."""
+    """A copy of the package's source for PYTHONPATH, with or without bytecode."""
     source = Path(barnabas.__file__).parent
     shutil.copytree(source, f"{folder}/barnabas", ignore=shutil.ignore_patterns("__pycache__"))
     if with_bytecode:
@@ -72,7 +72,7 @@ def _environment(path: str) -> dict[str, str]:
 
 
 def one_start(path: str) -> tuple[float, float, float]:
-    """Start the command once. Gives: seconds of wall time and of CPU, and MB of memory."""
+    """Start the daemon once. Gives: seconds of wall time and of CPU, and MB of memory."""
     directory = tempfile.mkdtemp(prefix="barnabas-bench-")
     ready = f"{directory}/ready"
     began = time.perf_counter()
@@ -94,7 +94,7 @@ def one_start(path: str) -> tuple[float, float, float]:
 
 
 def one_local_broker(path: str) -> tuple[float, float]:
-    """Use a fresh LocalBroker once. Gives: seconds of wall time and of CPU."""
+    """Use a fresh LocalBroker once, in a new Python. Gives: seconds of wall time and of CPU."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", FRESH, FRAME.hex()],
         capture_output=True, text=True, check=True, env=_environment(path),

@@ -1,5 +1,5 @@
-"""The cost of the storage engine: appends of three kinds, reads at the next position, loading of
-many clean logs.
+"""The cost of the storage engine: appends of three kinds, reads at the next position, loading
+many logs after a clean stop.
 
     python bench/storage_append.py [directory]
 

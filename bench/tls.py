@@ -2,11 +2,11 @@
 servers.
 
     python -m bench tls            --scale 0.1 for a tenth
-    python -m bench.tls SERVER     a bare server for it: receive | send | send-file | echo
+    python -m bench.tls SERVER     only a bare server: receive | send | send-file | echo
 
-Produce and fetch are compared with the echo, which sends back each TLS record as received. The
-others are lower bounds for one direction: received bytes are dropped; the sent bytes are one
-buffer, repeatedly, or a file.
+Produce and fetch are compared with `echo`, which sends back each TLS record as received. The other
+servers are lower bounds for one direction: `receive` drops the bytes; `send` sends one buffer
+repeatedly, and `send-file` a file.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from bench.common import Row, threads_cpu_seconds
 
 RECORD_BYTES, CHUNK_BYTES = 10_000, 1 << 18
 CLIENTS_CHUNK_BYTES = 6_000  # the size of librdkafka's TLS records
-MOST_UNDER_WAY = 2 << 20  # bytes in flight: less than the buffers of the sockets
+MOST_UNDER_WAY = 2 << 20  # bytes in flight: fewer than the buffers of the sockets hold
 FILE_NAME = "bytes"
-SENT, RECEIVED = ("receive", "echo"), ("send", "send-file", "echo")  # kinds, from the client's view
+# kinds of bare servers to which the client sends, and from which it receives
+SENT, RECEIVED = ("receive", "echo"), ("send", "send-file", "echo")
 ROUNDS = 5
 WORK = ("produce", "fetch")
 
@@ -45,7 +46,9 @@ def _client_context(ca_file: str) -> ssl.SSLContext:
 
 
 def serve(kind: str, certificate: str, size: int, file: str) -> None:
-    """Serve one connection with `size` bytes, then wait for the end of standard input."""
+    """Serve one connection until `size` bytes are transferred, then wait for the end of standard
+    input.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -73,7 +76,7 @@ def _carry(kind: str, peer: ssl.SSLSocket, size: int, file: int) -> None:
 
 
 def bare(kind: str, directory: Path, size: int) -> float:
-    """The CPU seconds of a bare server for `size` bytes (an echo: in each direction)."""
+    """The CPU seconds of a bare server that transfers `size` bytes (an echo: in each direction)."""
     arguments = [kind, str(directory / "broker.pem"), str(size), str(directory / FILE_NAME)]
     with subprocess.Popen(
         [sys.executable, "-m", "bench.tls", *arguments],
@@ -97,7 +100,7 @@ def bare(kind: str, directory: Path, size: int) -> float:
 
 
 def _exchange(peer: ssl.SSLSocket, to_send: int, to_receive: int) -> None:
-    """Send bytes in records of librdkafka's size, and receive as many at the same time."""
+    """Send bytes in TLS records of librdkafka's size, and receive bytes at the same time."""
     piece, buffer = bytes(CLIENTS_CHUNK_BYTES), bytearray(CHUNK_BYTES)
     peer.setblocking(False)
     while to_send > 0 or to_receive > 0:
@@ -179,13 +182,14 @@ def measured(broker: LocalBroker, count: int) -> tuple[float, float]:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Transfer a gigabyte in each direction, in turns: bare servers, brokers with and without
-    TLS."""
+    """Transfer a gigabyte in each direction, with bare servers and with brokers with and without
+    TLS in turns.
+    """
     count = int(100_000 * scale) // ROUNDS
     size = count * RECORD_BYTES
     seconds: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
-        # The place of the brokers' directories.
+        # the file system in which LocalBroker creates its directories
         memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=memory))
         make_certificates(name)

@@ -1,4 +1,4 @@
-"""The waits of clients while thousands of topics are created and deleted (`python -m bench.topics
+"""How long clients wait while thousands of topics are created and deleted (`python -m bench.topics
 [--scale X]`).
 """
 
@@ -140,7 +140,7 @@ def _half_sent(broker: LocalBroker, count: int, size: int) -> None:
             for _ in range(half // len(chunk)):
                 sock.sendall(chunk)
         except TimeoutError:
-            pass  # the broker does not read from it at present
+            pass  # the broker has stopped reading from this connection
     print(
         f"{count} frames of {size >> 20} MB, three quarters sent: "
         f"{rss_mb(broker.pid) - before:.0f} MB more",
@@ -151,7 +151,7 @@ def _half_sent(broker: LocalBroker, count: int, size: int) -> None:
 
 
 def main() -> None:
-    """Print one line for each question."""
+    """Print a line for each measurement."""
     parser = argparse.ArgumentParser(prog="python -m bench.topics", description=__doc__)
     parser.add_argument(
         "--scale", type=float, default=1.0, help="fraction of the full number of topics"

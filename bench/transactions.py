@@ -1,4 +1,4 @@
-"""The maximum number of transactions per second, and the broker's cost of one."""
+"""The maximum number of transactions per second, and the broker's cost of a transaction."""
 
 from __future__ import annotations
 
@@ -60,10 +60,11 @@ def transact(
 
 
 class PlainProducer:
-    """A transactional producer of bare requests, one after the other, in either version.
+    """A transactional producer that sends bare requests, one after the other, in either version of
+    the protocol.
 
-    librdkafka waits a millisecond before it registers a transaction's first partition; this one
-    does not, so it shows the broker's limit. requests: the number of sent requests.
+    librdkafka waits a millisecond before it registers a transaction's first partition; this
+    producer does not, so it shows the broker's limit. requests: the number of sent requests.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class PlainProducer:
         is_version_2: bool,
         user: tuple[str, str] | None = None,
     ) -> None:
-        """user: name and password, if the listener needs them (SASL/PLAIN)."""
+        """Takes: user, a name and a password, if the listener needs them (SASL/PLAIN)."""
         self.name, self.partitions, self.is_version_2 = name, partitions, is_version_2
         self.requests = self.sequence = 0
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -96,7 +97,7 @@ class PlainProducer:
         return self.exchange(encode_request(request, version, 1, "bench"))
 
     def exchange(self, frame: bytes) -> bytes:
-        """Send a request. Gives: its answer, without its size."""
+        """Send a request. Gives: its answer, without the size field."""
         self._send(frame)
         return self._receive()
 
@@ -109,7 +110,7 @@ class PlainProducer:
         return self._stream.read(size)
 
     def transact(self) -> None:
-        """Run one transaction with a record in each partition, sent in one request."""
+        """Run a transaction with a record in each partition; one Produce has all records."""
         self.open()
         self.send_end()
         self.receive_end()
@@ -148,7 +149,7 @@ class PlainProducer:
             assert answer[-2:] == b"\0\0", f"the commit was answered with {answer!r}"
             self.sequence += 1
             return
-        # correlation id, tags, throttle time, code, id, epoch, tags
+        # The fields are: correlation id, tags, throttle time, code, producer id, epoch, tags.
         code, self.producer_id, self.epoch = struct.unpack_from(">hqh", answer, 9)
         assert code == 0, f"the commit was answered with {answer!r}"
 
@@ -192,8 +193,8 @@ def compare_versions(partitions: int, count: int) -> list[Row]:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure confluent-kafka, which flushes once and then commits; each producer is a separate
-    process. Then measure bare requests, in both versions of the protocol.
+    """Measure confluent-kafka, with each producer in a separate process that flushes and then
+    commits. Then measure bare requests, in both versions of the protocol.
     """
     rows = []
     for producers, partitions, records, count, kafka in CASES:

@@ -95,7 +95,7 @@ def _versions(first: int, last: int) -> str:
 
 
 def _versions_by_release(key: int) -> str:
-    """The versions of a request in the releases, as cells."""
+    """The versions of a request in each emulated release, as cells of a table."""
     cells = []
     for name in EMULATED:
         versions = advertised_versions(name).get(key)
@@ -112,7 +112,7 @@ def _row(api: Api) -> str:
 
 
 def _feature_rows() -> list[str]:
-    """The features of this broker, and of the releases that it emulates."""
+    """Rows for the features of this broker and of the releases that it emulates."""
     own = {feature.name: feature for feature in FEATURES}
     emulated = [{one.name: one for one in release_of(name).features} for name in EMULATED]
     rows = []

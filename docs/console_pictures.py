@@ -31,7 +31,7 @@ AGE_S, SAMPLE_S, SAMPLES = 150, 30, 24
 
 
 class Traffic:
-    """Producers and consumers of a small shop."""
+    """Producers and consumers of a small shop, whose traffic the pictures show."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self.servers, self.chance = broker.bootstrap_servers, random.Random(7)
@@ -40,7 +40,7 @@ class Traffic:
         self.number = 0
 
     def transaction(self, name: str, topic: str, *partitions: int, end: str = "") -> None:
-        """Write a transaction with some records; it stays open if no end is given."""
+        """Write a transaction with some records; without `end` it stays open."""
         producer = self.producers.get(name)
         if producer is None:
             config = {
@@ -117,7 +117,7 @@ def shop() -> Iterator[tuple[LocalBroker, str]]:
         for at in range(SAMPLES):
             traffic.round(1 + at % 5)
             broker.control.advance(seconds=SAMPLE_S)
-            time.sleep(1.3)  # until the sample is taken
+            time.sleep(1.3)  # advances the clock until the sample is taken
         held = high_watermark(traffic, "orders")
         traffic.transaction("invoicing-nightly", "orders", 0)
         traffic.commit("kitchen", "orders", p0=held, p1=5)
@@ -137,7 +137,7 @@ def high_watermark(traffic: Traffic, topic: str) -> int:
 
 
 def picture(name: str, page: Any, route: str, ready: str, *, element: str = "") -> None:
-    """Take one picture, when the page shows `ready`."""
+    """Take a picture when the page shows `ready`, a selector."""
     page.goto("about:blank")
     page.goto(route)
     page.wait_for_selector(ready)

@@ -1,7 +1,7 @@
 """Writes docs/grafana-dashboard.json from the table of broker/metrics/rim/table.py.
 
-A Chart in a row of the table defines where the metric is shown; charts of one title are lines of
-one panel. Panels are in the order in which the table first names them, three in a line. Source:
+A Chart in a row of the table says where the metric is shown; charts with the same title are lines
+of one panel. Panels are in the order in which the table first names them, three in a row. Source:
 Grafana's JSON model of a dashboard, schema version 38.
 """
 
@@ -20,13 +20,14 @@ from barnabas.broker.metrics.rim.table import SECTIONS
 TARGET = Path(__file__).resolve().parent / "grafana-dashboard.json"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 AT_A_GLANCE = "At a glance"
-VARIABLES = {  # the choices above the panels: the name, and the label of a metric
+# the drop-down lists above the panels: a label, its title, and a metric that has the label
+VARIABLES = {
     "job": ("Job", "barnabas_info"),
     "api": ("API", "barnabas_request_seconds_count"),
     "topic": ("Topic", "barnabas_topic_partitions"),
     "group": ("Group", "barnabas_group_members"),
 }
-# The metrics of the process, from prometheus_client.
+# The metrics of the process, which prometheus_client exports.
 PROCESS = (
     Metric(
         "process_cpu_seconds_total",
@@ -56,7 +57,7 @@ def query_of(metric: Metric, chart: Chart) -> str:
 
 
 def unit_of(metric: Metric, chart: Chart) -> str:
-    """Grafana's name of the unit of a chart."""
+    """Grafana's name for the unit of a chart."""
     if chart.unit:
         return chart.unit
     if metric.name.endswith("_bytes_total"):
@@ -82,7 +83,9 @@ def target(letter: str, metric: Metric, chart: Chart) -> dict[str, Any]:
 
 
 def panel(rows: list[tuple[Metric, Chart]]) -> dict[str, Any]:
-    """A panel of all charts of one title. The first gives the unit and the description."""
+    """A panel with all charts of one title. The first of them gives the unit and the
+    description.
+    """
     (metric, chart), *_ = rows
     defaults: dict[str, Any] = {"unit": unit_of(metric, chart), "min": 0}
     options: dict[str, Any] = {
@@ -113,7 +116,7 @@ def panel(rows: list[tuple[Metric, Chart]]) -> dict[str, Any]:
 
 
 def placed_panels() -> list[dict[str, Any]]:
-    """All panels with their ids and places, each section under its heading."""
+    """All panels with their ids and positions, each section under its heading."""
     sections: dict[str, dict[str, list[tuple[Metric, Chart]]]] = {AT_A_GLANCE: {}}
     sections |= {name: {} for name in SHOWN}
     for name, rows in SHOWN.items():
@@ -142,7 +145,7 @@ def placed_panels() -> list[dict[str, Any]]:
 
 
 def variables() -> list[dict[str, Any]]:
-    """The choices above the panels."""
+    """The drop-down lists above the panels."""
     source = {
         "name": "datasource",
         "label": "Prometheus",

@@ -35,7 +35,7 @@ Kafka's clients know them, and a test can produce them with a fault
 |---|---|
 """
 
-# Whether a retry may succeed; the meaning, and what to do.
+# For each code: whether a retry may succeed; the meaning, and what to do.
 MEANINGS: dict[str, tuple[bool, str]] = {
     "UNKNOWN_SERVER_ERROR": (False, "No other code fits. The broker's log has the cause; please report it."),
     "OFFSET_OUT_OF_RANGE": (False, "The offset is before the log's start or behind its end: retention deleted it, or the log ended earlier after a power loss. Consumers continue by `auto.offset.reset`."),
@@ -159,7 +159,7 @@ MEANINGS: dict[str, tuple[bool, str]] = {
 
 
 def answered_codes() -> set[str]:
-    """The names of the codes that the product's modules name."""
+    """The names of all error codes that appear in the product's modules."""
     names: set[str] = set()
     for package in _PACKAGES:
         for module in (ROOT / package).rglob("*.py"):

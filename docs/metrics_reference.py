@@ -215,7 +215,7 @@ OF_KAFKA = (
 
 
 def row(metric: Metric) -> str:
-    """A line of a table."""
+    """The row of a metric in a table."""
     labels = ", ".join(f"`{label}`" for label in metric.labels)
     return f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.doc} |"
 

@@ -37,7 +37,9 @@ def stale() -> list[str]:
 
 
 def main() -> int:
-    """Write the pages and print the changed ones. With `--check` write none; 1 if one changed."""
+    """Write the pages, and print the names of those that changed. With `--check`, write nothing,
+    and give 1 if a page would change.
+    """
     names = stale()
     for name in names:
         print(f"docs/{name}")

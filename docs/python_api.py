@@ -1,5 +1,5 @@
 """Writes docs/PYTHON_API.md from the docstrings of the public modules: `make docs-pages` (a test
-checks that it is up to date). griffe reads them without importing anything.
+checks that it is up to date). griffe reads the docstrings without importing the modules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BEFORE = """\
 `format("barnabas")` are in [SPARK_OPTIONS.md](SPARK_OPTIONS.md) and in the connector's
 [README](../spark_connector/README.md).
 """
-# The first word of a section of a docstring, and how the page writes it.
+# The first word of a docstring's section, and the title that the page gives it.
 _SECTION = re.compile(r"(Takes|Gives|Raises|After|Source): *")
 _TITLES = {
     "Takes": "Parameters",
@@ -34,11 +34,12 @@ _TITLES = {
 
 
 class Chapter(NamedTuple):
-    """Names of one module under one heading."""
+    """A heading of the page, with names of one module below it."""
 
     title: str
     module: str
-    public_module: str  # the module that users import; it may have some of the names, or none
+    # the module from which users import; names that it lacks are imported from `module`
+    public_module: str
     names: tuple[str, ...]
 
 
@@ -100,14 +101,14 @@ def text() -> str:
 
 
 def _read(module: str) -> griffe.Module:
-    """Read a single module: griffe would load the whole package."""
+    """Read only this module, with griffe's visitor: its loader would load the whole package."""
     path = ROOT / module.replace(".", "/")
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return griffe.visit(module, filepath=path, code=path.read_text("utf-8"))
 
 
 def _described(one: griffe.Object, imported_from: str) -> str:
-    """The section of a class or function."""
+    """The page's section about a class or function."""
     if isinstance(one, griffe.Function) and any(
         "fixture" in str(mark.value) for mark in one.decorators
     ):
@@ -152,8 +153,8 @@ def _member(class_name: str, member: griffe.Function | griffe.Attribute) -> str:
 
 
 def _signature(function: griffe.Function, name: str = "") -> str:
-    """The parameters with their types, on one line or a line each. Takes: name, of the class that
-    an `__init__` makes.
+    """The parameters with their types, on one line or a line each. Takes: name, the class if the
+    function is its `__init__`.
     """
     parts, by_name_only = [], False
     for parameter in function.parameters:
@@ -182,7 +183,7 @@ def _signature(function: griffe.Function, name: str = "") -> str:
 
 
 def _prose(one: griffe.Object) -> str:
-    """The docstring. Its sections (Takes, Gives, …) become paragraphs."""
+    """The docstring as Markdown. Its sections (Takes, Gives, …) become paragraphs."""
     if one.docstring is None:
         return ""
     paragraphs: list[str] = []
@@ -208,7 +209,9 @@ def _prose(one: griffe.Object) -> str:
 
 
 def _titled(paragraph: str, parameters: list[str]) -> str:
-    """A paragraph; a section of parameters becomes a list. Takes: parameters, their names."""
+    """A paragraph with its title; a section about parameters becomes a list. Takes: parameters, the
+    parameters' names.
+    """
     found = _SECTION.match(paragraph)
     if not found:
         return _with_titles(paragraph)
@@ -224,5 +227,5 @@ def _titled(paragraph: str, parameters: list[str]) -> str:
 
 
 def _with_titles(text: str) -> str:
-    """The text; the first words of sections that are within it become their titles."""
+    """The text, with the first words of sections inside it replaced by their titles."""
     return _SECTION.sub(lambda found: f"*{_TITLES[found[1]]}:* ", text)

@@ -1,7 +1,7 @@
 """Rewrites the documents for the first release: `python docs/released.py`, run once, on that day.
 
-Until then no package index has the project, and each command that installs it names a checkout:
-`pip install ./barnabas`. A test runs each of these commands of pip.
+Before the release no package index has the project, and each command that installs it names a
+checkout: `pip install ./barnabas`. A test runs each of these pip commands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHECKOUT = re.compile(r"((?:pipx? install (?:-q )?|uvx --from )'?)\./(barnabas(?
 
 
 def documents() -> list[Path]:
-    """All texts with commands that install the project."""
+    """All documents with commands that install the project."""
     found = [ROOT / "README.md", ROOT / "spark_connector" / "README.md"]
     for pattern in ("docs/*.md", "docs/*_reference.py", "examples/**/*.md"):
         found += sorted(ROOT.glob(pattern))
@@ -28,7 +28,7 @@ def documents() -> list[Path]:
 
 
 def released(text: str) -> str:
-    """The text of a document after the release."""
+    """A document's text as it is after the release."""
     note = re.escape(NOTE)
     without_note = re.sub(rf"{note}\n\n|\n\n{note}(?=\n)", "", text)
     return CHECKOUT.sub(r"\1\2", without_note)

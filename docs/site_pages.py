@@ -1,9 +1,9 @@
-"""The hook of the site that adds pages from outside docs/ and rewrites links to them.
+"""An MkDocs hook that adds pages from outside docs/ and rewrites links to them.
 
-A link has to work in the repository and on the site. So pages have links to files, which this hook
-rewrites to the page of the site that the file became (`PAGES`). Where the link's text is the file's
-name, it becomes the page's heading. A link to a file without a page becomes plain text. A link to a
-file that does not exist fails the build.
+A link has to work both in the repository and on the site. So pages link to files, and this hook
+changes each link to the page that the site makes of the file (`PAGES`). If the link's text is the
+file's name, the page's heading replaces it. A link to a file without a page becomes plain text. A
+link to a file that does not exist fails the build.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# files outside docs/, and their place on the site
+# files outside docs/, and their paths on the site
 PAGES = {
     "spark_connector/README.md": "spark/README.md",
     "broker/README.md": "inside/broker.md",
@@ -56,8 +56,9 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
 
 
 def with_site_links(markdown: str, source: str, place: str) -> str:
-    """A page's text with the site's links. Takes: source, its file; place, its place on the
-    site."""
+    """A page's text with links for the site. Takes: source, the page's file; place, its path on the
+    site.
+    """
     codes: list[str] = []
 
     def set_aside(match: re.Match[str]) -> str:

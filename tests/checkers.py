@@ -1,9 +1,9 @@
 """Checks of what clients saw: pure functions over histories, for the simulator and for tests with
 real clients.
 
-The code that drives the clients fills in the history. Every record's value is unique. Outcomes are
-as the client knows them: OK was acknowledged by the broker, FAILED was finally refused, UNKNOWN may
-be either. Times are milliseconds of one clock, the client's.
+The code that drives the clients fills in the history. Every record's value is unique. An outcome is
+what the client knows: OK if the broker acknowledged the request, FAILED if it finally refused it,
+UNKNOWN if either may be true. Times are milliseconds of one clock, the client's.
 
     history = History()
     write = history.write(b"p1-0", ("topic", 0), session="p1")      # before it is sent
@@ -13,8 +13,8 @@ be either. Times are milliseconds of one clock, the client's.
     assert not check(history)
 
 `check` gives findings; `kind` is one of KINDS. It accounts for what a power loss may lose: see
-`History.power_losses`, `Write.durable` and `History.commits_are_durable`. A topic may have several
-lives, one after the other under the same name: see `Life`.
+`History.power_losses`, `Write.durable` and `History.commits_are_durable`. A topic may be deleted
+and created again under the same name, and then has several lives: see `Life`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ class Finding(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The record that a written one was made from, and the group whose offset covers it."""
+    """The input record from which an output record was made, and the group whose offset covers
+    it.
+    """
 
     group: str
     partition: Partition
@@ -93,7 +95,7 @@ class Source(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction as its producer sees it. commit_asked_ms: when the first EndTxn(commit) was
+    """A transaction as its producer sees it. commit_asked_ms: when the first EndTxn(commit) was
     sent; ended_ms: when the producer learned the outcome.
     """
 
@@ -111,8 +113,8 @@ class Transaction:
 
 @dataclass(slots=True)
 class Life:
-    """One life of a topic, which may be deleted and created again. made_ms: from when it is known
-    to exist; `asked_ms`: when its deletion was requested.
+    """One life of a topic, which may be deleted and created again. made_ms: the time since which
+    the topic is known to exist; asked_ms: when its deletion was requested.
     """
 
     made_ms: int = -1
@@ -121,11 +123,11 @@ class Life:
 
 @dataclass(slots=True)
 class Write:
-    """One record. rank: its position among the records that its session sent. durable: whether an
-    OK survives a power loss.
+    """A written record. rank: its position among the records that its session sent. durable:
+    whether an OK survives a power loss.
 
-    sent_ms: when the acknowledged attempt was sent; is_resent: there was an earlier attempt, which
-    may arrive at any time. made_ms: its timestamp.
+    sent_ms: when the acknowledged attempt was sent; is_resent: whether there was an earlier
+    attempt, which may arrive at any time. made_ms: its timestamp.
     """
 
     value: bytes
@@ -153,7 +155,7 @@ class Write:
 
 
 class Read(NamedTuple):
-    """One record that a reader got. asked_ms: when it sent the fetch."""
+    """A record that a reader got. asked_ms: when the reader sent the fetch."""
 
     reader: str
     partition: Partition
@@ -202,8 +204,8 @@ class ReportedTransaction(NamedTuple):
 
 
 class ReportedOffset(NamedTuple):
-    """A group's offset in a response to an OffsetFetch with require_stable. is_durable: it was
-    committed in transactions.
+    """A group's offset in a response to an OffsetFetch with require_stable. is_durable: whether it
+    was committed in a transaction.
     """
 
     group: str
@@ -215,10 +217,10 @@ class ReportedOffset(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A reader's claim that it got everything in [start_offset, end_offset).
+    """A reader's claim that it got every record in [start_offset, end_offset).
 
-    follows_epochs: the reader went back when a power loss had truncated the log, so the claim
-    includes the records that replaced the lost ones.
+    follows_epochs: whether the reader went back after a power loss had truncated the log, so that
+    the claim includes the records that replaced the lost ones.
     """
 
     reader: str
@@ -231,7 +233,7 @@ class Span(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """A DeleteRecords with a response: nothing below `low_watermark` exists any more."""
+    """A DeleteRecords that was answered: no record below `low_watermark` exists any more."""
 
     partition: Partition
     low_watermark: int
@@ -239,9 +241,10 @@ class Deletion(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An OffsetCommit with a response: the group continues from `offset`. life: the topic's.
+    """An OffsetCommit that was answered: the group continues from `offset`. life: the number of the
+    topic's life.
 
-    sent_ms: when it was sent.
+    sent_ms: when the request was sent.
     """
 
     group: str
@@ -252,8 +255,8 @@ class Commit(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A group coordinator accepted a member: it gave the member its assignment, or accepted its
-    heartbeat or offsets, or its leaving (`is_leave`).
+    """A group coordinator's acceptance of a member: it gave the member its assignment, or accepted
+    its heartbeat, its offsets, or its leaving (`is_leave`).
     """
 
     group: str
@@ -268,8 +271,8 @@ class Access(NamedTuple):
 @dataclass(slots=True)
 class Holding:
     """A member's exclusive ownership of a partition: from its assignment until the member began to
-    give it up, or its session may have expired. after: how many power losses, real or assumed, came
-    before.
+    give it up, or its session may have expired. after: the number of earlier power losses, real or
+    assumed.
     """
 
     group: str
@@ -281,7 +284,9 @@ class Holding:
 
 
 class TakenCommit(NamedTuple):
-    """A group accepted a member's offset of a partition. after: as in `Holding`, at that time."""
+    """A group's acceptance of a member's offset for a partition. after: the number of earlier power
+    losses, as in `Holding`.
+    """
 
     group: str
     member: str
@@ -293,9 +298,10 @@ class TakenCommit(NamedTuple):
 
 @dataclass(slots=True)
 class FinalLog:
-    """A log at the end of the run, as new readers of both kinds find it.
+    """A log at the end of the run, as new readers find it, read_committed and read_uncommitted
+    ones.
 
-    asked_ms: when they began, if others may read the log after them.
+    asked_ms: when these readers began, if other readers may read the log after them.
     """
 
     log_start_offset: int
@@ -308,25 +314,26 @@ class FinalLog:
 
 @dataclass(slots=True)
 class History:
-    """Everything that happened. A power loss is recorded by its time; kills are not, since they
-    must have no effect.
+    """Everything that happened in a run. A power loss is recorded by its time; kills are not
+    recorded, since they must have no effect.
 
     compacted: topics of which only each key's last record must remain; `key_of` gives a value's
-    key. commits_are_durable: committed transactions survive a power loss (otherwise those that
-    began before it may be lost in whole or part). lives: those of each deleted topic; the driver
-    records reads and watermarks of such a topic only if the whole request fell into one life: see
-    `life_at`. consumed: records delivered to groups that use OffsetCommit, as (group, partition,
-    life, value); commits_asked: the partitions with any commit of theirs; final_positions: their
-    positions at the end; unsure_groups: a commit of theirs may have reached a later life than it
-    was meant for, since OffsetCommit identifies topics by name. reported_*: other responses, see
-    `check_reports`. flushed: topics with flush.messages=1 from their beginning; kept_topics: those
-    in which retention deletes nothing, as far as the clients know; deletions_asked: the highest
-    offset of any DeleteRecords request, with or without a response. retention_ms: of topics in
-    which retention deletes only records that are older than that at `end_ms`, the end of the run.
-    offsets_retention_ms: how long the offsets of a group without members are kept, None for ever;
-    producer_expiration_ms: how long a log remembers an idle producer. answers_cross_losses: whether
-    a response from before a loss may arrive after it, from an old leader that runs on while another
-    has taken over without all its data.
+    key. commits_are_durable: whether committed transactions survive a power loss (otherwise those
+    that began before it may be lost in whole or part). lives: the lives of each deleted topic; the
+    driver records reads and watermarks of such a topic only if the whole request fell into one
+    life: see `life_at`. consumed: records delivered to groups that use OffsetCommit, as (group,
+    partition, life, value); commits_asked: the partitions for which these groups sent any commit;
+    final_positions: the groups' positions at the end; unsure_groups: groups of which a commit may
+    have reached a later life than the intended one, since OffsetCommit identifies topics by name.
+    reported_*: other responses, see `check_reports`. flushed: topics with flush.messages=1 since
+    their creation; kept_topics: topics in which retention deletes nothing, as far as the clients
+    know; deletions_asked: the highest offset of any DeleteRecords request, with or without a
+    response. retention_ms: the retention time of topics in which retention deletes only records
+    that are older than that at `end_ms`, the end of the run. offsets_retention_ms: how long the
+    offsets of a group without members are kept, None for ever; producer_expiration_ms: how long a
+    log remembers an idle producer. answers_cross_losses: whether a response from before a power
+    loss may arrive after it, from an old leader that still runs although another has taken over
+    without all its data.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -406,12 +413,12 @@ class History:
     # --- asking ----------------------------------------------------------------------------------
 
     def power_epoch(self, at_ms: int) -> int:
-        """How many power losses came before; one at the same time counts as later."""
+        """The number of power losses before a time; a loss at exactly that time counts as later."""
         return sum(1 for loss_ms in self.power_losses if loss_ms < at_ms)
 
     def answer_epoch(self, write: Write) -> int | None:
-        """How many power losses came before its acknowledgement; None if one came between the
-        request and the response, which the old leader may have sent.
+        """The number of power losses before a write was acknowledged; None if one occurred between
+        the request and the response, which the old leader may have sent.
         """
         epoch = self.power_epoch(write.answered_ms or 0)
         if self.answers_cross_losses and self.power_epoch(write.sent_ms) != epoch:
@@ -419,15 +426,17 @@ class History:
         return epoch
 
     def seen_epoch(self, seen: Read | Watermarks) -> int | None:
-        """How many power losses came before a reader's answer; None as for `answer_epoch`."""
+        """The number of power losses before a reader's answer; None in the same case as
+        `answer_epoch`.
+        """
         epoch = self.power_epoch(seen.read_ms)
         if self.answers_cross_losses and seen.asked_ms >= 0:
             return epoch if self.power_epoch(seen.asked_ms) == epoch else None
         return epoch
 
     def life_at(self, topic: str, from_ms: int, to_ms: int) -> int | None:
-        """The number of the life that contains the whole time from `from_ms` to `to_ms`, between
-        request and response; None if that is not certain.
+        """The number of the topic's life that contains the whole time from `from_ms` to `to_ms`,
+        between request and response; None if that is not certain.
         """
         lives = self.lives.get(topic)
         if lives is None:
@@ -451,7 +460,7 @@ def check(history: History) -> list[Finding]:
 
 
 class _Index:
-    """Look-ups shared by the checkers."""
+    """Lookup tables shared by the checkers."""
 
     def __init__(self, history: History) -> None:
         self.by_value = {write.value: write for write in history.writes}
@@ -469,7 +478,7 @@ class _Index:
         self._history = history
 
     def is_of_now(self, write: Write) -> bool:
-        """Whether an acknowledged record certainly belongs to its topic's present life."""
+        """Whether an acknowledged record certainly belongs to the current life of its topic."""
         history, topic = self._history, write.partition[0]
         if topic not in history.lives:
             return True
@@ -486,8 +495,8 @@ class _Index:
 
 
 def check_lost(history: History, index: _Index) -> Iterator[Finding]:
-    """No promised record is missing: a transaction's after its commit, others after their
-    acknowledgement.
+    """No promised record is missing: a transaction's records are promised by its commit, other
+    records by their acknowledgement.
 
     A power loss may lose acknowledged records that are not durable, but only from the end: see
     `check_tail`.
@@ -528,8 +537,8 @@ def check_lost(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_tail(history: History, index: _Index) -> Iterator[Finding]:
-    """A power loss removes records only from the end of a log: if one is missing, so are all later
-    ones that were acknowledged before the loss.
+    """A power loss removes records only from the end of a log: if a record is missing, all later
+    records that were acknowledged before the loss are missing as well.
     """
     for number in range(len(history.power_losses)):
         rows: dict[Partition, list[Write]] = {}
@@ -563,7 +572,7 @@ def check_tail(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_duplicates(history: History, index: _Index) -> Iterator[Finding]:
-    """No record is in the log twice."""
+    """No record is in a log twice."""
     for partition, final in history.final.items():
         for label, rows in (
             ("", final.everything),
@@ -581,7 +590,7 @@ def check_duplicates(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_unwritten(history: History, index: _Index) -> Iterator[Finding]:
-    """Every record that is read was written, to that partition, and not refused."""
+    """Every record that is read was written to that partition, and was not refused."""
     for where, partition, offset, value in _all_seen(history):
         write = index.by_value.get(value)
         if write is None or write.partition != partition:
@@ -597,8 +606,8 @@ def check_unwritten(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_aborted_reads(history: History, index: _Index) -> Iterator[Finding]:
-    """Readers of committed records never see one of an aborted transaction, or one before its
-    commit was asked for.
+    """A read_committed reader never gets a record of an aborted transaction, or of a transaction
+    whose commit had not yet been requested.
     """
     for read in history.reads:
         if read.committed_only:
@@ -630,7 +639,9 @@ def _check_committed(
 
 
 def check_torn(history: History, index: _Index) -> Iterator[Finding]:
-    """The acknowledged records of a transaction with an unknown outcome are there all or none."""
+    """Of the acknowledged records of a transaction with an unknown outcome, all are in the logs or
+    none.
+    """
     for transaction in history.transactions:
         if transaction.ending is not Ending.UNKNOWN or index.may_be_lost(transaction):
             continue
@@ -655,8 +666,8 @@ def check_torn(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_order(history: History, index: _Index) -> Iterator[Finding]:
-    """In each partition, a session's records are in the order of sending, and readers get rising
-    offsets.
+    """In each partition, a session's records are in the order of sending, and the offsets that a
+    reader gets increase.
     """
     for partition, final in history.final.items():
         last: dict[str, Write] = {}
@@ -679,8 +690,8 @@ def check_order(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_moved(history: History, index: _Index) -> Iterator[Finding]:
-    """A record promised or read at an offset stays there (until a power loss; committed records
-    through it, too).
+    """A record that was promised or read at an offset stays at that offset, until a power loss
+    (committed records even after it).
     """
     held: dict[tuple[Partition, int, int, int | None], bytes] = {}
     lives = history.lives
@@ -722,8 +733,8 @@ def check_moved(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
-    """A record that a read_committed reader saw is still there at the end: always if it is of a
-    transaction, otherwise unless a power loss came after.
+    """A record that a read_committed reader got is still in the log at the end: always if it
+    belongs to a transaction, otherwise unless there was a power loss later.
     """
     for read in history.reads:
         final = history.final.get(read.partition)
@@ -752,7 +763,7 @@ def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
-    """A reader has seen every record in the range that it passed."""
+    """A reader has got every record in the range that it claims to have passed."""
     seen: dict[tuple[str, Partition], set[tuple[int, bytes]]] = {}
     for read in history.reads:
         seen.setdefault((read.reader, read.partition), set()).add((read.offset, read.value))
@@ -780,7 +791,7 @@ def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
-    """log_start <= last_stable <= high_watermark in every answer; none of them goes back between
+    """log_start <= last_stable <= high_watermark in every answer; none of them decreases between
     power losses.
     """
     last: dict[tuple[str, Partition, int, int | None], Watermarks] = {}
@@ -807,13 +818,14 @@ def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_reports(history: History, index: _Index) -> Iterator[Finding]:
-    """A response to one client holds for every later request of any client, and at the end, across
-    all restarts.
+    """What a response reports to one client remains true in every later request of any client, and
+    at the end, across all restarts.
 
-    These do not go back: the three offsets of a log (a power loss may lower the high watermark,
-    unless the topic is flushed with each record); a producer's epoch in a partition, and its last
-    sequence in that epoch; the producer epoch of a transactional id; a group's stable offset (after
-    a power loss only that of transactions, since others go back to the end of their log).
+    These values never decrease: the three offsets of a log (a power loss may lower the high
+    watermark, unless the topic is flushed with each record); a producer's epoch in a partition, and
+    its last sequence in that epoch; the producer epoch of a transactional id; a group's stable
+    offset (after a power loss only offsets that transactions committed, since other offsets may be
+    lost).
     """
     yield from _check_reported_logs(history)
     yield from _check_reported_producers(history)
@@ -884,7 +896,7 @@ def _check_reported_producers(history: History) -> Iterator[Finding]:
     for before, after in _gone_back(producers):
         idle_ms = history.producer_expiration_ms
         if idle_ms is not None and after.answered_ms - before.asked_ms >= idle_ms:
-            continue  # it expired, and a marker brought it back
+            continue  # the producer had expired, and a marker added it again
         if after.key[3] is not None:
             yield Finding(
                 "contradicted",
@@ -946,7 +958,9 @@ class _Report(NamedTuple):
 
 
 def _gone_back(rows: list[_Report]) -> Iterator[tuple[_Report, _Report]]:
-    """For each row lower than one answered before its request: that row and this one."""
+    """Pairs of a lower row and an earlier one: the earlier row was answered before the lower one
+    was requested.
+    """
     by_key: dict[Any, list[_Report]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
@@ -965,8 +979,8 @@ def _gone_back(rows: list[_Report]) -> Iterator[tuple[_Report, _Report]]:
 
 
 def check_kept(history: History, index: _Index) -> Iterator[Finding]:
-    """A log without retention begins where DeleteRecords set its start; with retention, no record
-    is gone that must still be kept.
+    """A log without retention begins where DeleteRecords set its start; from a log with retention,
+    no record is missing that must still be kept.
     """
     for write in history.writes:
         partition, final = write.partition, history.final.get(write.partition)
@@ -999,11 +1013,11 @@ def check_kept(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
-    """The output contains exactly the records below the group's committed offset, each once, and
-    none of the later ones.
+    """The output contains a record for each input record below the group's committed offset, once,
+    and none for later ones.
     """
     if history.power_losses and not history.commits_are_durable:
-        return  # offsets and outputs are then kept or lost independently
+        return  # after a loss, offsets and outputs may be lost independently
     made: dict[tuple[str, Partition], dict[int, list[bytes]]] = {}
     for partition in history.final:
         for value in index.committed[partition]:
@@ -1052,8 +1066,8 @@ def may_have_expired(history: History, group: str, from_ms: int, to_ms: int) -> 
     """Whether a group may have been without members for so long that its offsets expired.
 
     With the consumer protocol an offset's retention begins at its commit, and only the presence of
-    members prevents the expiry, as in Apache Kafka: then the offset may expire in the first moment
-    without any.
+    members prevents the expiry, as in Apache Kafka: after that time the offset may expire as soon
+    as the group has no members.
     """
     retention_ms = history.offsets_retention_ms
     if retention_ms is None:
@@ -1084,11 +1098,11 @@ def _was_alone(history: History, group: str, from_ms: int, to_ms: int, for_ms: i
 
 
 def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
-    """A group got all records below its offset, also where others replaced those that a power loss
-    took.
+    """A group got all records below its offset, including the records that replaced those lost in a
+    power loss.
 
-    Except after a power loss, it never continues from an offset below its last acknowledged one. No
-    power loss restores an offset of an earlier life.
+    Except after a power loss, a group never continues from an offset below the last one that was
+    acknowledged. No power loss restores an offset from an earlier life of the topic.
     """
     for (group, partition), position in history.final_positions.items():
         final, life = history.final.get(partition), history.last_life(partition[0])
@@ -1126,8 +1140,8 @@ def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
     """In a compacted topic each key has its last value: the last one visible to read_committed
     readers.
 
-    A key is the value up to its last '-'. Only records of known outcome count, so keys with an
-    UNKNOWN one are left out.
+    A key is the value up to its last '-'. Keys that have a record with the outcome UNKNOWN are left
+    out.
     """
     for partition, final in history.final.items():
         if partition[0] not in history.compacted:
@@ -1164,10 +1178,10 @@ def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_deleted_topics(history: History, index: _Index) -> Iterator[Finding]:
-    """A topic that was deleted and made again shows nothing of its earlier lives.
+    """A topic that was deleted and created again shows no record of its earlier lives.
 
-    Records sent twice are left out: a request in flight since then may reach the new topic as well,
-    which has the same name.
+    Records that were sent twice are left out: an earlier attempt may arrive late and reach the new
+    topic, which has the same name.
     """
     if not history.lives:
         return
@@ -1203,9 +1217,10 @@ def check_deleted_topics(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
-    """No fetch sent after the response to a DeleteRecords returns a deleted record.
+    """No fetch that was sent after the response to a DeleteRecords returns a deleted record.
 
-    A power loss may truncate a log so far that other records get those offsets.
+    After a power loss other records may get these offsets, since it may truncate the log below
+    them.
     """
     last_loss_ms = history.power_losses[-1] if history.power_losses else -1
     for partition, low_watermark, answered_ms in history.deletions:
@@ -1236,7 +1251,7 @@ def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
 
 def check_members(history: History, index: _Index) -> Iterator[Finding]:
     """Members of former generations, replaced static members and members that left are not
-    accepted. A power loss may restore groups.
+    accepted, except that a power loss may restore groups.
     """
     groups: dict[tuple[str, int], list[Access]] = {}
     for access in history.accesses:
@@ -1255,9 +1270,11 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Finding]:
-    """In order of sending: no member is accepted in an earlier generation than one accepted before,
-    nor after it left. A group without members and offsets is deleted, and starts again with its
-    first generation. With the consumer protocol each member has an epoch of its own.
+    """In order of sending, no member is accepted in an earlier generation than one accepted before,
+    and none after it has left.
+
+    A group without members and offsets is deleted, and starts again with its first generation. With
+    the consumer protocol each member has its own epoch.
     """
     by_answered = sorted(by_sent, key=lambda access: access.answered_ms)
     latest: Access | None = None
@@ -1284,7 +1301,7 @@ def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Find
 
 
 def _check_instance(by_sent: list[Access]) -> Iterator[Finding]:
-    """One static member: once a replacement was accepted, its predecessor is not."""
+    """Once a replacement of a static member has been accepted, its predecessor is not accepted."""
     since: dict[str, int] = {}
     for access in sorted(by_sent, key=lambda access: access.answered_ms):
         since.setdefault(access.member_id, access.answered_ms)
@@ -1359,7 +1376,7 @@ def check_owners(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_taken_commits(history: History, index: _Index) -> Iterator[Finding]:
-    """No offset is accepted from a member that sent it after the partition was given to another."""
+    """No offset is accepted from a member that sent it after another member got the partition."""
     by_partition = _by_partition(history)
     for commit in history.taken_commits:
         for holding in by_partition.get((commit.group, commit.partition), ()):
@@ -1379,7 +1396,7 @@ def check_taken_commits(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _by_partition(history: History) -> dict[tuple[str, Partition], list[Holding]]:
-    """The holdings of each group's partitions, by their start times."""
+    """The holdings of each group's partitions, in order of their start times."""
     rows: dict[tuple[str, Partition], list[Holding]] = {}
     for holding in sorted(history.holdings, key=lambda holding: holding.from_ms):
         rows.setdefault((holding.group, holding.partition), []).append(holding)

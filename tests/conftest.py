@@ -1,9 +1,9 @@
-"""Settings of all tests: property tests draw new examples on a developer's machine and the same
-ones on CI, and have no deadline.
+"""Settings of all tests: property tests draw new examples on a developer's machine and always the
+same ones on CI, and have no deadline.
 
-With `-n 2` each process takes one piece after the other, the long ones first: a file, files that
-share a Java, or a single test. Every process has its own brokers and Spark, so the processes share
-nothing but the machine.
+With `-n 2` each process takes one piece of work after the other, the long ones first: a file, files
+that share a JVM, or a single test. Every process has its own brokers and Spark, so the processes
+share only the machine.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "explore")
 os.environ.setdefault("JDK_JAVA_OPTIONS", java_classes.java_options())
 
 # Pieces that take minutes come first. Spark computes while end-to-end tests mostly wait, so they
-# run well side by side. Single tests of the simulator come last, so that all processes end at about
-# the same time.
+# run well at the same time. Single tests of the simulator come last, so that all processes end at
+# about the same time.
 ORDER = ("java", "e2e", "spark", "examples", "property", "unit", "sim")
-# They run Spark in the tests' process, where Java starts once and is warm for all later files: one
-# piece of work, not eight.
+# These files run Spark in the tests' process, where the JVM starts once and is warm for all later
+# files, so they are one piece of work.
 ONE_JAVA = (
     "examples/test_guarantees_spark.py",
     "examples/test_page_views.py",
@@ -52,13 +52,14 @@ ONE_JAVA = (
     "spark/test_stream_conditions.py",
     "spark/test_stream_read.py",
 )
-# Their tests are independent and take minutes together, so each test is a piece.
+# The tests of these files are independent and take minutes together, so each test is a piece of
+# work.
 SINGLE_TESTS = ("sim/test_defects.py", "sim/test_sim.py")
 
 
 def piece_of(node_id: str) -> str:
-    """The unit in which a test is scheduled: its file, the files that share a Java, or the test
-    alone.
+    """The piece of work to which a test belongs: its file, the files that share a JVM, or only the
+    test.
     """
     file = node_id.partition("::")[0].removeprefix("tests/")
     if file in SINGLE_TESTS:
@@ -68,7 +69,7 @@ def piece_of(node_id: str) -> str:
 
 @cache
 def rank_of(piece: str) -> tuple[int, int, str]:
-    """The order of pieces: by folder, and within it the largest files first."""
+    """The order of pieces: by folder, and within a folder by size, the largest file first."""
     folder = piece.partition("/")[0]
     path = TESTS / piece.partition("::")[0]
     size = path.stat().st_size if path.is_file() else 0
@@ -76,8 +77,8 @@ def rank_of(piece: str) -> tuple[int, int, str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests unless `-m` names them, and order the pieces; within a piece the
-    order is kept.
+    """Leave out the long tests unless `-m` names them, and sort the tests by piece; within a piece
+    they keep their order.
     """
     if "long" not in (config.option.markexpr or ""):
         long = {item for item in items if item.get_closest_marker("long")}
@@ -89,8 +90,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Freeze what was imported and collected, which lives to the end: hundreds of thousands of
-    objects that garbage collection can skip. Without this each collection takes a second.
+    """Freeze what was imported and collected: hundreds of thousands of objects that live to the end
+    and that garbage collection can skip. Otherwise each collection takes a second.
     """
     gc.disable()
     try:
@@ -105,14 +106,14 @@ loop_watchdog.start_watching()
 
 @pytest.fixture(autouse=True, scope="session")
 def _watched_daemons() -> Iterator[None]:
-    """A fault of a daemon after the last test fails that test."""
+    """Fail the last test if a daemon reports a fault after it."""
     yield
     _fail_by_faults()
 
 
 @pytest.fixture(autouse=True)
 def _watched_loops(_watched_daemons: None) -> Iterator[None]:
-    """A fault of a daemon's loop fails the test during which it happened."""
+    """Fail the test during which a daemon reports a fault of its loop."""
     yield
     _fail_by_faults()
 
@@ -130,7 +131,7 @@ HAS_FAILED = pytest.StashKey[bool]()
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note that a test has failed, for `pytest_runtest_protocol`."""
+    """Record that a test has failed, for `pytest_runtest_protocol`."""
     report = yield
     if report.failed:
         item.stash[HAS_FAILED] = True
@@ -141,11 +142,11 @@ def pytest_runtest_makereport(
 def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """Close what a failed test left open, so that no later test fails for its sockets.
+    """Close what a failed test left open, so that no later test fails because of its sockets.
 
-    Python keeps the last exception, and with it the frames of the test and all their objects.
-    Sockets that clients leave open are not an error in the folders that use these clients, but
-    would be in the next folder.
+    Python keeps the last exception, and with it the frames of the test and all their objects. In
+    folders whose tests use certain clients, sockets that these leave open are no error, but in the
+    next folder they would be.
     """
     answer = yield
     has_failed = item.stash.get(HAS_FAILED, False)
@@ -166,7 +167,7 @@ def _folder_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The order of this file, unless --dist names another."""
+    """A scheduler by pieces, in the order of this file, unless --dist names another scheduler."""
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling

@@ -36,7 +36,7 @@ def run(arguments: Sequence[str], broker_parser: argparse.ArgumentParser) -> int
     """Run one command; gives its exit code.
 
     Takes:  broker_parser, the parser of `start` and `settings`, for their help and completion.
-    Raises: ModuleNotFoundError where click or rich is missing, which the extra `cli` brings.
+    Raises: ModuleNotFoundError if click or rich, which the extra `cli` installs, is missing.
     """
     from barnabas.cli.root import run_command
 

@@ -32,7 +32,7 @@ COLUMNS = [
 
 
 class Resource(NamedTuple):
-    """The resource of an ACL, by the protocol's numbers."""
+    """The resource of an ACL; kind and pattern are the protocol's numbers."""
 
     kind: int
     name: str
@@ -46,7 +46,7 @@ class Resource(NamedTuple):
 
 
 class ResourceType(click.ParamType[Resource]):
-    """KIND:NAME, KIND:PREFIX*, KIND:* or cluster."""
+    """A resource on the command line: KIND:NAME, KIND:PREFIX*, KIND:* or cluster."""
 
     name = "RESOURCE"
 
@@ -72,7 +72,7 @@ class ResourceType(click.ParamType[Resource]):
 
 
 class OperationsType(click.ParamType[tuple[int, ...]]):
-    """Operations, separated by commas."""
+    """Operations on the command line, separated by commas."""
 
     name = "OPERATIONS"
 
@@ -98,9 +98,9 @@ DENY = click.option(
 def acl() -> None:
     """Who may do what: list, add, remove ACLs.
 
-    On any Kafka broker with an authorizer. PRINCIPAL is User:NAME, or NAME for short; "*" is
-    every principal. RESOURCE is topic:NAME, group:NAME, transactional-id:NAME, or cluster; NAME may
-    be a beginning (topic:orders*) or all (topic:*).
+    These commands work with any Kafka broker that has an authorizer. PRINCIPAL is User:NAME, or
+    NAME for short; "*" is every principal. RESOURCE is topic:NAME, group:NAME,
+    transactional-id:NAME, or cluster; NAME may be a prefix (topic:orders*) or all (topic:*).
     """
 
 
@@ -176,8 +176,8 @@ def add(
 ) -> int:
     """Allow a principal operations on resources, or deny them.
 
-    read, write, delete and alter allow describe, too. A consumer needs read on its topics and its
-    group; a producer write on its topics; a transactional one write on its transactional id, too.
+    read, write, delete and alter imply describe. A consumer needs read on its topics and its group;
+    a producer needs write on its topics and, if it is transactional, on its transactional id.
     """
     from barnabas.protocol.messages.create_acls import (
         AclCreation,
@@ -241,7 +241,10 @@ def remove(
     allow: bool,
     yes: bool,
 ) -> int:
-    """Remove a principal's ACLs: all, or those of operations, on resources as they were added."""
+    """Remove a principal's ACLs: all, or those for operations and resources.
+
+    A resource has to be written as it was when its ACL was added.
+    """
     from barnabas.protocol.messages.delete_acls import (
         DeleteAclsFilter,
         DeleteAclsRequest,

@@ -1,4 +1,4 @@
-"""`barnabas certs`: an authority and certificates for tests and first steps."""
+"""`barnabas certs`: a certificate authority, and certificates for tests and first steps."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from barnabas.cli.options import ending
     help="A client that gets a certificate (default: client).",
 )
 def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...]) -> None:
-    """Make an authority, and certificates of a broker and of clients.
+    """Make a certificate authority, and certificates for a broker and for clients.
 
     They are for tests and first steps: the authority's key is in the same directory as the
-    certificates that it signed. An authority that is there already is used again.
+    certificates that it signed. If the directory already has an authority, it is used again.
     """
     chosen = {}
     if hosts:

@@ -26,7 +26,7 @@ from barnabas.texts import count_text, duration_text
 
 ABORTED = b"aborted"
 COMMITTED = b"committed"
-NAMED_MOST = 10  # partitions named in a line
+NAMED_MOST = 10  # the maximum number of partitions that a message names
 
 
 class CheckError(Exception):
@@ -105,7 +105,9 @@ def _print(output: Output, run: _Run, *, apis: bool) -> None:
 
 
 class _Run:
-    """One check. steps: their results; apis: the versions of requests."""
+    """A run of the check's steps. steps: the results so far; apis: the versions of each API that
+    the broker supports.
+    """
 
     def __init__(self, connection: Connection, *, read_only: bool, stuck_after_s: float) -> None:
         self.connection = connection
@@ -196,7 +198,7 @@ def _transact(admin: ClusterClient) -> str:
 
 
 def _is_expected(error: Exception) -> bool:
-    """Whether the cause is the broker or the connection, not our code."""
+    """Whether an error comes from the broker or the connection, not from a defect in our code."""
     from barnabas.cli.root import is_client_error
 
     return isinstance(error, CheckError | CommandError) or is_client_error(error)

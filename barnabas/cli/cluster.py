@@ -1,9 +1,9 @@
 """Connections to a cluster, made from the options that commands share.
 
-They work with any Kafka broker, over TLS and SASL too, and negotiate versions. Administrative
+They work with any Kafka broker, also over TLS and SASL, and negotiate versions. Administrative
 commands use the small client of `barnabas.cli.client`; commands that read and write records use
-kafka-python's consumer and producer, which are imported when one is created, in a fifth of a
-second.
+kafka-python's consumer and producer. Importing these takes a fifth of a second, so they are
+imported only when one is created.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def token_provider(url: str) -> Any:
 
 
 class Connection:
-    """The connection to a cluster, and its clients."""
+    """The addresses, settings and timeout for connections to a cluster; makes its clients."""
 
     def __init__(
         self,
@@ -177,11 +177,11 @@ class Connection:
 
     @property
     def timeout_ms(self) -> int:
-        """How long to wait for an answer."""
+        """The timeout of an answer in ms."""
         return round(self.timeout_s * 1000)
 
     def addresses(self) -> list[tuple[str, int]]:
-        """The bootstrap addresses. Raises CommandError where one is wrong."""
+        """The bootstrap addresses. Raises: CommandError if one is malformed."""
         addresses = []
         for text in self.bootstrap_servers.split(","):
             host, colon, port = text.strip().rpartition(":")
@@ -220,7 +220,7 @@ class Connection:
         return "sasl_mechanism" in client_settings(self.properties())
 
     def settings(self) -> dict[str, Any]:
-        """The settings of --client-config, by the names of `client_settings`."""
+        """The client's settings from all sources, by the names of `client_settings`."""
         properties = self.properties()
         _check_files(properties)
         return {"client_id": CLIENT_ID, **client_settings(properties)}
@@ -234,15 +234,16 @@ class Connection:
     def check(self) -> None:
         """Connect and log in, and close the connection.
 
-        Raises: CommandError at once where nothing listens, or a setting is wrong: kafka-python's
-                clients would retry for long.
+        Raises: CommandError at once if nothing listens or a setting is wrong: kafka-python's
+        clients
+                would retry for a long time.
         """
         client = self._client()
         client.connect()
         client.close()
 
     def _make(self, kind: Any, **settings: Any) -> Any:
-        """A client of kafka-python, connected. Its settings have already been checked.
+        """A connected client of kafka-python. Its settings have already been checked.
 
         If it cannot connect, its sockets are closed here: kafka-python would leave them open.
         """
@@ -254,7 +255,8 @@ class Connection:
             made.append(client)
             if given_up.is_set():
                 client.close()
-                raise TimeoutError  # no caller is left: this ends the constructor
+                # the caller has timed out: closing the client ends its constructor
+                raise TimeoutError
             return client
 
         settings["kafka_client"] = new_net_client
@@ -267,7 +269,9 @@ class Connection:
             raise
 
     def _mistake(self, settings: Mapping[str, Any]) -> str:
-        """The error in the security settings for the first address that answers."""
+        """The error in the security settings, found by a probe of the first address that
+        answers.
+        """
         from barnabas.cli.probe import mistake, probe
 
         protocol = str(settings.get("security_protocol", "PLAINTEXT"))
@@ -279,7 +283,7 @@ class Connection:
 
     @contextmanager
     def admin(self) -> Iterator[ClusterClient]:
-        """A client that administrates the cluster, connected."""
+        """A connected client that administers the cluster."""
         client = self._client()
         try:
             client.connect()
@@ -361,7 +365,7 @@ def _last_read(consumer: Any) -> float:
 
 
 def _abandon(producer: Any) -> None:
-    """Close a producer without its records."""
+    """Close a producer without sending its pending records."""
     producer._sender.force_close()
     with suppress(Exception):
         producer.close(timeout=0)

@@ -10,7 +10,7 @@ import argparse
 import textwrap
 from collections.abc import Iterator
 
-# name: (module of barnabas.cli, first line of its help)
+# name: (module of barnabas.cli, its line in the help of `barnabas`)
 COMMANDS = {
     "acl": ("acl", "ACLs, the rights of users: list, add, remove."),
     "certs": ("certs", "Make certificates for tests and first steps."),
@@ -66,7 +66,7 @@ def broker_commands(
 def help_text(parser: argparse.ArgumentParser) -> str:
     """The help of the command `barnabas`, in click's form.
 
-    Takes: parser, of the broker's own commands.
+    Takes: parser, the parser of the broker's own commands.
     """
     rows = [(name, summary) for name, _, summary in broker_commands(parser)]
     rows += [(name, summary) for name, (_, summary) in COMMANDS.items()]
@@ -96,7 +96,7 @@ def _definitions(rows: list[tuple[str, str]]) -> Iterator[str]:
 
 
 def no_such_command(name: str) -> str:
-    """The error for an unknown command, with the most similar command."""
+    """The error text for an unknown command, which suggests the most similar command."""
     import difflib
 
     near = difflib.get_close_matches(name, [*BROKER_COMMANDS, *COMMANDS], n=1)

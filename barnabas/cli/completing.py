@@ -21,7 +21,7 @@ MOST_NAMES = 1000
 
 
 def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The names of profiles with that beginning."""
+    """The names of profiles that begin with the incomplete word."""
     try:
         return _beginning(read_profiles().by_name, incomplete)
     except Exception:
@@ -29,7 +29,9 @@ def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The names of topics with that beginning; internal ones only for a non-empty beginning."""
+    """The names of topics that begin with the incomplete word; internal topics only if the word is
+    not empty.
+    """
 
     def names(admin: ClusterClient) -> Iterable[str]:
         from barnabas.cli.client.topics import describe_topics, name_of
@@ -40,7 +42,7 @@ def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The names of groups with that beginning."""
+    """The names of groups that begin with the incomplete word."""
 
     def names(admin: ClusterClient) -> Iterable[str]:
         from barnabas.cli.client.groups import list_groups
@@ -53,7 +55,7 @@ def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) 
 def complete_transactional_id(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[str]:
-    """The transactional ids with that beginning."""
+    """The transactional ids that begin with the incomplete word."""
 
     def names(admin: ClusterClient) -> Iterable[str]:
         from barnabas.cli.client.transactions import list_transactions
@@ -66,7 +68,7 @@ def complete_transactional_id(
 def _asked(
     ctx: click.Context, incomplete: str, names: Callable[[ClusterClient], Iterable[str]]
 ) -> list[str]:
-    """The names that the cluster returns; none without an answer."""
+    """The names that the cluster returns; empty if it does not answer."""
     from barnabas.cli.options import DEFAULT_ADDRESS, make_connection
 
     try:

@@ -79,7 +79,7 @@ def describe(
 ) -> None:
     """Show the settings of one resource.
 
-    Shows those that differ from the defaults; with --all, all.
+    Only settings that differ from their defaults are shown, unless --all is given.
     """
     with connection.admin() as admin:
         if kind == "topic":

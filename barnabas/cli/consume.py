@@ -53,7 +53,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.schemas.errors import SchemaError
 from barnabas.texts import count_text
 
-NAMED_MOST = 10  # partitions named in a line
+NAMED_MOST = 10  # the maximum number of partitions that a message names
 COMMIT_SOON_S = 0.5  # after Ctrl-C
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
@@ -244,7 +244,9 @@ def _decoders(schemas: SchemaOptions, connection: Connection) -> dict[str, Any]:
 class _Printer:
     """Writes records to standard output. count: the number of written records.
 
-    Takes: write, which gives a record's bytes; flushed, whether each record is flushed.
+    Takes: write, a function that returns the printed form of a record; flushed, whether to flush
+    the
+           output after each record.
     """
 
     def __init__(self, write: Callable[[Any], bytes], *, flushed: bool) -> None:
@@ -255,8 +257,8 @@ class _Printer:
     def print_last(
         self, tails: dict[TopicPartition, list[Any]], count: int, per_partition: bool
     ) -> None:
-        """Print the last records of partitions in order of time; `count` records of all, or of
-        each.
+        """Print the last records of partitions in order of time: `count` records of all partitions
+        together, or of each.
         """
         records = in_order_of_time(tails)
         for record in records if per_partition else records[-count:]:
@@ -275,13 +277,13 @@ class _Printer:
 
     def _print(self, record: Any) -> None:
         data = self._write(record)
-        self.count += 1  # counted first: its reader may press Ctrl-C
+        self.count += 1  # counted before it is printed: a user who sees it may press Ctrl-C at once
         sys.stdout.buffer.write(data)
 
 
 class _Span(NamedTuple):
-    """The part of partitions to read: --from and --to; follow: whether to continue at the end;
-    is_tail: --last.
+    """The part of the partitions to read. start, end: --from and --to; follow: whether to continue
+    at the end; is_tail: whether --last is given.
     """
 
     start: Place | None
@@ -297,7 +299,7 @@ def _bounds(
     group: str | None,
     isolation_level: str,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
-    """The start and the end of reading in each partition; an end of None: no end."""
+    """The start and the end of reading in each partition; None as the end means no end."""
     with connection.admin() as admin:
         partitions = sorted({row for name in names for row in topic_or_partition(admin, name)})
         first = span.start or (LATEST if span.follow and not span.is_tail else EARLIEST)
@@ -332,7 +334,9 @@ def _end_early(
     name: str,
     group: str | None,
 ) -> None:
-    """After Ctrl-C, or if the broker does not answer: commit, and report the printed records."""
+    """Commit offsets and report how many records were printed, after Ctrl-C or if the broker does
+    not answer.
+    """
     sys.stdout.buffer.flush()
     text = f"{name}: ended early: {count_text(printer.count, 'record')} printed"
     if group is None or not reader.moved():

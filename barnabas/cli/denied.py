@@ -92,7 +92,7 @@ def denied_kind(error: Exception) -> str:
 def denied_by(error: Exception, subject: str = "", operation: str = "") -> str:
     """The missing permission, and the command that allows it; empty if no ACL is the reason.
 
-    Takes: subject, the name of the resource; operation, the missing right. Empty: not known.
+    Takes: subject, the name of the resource; operation, the missing right; empty if unknown.
     """
     kind = denied_kind(error)
     context = click.get_current_context(silent=True)

@@ -157,7 +157,7 @@ def graduate(
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn errors of the work into one line."""
+    """Turn errors of the graduation into a CommandError of one line."""
     from barnabas.broker.graduation.survey import GraduationError, UncleanError
     from barnabas.broker.settings.setting import ConfigError
 
@@ -187,7 +187,9 @@ def _locked(data_dir: str) -> Iterator[None]:
 
 @contextmanager
 def _private_files() -> Iterator[None]:
-    """Make files that are written here private to their owner: they contain passwords."""
+    """Make files that are created in the block readable for their owner only: they contain
+    passwords.
+    """
     before = os.umask(0o077)
     try:
         yield
@@ -241,7 +243,9 @@ def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
 
 
 def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
-    """Start and stop the broker, which recovers; with `aborts` open transactions are aborted."""
+    """Start the broker, which recovers the directory, and stop it; with `aborts`, open transactions
+    are aborted in between.
+    """
     from barnabas.broker.graduation.preparation import start_and_stop
     from barnabas.broker.rim.system_ids import SystemIds
 
@@ -270,7 +274,7 @@ def _check_decided(survey: Survey) -> None:
 
 
 def _verify(data_dir: str, survey: Survey) -> None:
-    """Read every batch. Raises: CommandError if there are faults."""
+    """Read every batch of the surveyed partitions. Raises: CommandError if there are faults."""
     compacted = log_verify.compacted_partitions(data_dir)
     faults: list[log_verify.Fault] = []
     names = survey.directories
@@ -349,7 +353,9 @@ def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
 
 
 class _Entry(NamedTuple):
-    """The first listener: HOST:PORT for a client on this machine, and the settings it needs."""
+    """The address of the first listener as a client on this machine reaches it, HOST:PORT, and the
+    options that the client needs.
+    """
 
     address: str
     client_options: str
@@ -494,9 +500,9 @@ def _without_secrets(properties: str) -> str:
 def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
     """Bring a directory back that `barnabas graduate` handed over to Apache Kafka.
 
-    Kafka has to be stopped. What it changed is kept: records, offsets, transactions, created and
-    deleted topics, settings, users, ACLs, quotas. All partitions have to have an in-sync replica in
-    this directory. docs/GROWING.md.
+    Kafka has to be stopped. Its changes are kept: records, offsets, transactions, created and
+    deleted topics, settings, users, ACLs, quotas. Every partition has to have an in-sync replica in
+    this directory. See docs/GROWING.md.
     """
     data_dir = os.path.abspath(data_dir)
     with _explained():

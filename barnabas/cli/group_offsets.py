@@ -91,9 +91,9 @@ def reset_offsets(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Commit other offsets for a group, or let a share group start at others.
+    """Change the committed offsets of a group, or the start offsets of a share group.
 
-    The group must have no members now. The changes are shown first; on a terminal you are asked to
+    The group must have no members. The changes are shown first; on a terminal you are asked to
     confirm.
     """
     if sum(given is not None for given in (place, shift_by, file)) != 1:
@@ -123,8 +123,8 @@ def reset_offsets(
 
 
 def _start_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, int]:
-    """The start offsets of a share group, by partition, without partitions that it has not read
-    yet.
+    """The start offsets of a share group, by partition, without partitions that the group has not
+    yet read.
     """
     return {
         partition: start
@@ -194,7 +194,7 @@ def _planned(
 
 
 def parse_offsets(lines: Iterable[str], group: str) -> dict[TopicPartition, int]:
-    """The offsets of a file of lines TOPIC,PARTITION,OFFSET.
+    """The offsets in the lines of a file, each TOPIC,PARTITION,OFFSET.
 
     Empty lines and lines that begin with # are ignored. A first column with the group's name, which
     Kafka's own tool writes for several groups, is accepted.
@@ -329,8 +329,8 @@ def delete_offsets(
 ) -> int:
     """Delete the offsets that a group has committed for topics.
 
-    No member of the group may be subscribed to these topics. The next consumer of the group starts
-    there by its auto.offset.reset.
+    No member of the group may be subscribed to these topics. The group's next consumer starts there
+    according to its auto.offset.reset.
     """
     with connection.admin() as admin:
         is_share = requests.describe_group(admin, group).protocol == SHARE
@@ -363,7 +363,7 @@ def delete_offsets(
 def _delete(
     admin: ClusterClient, group: str, wanted: Sequence[TopicPartition], *, is_share: bool
 ) -> dict[TopicPartition, int]:
-    """Delete offsets by the request of the group's kind. Gives: the code of each partition."""
+    """Delete offsets with the request for the group's type. Gives: the code of each partition."""
     if not is_share:
         return requests.delete_offsets(admin, group, wanted)
     codes = requests.delete_share_offsets(admin, group, sorted({row.topic for row in wanted}))

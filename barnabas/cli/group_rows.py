@@ -1,9 +1,9 @@
 """Groups as rows: state, members, and lag; and a phrase that describes a group's lag.
 
-The lag of a partition is the number of offsets between the committed one and the partition's end.
-The lag of a member without a committed offset, which waits for an open transaction, is the number
-of records that the transaction holds back. The offset that a Spark sink commits is the number of
-its micro-batch, which has no lag.
+The lag of a partition is the number of offsets between the committed offset and the partition's
+end. The lag of a member that has no committed offset and waits for an open transaction is the
+number of records that the transaction holds back. A Spark sink commits the number of its
+micro-batch as an offset, for which there is no lag.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def describe_groups(
 ) -> list[dict[str, Any]]:
     """State, members, partitions, lag and status of groups.
 
-    Takes:  trend_s, if above 0, the time between two measurements, which show whether the lag
-            grows. empty, groups that are known to have no members, which are not requested.
+    Takes:  trend_s, if above 0, the time between two measurements that show whether the lag grows.
+            empty, groups that are known to have no members, which are not requested.
             missing_ok, whether to leave out groups that do not exist.
     Raises: CommandError for an unknown group.
     """
@@ -114,7 +114,8 @@ def _group_row(
 def status(row: Mapping[str, Any], trend_s: float = 0.0) -> str:
     """The description of a group's lag, as one phrase.
 
-    Takes: row, a row of `describe_groups`; trend_s, the time over which its `lag_change` was seen.
+    Takes: row, a row of `describe_groups`; trend_s, the time over which its `lag_change` was
+    measured.
     """
     partitions, lag = row["partitions"], row["lag"]
     if not partitions:
@@ -152,9 +153,10 @@ def _head(described: Group, shown: set[TopicPartition]) -> dict[str, Any]:
 
 
 def _share_group_row(admin: ClusterClient, described: Group) -> dict[str, Any]:
-    """A row for a share group: its start offset, and the number of its unfinished records.
+    """A row for a share group, with the start offset and the number of unfinished records of each
+    partition.
 
-    Several members may have a partition.
+    A partition may be assigned to several members.
     """
     offsets = requests.share_offsets(admin, described.group)
     clients: dict[TopicPartition, list[str]] = {}

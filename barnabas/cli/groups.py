@@ -34,7 +34,7 @@ _PARTITION_COLUMNS = (Column("topic", "TOPIC", "name"), Column("partition", "PAR
 
 
 def trend_option(command: Command) -> Command:
-    """`--trend`: measure the lag twice."""
+    """Add `--trend`, which measures the lag twice, to a command."""
     return click.option(
         "--trend",
         "trend_s",
@@ -68,7 +68,7 @@ def list_groups(
 ) -> None:
     """List groups, with how far each is behind.
 
-    The lag leaves out offsets in which a Spark sink stores the numbers of its micro-batches.
+    Offsets in which a Spark sink stores the numbers of its micro-batches do not count as lag.
     """
     wanted = {state.lower() for state in states}
     with connection.admin() as admin:
@@ -125,7 +125,7 @@ def describe(connection: Connection, output: Output, names: Sequence[str], trend
     """Describe groups.
 
     Shows state, lag of each partition, and members; without a name, of all groups. The lag is the
-    number of offsets between the committed one and the partition's end. A reader with
+    number of offsets between the committed offset and the partition's end. A reader with
     isolation.level=read_committed stops at the last stable offset.
     """
     with connection.admin() as admin:
@@ -143,7 +143,9 @@ def describe(connection: Connection, output: Output, names: Sequence[str], trend
 
 
 def _add_owners(admin: ClusterClient, rows: Sequence[dict[str, Any]]) -> None:
-    """Add the owners of the transactions that hold back partitions, as far as the user may know."""
+    """Add the owners of the transactions that hold back partitions, if the user may list
+    transactions.
+    """
     held = [
         (TopicPartition(part["topic"], part["partition"]), part)
         for row in rows
@@ -154,7 +156,7 @@ def _add_owners(admin: ClusterClient, rows: Sequence[dict[str, Any]]) -> None:
         return
     try:
         transactions = open_transactions(admin, sorted({partition for partition, _ in held}))
-    except RefusedError:  # an ACL, or a cluster before KIP-664
+    except RefusedError:  # an ACL denies the request, or the cluster is older than KIP-664
         return
     for partition, part in held:
         found = transactions[partition]
@@ -224,8 +226,8 @@ def _note_on(name: str, row: dict[str, Any]) -> None:
 def delete(connection: Connection, output: Output, names: Sequence[str], yes: bool) -> int:
     """Delete groups.
 
-    A group must have no members. Its committed offsets are deleted with it; with a share group, the
-    delivery state of its records.
+    A group must have no members. Its committed offsets are deleted with it, and the delivery state
+    of the records of a share group.
     """
     confirm(f"Delete the offsets of {', '.join(names)}?", yes=yes)
     with connection.admin() as admin:

@@ -1,4 +1,4 @@
-"""`barnabas log`: dump files of a data directory, and verify all of it."""
+"""`barnabas log`: dump files of a data directory, and verify a whole directory."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SHOWN_FAULTS = 1000
 
 @click.group()
 def log() -> None:
-    """Read the files of a data directory, of Barnabas or Apache Kafka, whether a broker runs there
-    or not. Nothing is ever written.
+    """Read the files of a data directory of Barnabas or Apache Kafka, even while a broker uses it.
+    Nothing is ever written.
     """
 
 
@@ -57,7 +57,7 @@ def dump(output: Output, paths: Sequence[str], records: bool, count: int | None)
 
     FILE is a segment, an index, a snapshot, a journal or a checkpoint; its name says which. The
     records of __consumer_offsets and __transaction_state are shown by their fields. --json prints
-    an object a line.
+    one object per line.
     """
     for path in paths:
         rows = rows_of(path, records=records)
@@ -194,9 +194,9 @@ def verify(
 ) -> int:
     """Check every file of a data directory.
 
-    DIRECTORY may also be that of one partition. The command reads every batch, and shows each fault
-    with file and position. Unfinished writes of a running broker are no faults. Exit code 3 where
-    there are faults.
+    DIRECTORY may also be that of one partition. The command reads every batch, and shows the file
+    and the position of each fault. Unfinished writes of a running broker are not faults. Exit code
+    3 if there are faults.
     """
     reports: list[PartitionReport] = []
     faults: list[Fault] = []

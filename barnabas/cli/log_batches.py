@@ -1,7 +1,7 @@
 """The batches of a segment's file, read one after the other; nothing is written.
 
-`read_batches` stops at the first position without a complete batch, and gives the reason. A file to
-which a broker appends is read up to the size that it had at first.
+`read_batches` stops at the first position without a complete batch, and gives the reason. If a
+broker appends to the file meanwhile, only the size that it had at first is read.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class StoredBatch(NamedTuple):
 
 
 class BadPlace(NamedTuple):
-    """The place where the batches end before the file does.
+    """The position where the batches end before the file does.
 
-    unfinished: an append in progress can be the reason.
+    unfinished: whether an append in progress can be the reason.
     """
 
     position: int
@@ -41,7 +41,7 @@ class BadPlace(NamedTuple):
 
 
 def read_batches(path: str, position: int = 0) -> Iterator[StoredBatch | BadPlace]:
-    """The batches from a position on; at the end a BadPlace if bytes are left. Raises OSError."""
+    """The batches from a position on, then a BadPlace if bytes remain. Raises: OSError."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(position)
@@ -66,7 +66,7 @@ def _rest(data: bytes) -> bytes:
 
 
 def _what_is_wrong(head: bytes, position: int, size: int) -> BadPlace | None:
-    """Why no complete batch begins with these bytes; None if one may."""
+    """The reason why these bytes cannot begin a complete batch; None if they can."""
     if len(head) < HEADER_SIZE:
         return BadPlace(position, f"{len(head)} bytes are left, too few for a batch", True)
     header = read_header(head)

@@ -35,13 +35,13 @@ _OFFSET_ENTRY, _TIME_ENTRY = struct.Struct(">II"), struct.Struct(">qI")
 
 
 def topic_of(path: str) -> str:
-    """The topic whose partition's directory the file is in."""
+    """The topic of a file, from the name of the partition's directory that contains it."""
     directory = os.path.basename(os.path.dirname(os.path.abspath(path)))
     return directory.rpartition("-")[0] or directory
 
 
 def rows_of(path: str, *, records: bool) -> Iterator[Row]:
-    """The rows of a file. Takes: records, whether a segment's records are opened.
+    """The rows of a file. Takes: records, whether to decode a segment's records.
 
     Raises: CommandError for an unknown file, or one that cannot be read.
     """
@@ -141,7 +141,9 @@ def _record_row(topic: str, record: Record, kind: str) -> Row:
 
 
 def readable_record(topic: str, key: bytes | None, value: bytes | None) -> Row | None:
-    """The fields of a record of an internal topic; None for other topics, and unknown kinds."""
+    """The fields of a record of an internal topic; None for other topics and unknown record
+    types.
+    """
     if key is None or topic not in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
         return None
     try:
@@ -225,7 +227,7 @@ def _offset_index_rows(name: str, data: bytes) -> Iterator[Row]:
     whole = len(data) - len(data) % offset_index.ENTRY_SIZE
     for relative, position in _OFFSET_ENTRY.iter_unpack(data[:whole]):
         if (relative, position) == (0, 0):
-            return  # allocated in advance: the first batch of a segment has no entry
+            return  # zeros allocated in advance: a segment's first batch has no entry
         yield {"offset": base + relative, "position": position}
 
 

@@ -1,4 +1,5 @@
-"""Checks of a segment's indexes against its batches: each gives (position in the index, fault).
+"""Checks of a segment's indexes against its batches. Each check yields pairs of a position in the
+index and the text of a fault.
 
 An index that a broker has open may be filled with zeros after its last entry (Apache Kafka
 allocates it ahead), and may be shorter than the log.
@@ -21,7 +22,8 @@ Findings = Iterator[tuple[int, str]]
 
 
 class SegmentFacts:
-    """The facts from a walk through a segment's batches: a row for each batch, in order.
+    """The facts from a walk through a segment's batches, as lists with an item for each batch in
+    order.
 
     highest_times: the highest time of all batches up to and including this batch. markers: offset
     -> (producer id, whether it is a commit). is_sound: whether all batches have a correct CRC;
@@ -107,8 +109,9 @@ def check_aborted(
 ) -> Findings:
     """Check that the entries are the aborted transactions that markers of the segment ended.
 
-    Takes: knows_all, whether all batches before the segment were read: otherwise a transaction may
-           have begun before the log's start.
+    Takes: knows_all, whether all batches before the segment were read. If not, a transaction may
+    have
+           begun in a batch that was not read.
     """
     try:
         written = TxnIndex.decode(data or b"").entries

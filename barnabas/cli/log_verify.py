@@ -106,13 +106,13 @@ def verify_partition(
     """Check one partition's directory.
 
     Takes:  in_use, whether a broker may be writing there; compacted, whether offsets may be
-            missing; opens, whether records are opened.
+            missing; opens, whether to decode the records of batches.
     """
     return _Verifier(directory, in_use=in_use, compacted=compacted, opens=opens).run(advance)
 
 
 class _Verifier:
-    """One walk through a partition."""
+    """The check of one partition, segment after segment, and the state that it collects."""
 
     def __init__(self, directory: str, *, in_use: bool, compacted: bool, opens: bool) -> None:
         self.directory = directory
@@ -127,8 +127,8 @@ class _Verifier:
         self.files = sorted(os.listdir(directory))
         self.bases = [int(name[:20]) for name in self.files if re.fullmatch(r"\d{20}\.log", name)]
         self.state = ProducerStateManager(0)
-        self.knows_all = True  # whether the batches from the log's first on are in `state`
-        self.state_is_sound = True  # true up to the first faulty batch
+        self.knows_all = True  # whether `state` includes every batch since offset 0
+        self.state_is_sound = True  # whether no batch so far was faulty
         self.next_offset = -1
         self.leader_epoch = -1
         self.epochs: list[tuple[int, int, str, int]] = []
@@ -166,7 +166,9 @@ class _Verifier:
         )
 
     def _begin(self) -> None:
-        """Begin with the snapshot of the log's start, if any: earlier batches are deleted."""
+        """Load the snapshot at the log's start, if there is one: it replaces the batches that were
+        deleted.
+        """
         if not self.bases:
             self.fault("", -1, "there is no segment")
             return
@@ -219,8 +221,8 @@ class _Verifier:
         )
 
     def _note_end(self, name: str, bad: BadPlace, *, is_active: bool) -> None:
-        """Record the place where the batches end before the file does: it is no fault while a
-        broker appends there.
+        """Report a place where the batches end before the file does, unless a broker may be
+        appending there.
         """
         if bad.unfinished and is_active and self.in_use:
             return
@@ -320,7 +322,7 @@ class _Verifier:
             if header.is_transactional:
                 self.fault(name, batch.position, "a transactional batch without a producer")
             return
-        # its batches are written by the coordinator, all with sequence 0
+        # The coordinator writes the batches of this topic, all with sequence 0.
         if self.topic != OFFSETS_TOPIC:
             self._check_sequence(name, batch)
         self.state.on_batch(
@@ -398,7 +400,7 @@ class _Verifier:
             )
 
     def _compare_snapshot(self, offset: int) -> None:
-        """Compare a snapshot with the producers of the batches before it."""
+        """Compare a snapshot with the producers found in the batches before it."""
         snapshot = self._load_snapshot(offset)
         if snapshot is None or self.may_have_gaps or not self.state_is_sound:
             return
@@ -441,7 +443,7 @@ class _Verifier:
         its producers is not reliable.
         """
         if not facts.is_sound:
-            return  # the batches are not reliable
+            return  # there is nothing reliable to check them against
         for suffix, check in ((".index", check_offset_index), (".timeindex", check_time_index)):
             name = f"{facts.base_offset:020}{suffix}"
             data = self._read(name)
@@ -513,10 +515,10 @@ class _Verifier:
 
     def _check_epochs(self, starts: dict[int, int], log_start_offset: int) -> None:
         """Check that each leader epoch of the batches is recorded, and begins at or before its
-        batch.
+        first batch.
 
-        Batches before the log's start, which DeleteRecords has moved, may still exist; their epochs
-        are not recorded.
+        Batches before the log start offset, which DeleteRecords has raised, may still exist; their
+        epochs are not recorded.
         """
         before = -1
         ends = [*(offset for _, offset, _, _ in self.epochs[1:]), self.next_offset]
@@ -545,7 +547,7 @@ class _Verifier:
             return None
 
     def _check_names(self) -> None:
-        """Check for indexes without their segment."""
+        """Report indexes whose segment does not exist."""
         for name in self.files:
             match = SEGMENT_FILE.fullmatch(name)
             if match and match[2] not in (".log", ".snapshot") and int(match[1]) not in self.bases:
@@ -556,7 +558,7 @@ class _Verifier:
 
 
 def verify_data_files(data_dir: str, *, in_use: bool) -> Iterator[Fault]:
-    """The faults of the files besides the partitions."""
+    """The faults of the files that are directly in the data directory."""
     for name in (
         checkpoints.RECOVERY_POINT_NAME,
         checkpoints.LOG_START_NAME,

@@ -18,9 +18,9 @@ from barnabas.protocol.topic_partition import TopicPartition
 def describe_topics(
     admin: ClusterClient, names: Sequence[str] | None = None
 ) -> list[MetadataResponseTopic]:
-    """Topics by name, in order; None for all.
+    """The topics of these names, in order; None for all topics.
 
-    Raises: CommandError where one does not exist; RefusedError.
+    Raises: CommandError if a topic does not exist; RefusedError.
     """
     found = described_topics(admin, names)
     for topic in found:
@@ -46,7 +46,9 @@ def partitions_of(
 
 
 def topic_or_partition(admin: ClusterClient, name: str) -> list[TopicPartition]:
-    """The partitions of the topic of that name; otherwise the partition TOPIC-N of that name."""
+    """All partitions of the topic of that name; if there is no such topic, the partition TOPIC-N of
+    that name.
+    """
     topic, dash, number = name.rpartition("-")
     names = [name, topic] if dash and topic and number.isdigit() else [name]
     known, refused = {}, {}
@@ -72,7 +74,7 @@ _NOT_A_TOPIC = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
 
 
 def client_partitions(partitions: Iterable[TopicPartition]) -> list[Any]:
-    """Partitions in the form of kafka-python's consumer."""
+    """Partitions as the type of kafka-python's consumer."""
     from kafka import TopicPartition as ClientTopicPartition
 
     return [ClientTopicPartition(*partition) for partition in partitions]
@@ -101,7 +103,7 @@ def offsets_at(
 ) -> dict[TopicPartition, int]:
     """The offset of a place in each partition, limited to the partition's range.
 
-    A time gives the first offset at or after it, or the end where all records are older.
+    A time gives the offset of the first record at or after it, or the end if all records are older.
     """
     found = {}
     bounds = list_offsets(admin, partitions)

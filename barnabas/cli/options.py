@@ -36,14 +36,14 @@ def section(title: str, *lines: str) -> str:
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: examples, a line each."""
+    """The end of a command's help: examples, one per line."""
     return section("Examples", *lines)
 
 
 def exit_codes(**meanings: str) -> str:
-    """The part of a command's help on its exit codes.
+    """The exit codes in a command's help.
 
-    Takes: meanings, the command's additions, by the names of errors.py in lower case.
+    Takes: meanings, the command's own meanings, keyed by the names in errors.py in lower case.
     """
     texts = {
         "ok": "success",
@@ -62,7 +62,7 @@ def help_end(*parts: str) -> str:
 
 
 def ending(*lines: str, **meanings: str) -> str:
-    """The end of a command's help: examples, a line each, and the exit codes.
+    """The end of a command's help: examples, one per line, and the exit codes.
 
     Takes: meanings, as `exit_codes` does.
     """
@@ -70,7 +70,7 @@ def ending(*lines: str, **meanings: str) -> str:
 
 
 def json_option(command: Command) -> Command:
-    """`--json`; the command gets an Output."""
+    """Add `--json` to a command, which gets an Output."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     @functools.wraps(command)
@@ -125,8 +125,8 @@ _CONNECTION_OPTIONS = (
 
 
 def connection_options(command: Command) -> Command:
-    """`--bootstrap-server`, `--client-config`, `--profile`, `--timeout`; the command gets a
-    Connection.
+    """Add `--bootstrap-server`, `--client-config`, `--profile` and `--timeout` to a command, which
+    gets a Connection.
     """
 
     @functools.wraps(command)
@@ -148,7 +148,7 @@ def connection_options(command: Command) -> Command:
                 raise CommandError(text) from error
             raise
 
-    wrapped: Any = with_connection  # click's decorators keep no types
+    wrapped: Any = with_connection  # click's decorators do not preserve types
     for option in reversed(_CONNECTION_OPTIONS):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return]
@@ -182,7 +182,7 @@ def make_connection(
 
 
 def yes_option(command: Command) -> Command:
-    """`--yes`: do not ask."""
+    """Add `--yes`, which skips the confirmation, to a command."""
     return click.option("-y", "--yes", is_flag=True, help="Do it without confirmation.")(command)
 
 
@@ -193,9 +193,9 @@ def dry_run_option(command: Command) -> Command:
 
 
 def confirm(question: str, *, yes: bool, type_in: str = "") -> None:
-    """Ask for confirmation on a terminal; elsewhere `--yes` is needed. Raises click.Abort.
+    """Ask for confirmation on a terminal; elsewhere `--yes` is needed. Raises: click.Abort.
 
-    Takes: type_in, the text to be typed in place of `y`.
+    Takes: type_in, the text to be typed instead of `y`.
     """
     if yes:
         return
@@ -210,7 +210,7 @@ def confirm(question: str, *, yes: bool, type_in: str = "") -> None:
 
 
 class TopicPartitionType(click.ParamType[TopicPartition]):
-    """TOPIC-PARTITION, as Kafka names a partition's directory: `orders-0`."""
+    """TOPIC-PARTITION on the command line, as Kafka names a partition's directory: `orders-0`."""
 
     name = "TOPIC-PARTITION"
 
@@ -263,8 +263,8 @@ EARLIEST, LATEST = Place("earliest"), Place("latest")
 
 
 class PlaceType(click.ParamType[Place]):
-    """earliest, latest, an offset, a time (ISO 8601; local unless it says otherwise), or a duration
-    before now (`90s`, `10m`, `24h`, `7d`).
+    """A place on the command line: earliest, latest, an offset, a time (ISO 8601; local unless it
+    has a zone), or a duration before now (`90s`, `10m`, `24h`, `7d`).
     """
 
     name = "PLACE"

@@ -1,6 +1,6 @@
 """The output of commands: tables for people, with colours on a terminal only; JSON for programs.
 
-JSON is one document for each command (for `consume`, one a line), with Kafka's words as names;
+A command prints one JSON document (`consume` prints one per line), with Kafka's words as names;
 times are milliseconds since 1970 and end in `_ms`.
 """
 
@@ -32,7 +32,7 @@ class Column(NamedTuple):
 
 
 class Output:
-    """The output of a command. as_json: for a program."""
+    """The output of a command. as_json: whether it is for a program."""
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -53,7 +53,7 @@ class Output:
     def table(
         self, rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], empty: str = ""
     ) -> None:
-        """Print rows, or the line `empty` on standard error where there are none."""
+        """Print rows as a table; if there are none, print the line `empty` on standard error."""
         rows = list(rows)
         if not rows:
             if empty:
@@ -98,7 +98,7 @@ class Output:
         self.console.print(Text(text, style=STYLES.get(style, style)), soft_wrap=True)
 
     def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
-        """Print names and values, a line each."""
+        """Print names and values, one pair per line."""
         pairs = [(name, cell(value, name)) for name, value in pairs]
         width = max((len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
@@ -106,7 +106,7 @@ class Output:
 
 
 def _is_plain(stream: TextIO) -> bool:
-    """Whether a stream gets plain text, for which rich, whose import takes long, is not loaded."""
+    """Whether a stream gets plain text, which avoids the slow import of rich."""
     return not stream.isatty() and "FORCE_COLOR" not in os.environ
 
 
@@ -156,7 +156,7 @@ def _console(stream: TextIO) -> Console:
 
 
 def note(text: str, style: str = "dim") -> None:
-    """Print a line on standard error, separate from the answer."""
+    """Print a line on standard error, apart from the command's result."""
     if not sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
         return

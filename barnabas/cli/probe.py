@@ -1,6 +1,6 @@
-"""Determines the protocol of a port by trial, for the error of a client that cannot connect.
+"""Finds out by trial which security protocol a port speaks, to explain why a client cannot connect.
 
-A Kafka broker does not tell a client which security protocol it expects, and only closes the
+A Kafka broker does not report which security protocol it expects, and only closes the
 connection. The probe connects without the client's settings and sends two requests that need no
 login.
 
@@ -28,7 +28,7 @@ CLIENT_CONFIG = "in the file of --client-config"
 
 
 class Spoken(NamedTuple):
-    """The protocol of a port. mechanisms: those of SASL; empty if no login is expected."""
+    """The protocol of a port. mechanisms: its SASL mechanisms; empty if no login is expected."""
 
     is_kafka: bool
     has_tls: bool = False
@@ -36,14 +36,14 @@ class Spoken(NamedTuple):
 
     @property
     def security_protocol(self) -> str:
-        """The matching value of security.protocol."""
+        """The value of security.protocol that fits the port."""
         if self.mechanisms:
             return "SASL_SSL" if self.has_tls else "SASL_PLAINTEXT"
         return "SSL" if self.has_tls else "PLAINTEXT"
 
 
 def probe(host: str, port: int) -> Spoken | None:
-    """The protocol of the port; None without an answer."""
+    """The protocol of the port; None if it does not answer."""
     for has_tls in (False, True):
         try:
             with _connect(host, port, has_tls=has_tls) as sock:
@@ -58,7 +58,9 @@ def probe(host: str, port: int) -> Spoken | None:
 
 
 def _speaks_http(host: str, port: int) -> bool:
-    """Whether the port is an HTTP server, which waits for the end of a line before it answers."""
+    """Whether the port is an HTTP server, which does not answer until it has received a line's
+    end.
+    """
     try:
         with _connect(host, port, has_tls=False) as sock:
             sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -108,7 +110,7 @@ def _read(sock: socket.socket, count: int) -> bytes:
 
 
 def _mechanisms(sock: socket.socket) -> tuple[str, ...]:
-    """The mechanisms of a port that expects a login."""
+    """The SASL mechanisms of a port; empty if it expects no login."""
     name = b"?"
     answer = _ask(sock, SASL_HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
     if len(answer) < 10 or struct.unpack_from(">h", answer, 4)[0] != UNSUPPORTED_SASL_MECHANISM:

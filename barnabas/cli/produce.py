@@ -39,7 +39,7 @@ from barnabas.protocol.errors import Code
 from barnabas.texts import count_text
 
 BATCH_BYTES = 256 * 1024
-REQUEST_BYTES = 100 * 1024 * 1024  # a broker's default bound; the topic's settings decide
+REQUEST_BYTES = 100 * 1024 * 1024  # the default limit of a broker; the topic's setting may differ
 
 
 @click.command(
@@ -136,7 +136,7 @@ def produce(
 
     A FILE named - is standard input. With --json the input is what `barnabas consume --json`
     prints, unless --input or a CSV file says otherwise, and the result is JSON. With
-    --transactional-id read_committed readers see nothing before the input has ended; an error or
+    --transactional-id read_committed readers see nothing until the input has ended; an error or
     Ctrl-C aborts the open transaction. Without it, the records before an error stay in the topic.
     """
     if commit_every is not None and transactional_id is None:
@@ -176,10 +176,11 @@ def produce(
 
 @contextmanager
 def _explained_creation(connection: Connection, topic: str) -> Iterator[None]:
-    """Name the right to create the topic, where that is missing.
+    """Report that the right to create the topic is missing, if that is the reason of a refusal.
 
-    The refusal of a topic that cannot be written and of one that cannot be created is the same. A
-    user who may write a topic may describe it, and gets another answer where it does not exist.
+    A broker gives the same refusal for a topic that the user may not write and for one that the
+    user may not create. A user who may write a topic may also describe it, and so learns if it does
+    not exist.
 
     Raises: CommandError.
     """

@@ -31,7 +31,7 @@ HIDDEN = "(hidden)"
 def profile() -> None:
     """Profiles, a cluster's address and settings by a name: add, use, list, show, remove.
 
-    A profile has an address, a timeout and a client's settings. They are in
+    A profile has an address, a timeout and a client's settings. Profiles are stored in
     ~/.config/barnabas/profiles.toml (or under XDG_CONFIG_HOME), which only its user can read.
     Commands use the profile of --profile, else of BARNABAS_PROFILE, else that of `profile use`.
     Options and environment variables override a profile.
@@ -97,9 +97,9 @@ def add(
     made = Profile(bootstrap_server or server, timeout_s, settings)
     if made == Profile():
         raise click.UsageError("the profile is empty: give --bootstrap-server, or settings")
-    client_settings(settings)  # raises where one is unknown
+    client_settings(settings)  # raises for an unknown setting
     if made.bootstrap_server is not None:
-        Connection(made.bootstrap_server, None, 1.0).addresses()  # raises where one is wrong
+        Connection(made.bootstrap_server, None, 1.0).addresses()  # raises for a malformed address
     profiles = read_profiles()
     if name in profiles.by_name and made != profiles.by_name[name]:
         confirm(f"Replace the profile {name}?", yes=yes)
@@ -171,7 +171,9 @@ def list_profiles(output: Output) -> None:
 @click.option("--secrets", "with_secrets", is_flag=True, help="Show passwords, too.")
 @json_option
 def show(output: Output, name: str | None, with_secrets: bool) -> None:
-    """Show a profile, by default the current one, and the variables that override it."""
+    """Show a profile, by default the current one, and the environment variables that override
+    it.
+    """
     profiles = read_profiles()
     name = os.environ.get("BARNABAS_PROFILE") or profiles.current if name is None else name
     if name is None:

@@ -12,7 +12,7 @@ environment.
     [profiles.staging.settings]
     "security.protocol" = "SASL_SSL"
 
-For each setting the first of these sources that has it counts:
+A setting is taken from the first of these sources that has it:
 
     option                    -b, --timeout; the file of --client-config
     environment               BARNABAS_BOOTSTRAP_SERVER, BARNABAS_TIMEOUT; a variable for each
@@ -36,14 +36,14 @@ from barnabas.cli.errors import CommandError
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 PREFIX = "BARNABAS_"
-NO_PROFILE = ""  # value of --profile: no profile, not even the current one
+NO_PROFILE = ""  # a value of --profile that means no profile, not even the current one
 SECRETS = ("sasl.jaas.config",)
 _OF_SECRETS = ("password", "secret", "token", "user.info", "keystore.key")
 
 
 class Profile(NamedTuple):
-    """The address and settings of a cluster. bootstrap_server, timeout_s: None: the value without a
-    profile.
+    """The address and settings of a cluster. bootstrap_server, timeout_s: None if the profile does
+    not set them.
     """
 
     bootstrap_server: str | None = None
@@ -52,7 +52,7 @@ class Profile(NamedTuple):
 
 
 class Profiles(NamedTuple):
-    """All profiles, and the name of the current one; or None."""
+    """All profiles by name. current: the name of the current one, or None."""
 
     current: str | None
     by_name: Mapping[str, Profile]
@@ -68,14 +68,14 @@ class Profiles(NamedTuple):
 
 
 def profiles_file() -> Path:
-    """The file of profiles."""
+    """The path of the file with the profiles."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     directory = Path(base) if base.startswith("/") else Path.home() / ".config"
     return directory / "barnabas" / "profiles.toml"
 
 
 def read_profiles() -> Profiles:
-    """All profiles; none where there is no file. Raises: CommandError for a wrong file."""
+    """All profiles; none if the file does not exist. Raises: CommandError for a malformed file."""
     path = profiles_file()
     try:
         data = path.read_text("utf-8")
@@ -126,7 +126,7 @@ def _profile(name: str, table: Mapping[str, object]) -> Profile:
 
 
 def write_profiles(profiles: Profiles) -> None:
-    """Write the file, completely or not at all, readable only by its user. Raises: CommandError."""
+    """Write the file atomically, readable only by its user. Raises: CommandError."""
     path = profiles_file()
     new = path.with_name(f"{path.name}.new")
     try:
@@ -169,7 +169,7 @@ def _escaped(letter: str) -> str:
 
 
 def exposure() -> str:
-    """The error in the permissions of the file of profiles; empty if they are right."""
+    """What is wrong with the permissions of the profiles' file; empty if they are right."""
     path = profiles_file()
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -184,10 +184,10 @@ def exposure() -> str:
 
 
 def chosen_profile(name: str | None) -> Profile:
-    """The profile of a command.
+    """The profile that a command uses.
 
-    Takes:  name, of --profile or BARNABAS_PROFILE; None for the current one.
-    Raises: CommandError for one that does not exist.
+    Takes:  name, the value of --profile or BARNABAS_PROFILE; None for the current profile.
+    Raises: CommandError if the profile does not exist.
     """
     if name == NO_PROFILE:
         return Profile()
@@ -199,7 +199,7 @@ def chosen_profile(name: str | None) -> Profile:
 
 
 def settings_of_environment(names: Mapping[str, object] | frozenset[str]) -> dict[str, str]:
-    """The settings from environment variables. names: the names of all settings."""
+    """The settings from environment variables. Takes: names, the names of all possible settings."""
     found = {}
     for name in names:
         value = os.environ.get(variable_of(name))
@@ -209,7 +209,7 @@ def settings_of_environment(names: Mapping[str, object] | frozenset[str]) -> dic
 
 
 def variable_of(setting: str) -> str:
-    """The variable of a setting: BARNABAS_SASL_PASSWORD of sasl.password."""
+    """The environment variable of a setting: BARNABAS_SASL_PASSWORD for sasl.password."""
     return PREFIX + setting.upper().replace(".", "_")
 
 

@@ -30,7 +30,7 @@ DEFAULT_SHOWN = "(default)"
 
 
 class Entity(NamedTuple):
-    """The entity of a quota: by type a name, or None for the default."""
+    """The entity of a quota. names: by entity type, the name, or None for the type's default."""
 
     names: Mapping[str, str | None]
 
@@ -41,7 +41,9 @@ class Entity(NamedTuple):
 
 
 def entity_options(command: Command) -> Command:
-    """`--user`, `--client-id`, `--ip` and `--...-defaults`; the command gets an Entity."""
+    """Add `--user`, `--client-id`, `--ip` and `--...-defaults` to a command, which gets an
+    Entity.
+    """
 
     @functools.wraps(command)
     def with_entity(*args: Any, **kwargs: Any) -> Any:
@@ -76,9 +78,10 @@ def entity_options(command: Command) -> Command:
 def quota() -> None:
     """Quotas of users, client ids and addresses: list, set, remove.
 
-    On any Kafka broker. Keys: producer_byte_rate and consumer_byte_rate (bytes a second),
-    request_percentage (of the broker's time), controller_mutation_rate (partitions created or
-    deleted a second); connection_creation_rate (a second) of addresses.
+    These commands work with any Kafka broker. Keys: producer_byte_rate and consumer_byte_rate
+    (bytes a second), request_percentage (of the broker's time), controller_mutation_rate
+    (partitions created or deleted a second); for addresses, connection_creation_rate (connections a
+    second).
     """
 
 
@@ -134,7 +137,7 @@ def set_quotas(
     values: Sequence[tuple[str, str]],
     dry_run: bool,
 ) -> int:
-    """Set quotas. Those that are not named stay as they are."""
+    """Set quotas. Quotas that are not named keep their values."""
     changes: dict[str, float | None] = {}
     for key, text in values:
         try:
@@ -183,7 +186,9 @@ def remove(
 
 
 def _shown(names: Mapping[str, str | None], kind: str) -> str | None:
-    """The name of an entity's component of a type; None without one."""
+    """The name that an entity has for a type, as it is printed; None if the entity lacks the
+    type.
+    """
     name = names.get(kind)
     return DEFAULT_SHOWN if kind in names and name is None else name
 
@@ -191,7 +196,7 @@ def _shown(names: Mapping[str, str | None], kind: str) -> str | None:
 def _described(
     connection: Connection, entity: Entity
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """Names and quotas of the entities that contain all those names."""
+    """Names and quotas of the entities that contain all of an entity's names."""
     from barnabas.protocol.messages.describe_client_quotas import (
         ComponentData,
         DescribeClientQuotasRequest,

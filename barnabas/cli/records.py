@@ -4,9 +4,9 @@ One record as JSON:
 
     {"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers": [[name, value], …]}
 
-Bytes that are UTF-8 are a string, other bytes {"base64": "…"}, and missing ones null. Data that a
-schema decodes are a JSON value. `produce` reads the same; there every field may be left out, and
-any other JSON value is sent as JSON.
+Bytes that are UTF-8 are a string, other bytes {"base64": "…"}, and a missing key or value is null.
+Data that a schema decodes are a JSON value. `produce` reads the same form, in which every field may
+be left out; it sends any other JSON value as JSON.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def to_json(data: bytes | Decoded | None) -> Any:
 
 
 def from_json(value: Any) -> bytes | None:
-    """A JSON value as bytes. Raises CommandError for wrong base64."""
+    """A JSON value as bytes. Raises: CommandError for malformed base64."""
     if value is None:
         return None
     try:
@@ -93,7 +93,7 @@ def json_record(record: Any) -> dict[str, Any]:
 
 
 def parse_json(text: bytes | str, place: str) -> Any:
-    """The value of JSON. Raises: CommandError, which names the place and the column."""
+    """The value of a JSON text. Raises: CommandError, which names the place and the column."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -108,8 +108,8 @@ def consume(
 ) -> None:
     """Print records of topics as a member of a share group, and acknowledge them.
 
-    Each record is locked for this member while it is printed, and acknowledged after that.
-    --json prints an object a line, with the delivery count. A new group starts at the end of the
+    Each record is locked for this member until it is printed, and then acknowledged.
+    --json prints one object per line, with the delivery count. A new group starts at the end of the
     topics, unless its share.auto.offset.reset says otherwise.
     """
     with connection.admin() as admin:
@@ -135,7 +135,7 @@ def consume(
 
 
 class Shared(NamedTuple):
-    """A record that was acquired."""
+    """A record that the member has acquired."""
 
     topic: str
     partition: int
@@ -176,11 +176,11 @@ class _Member:
 
     @property
     def is_assigned(self) -> bool:
-        """Whether it has partitions to read."""
+        """Whether the member has partitions to read."""
         return bool(self._assigned)
 
     def _beat(self) -> None:
-        """Send a heartbeat, if one is due, and apply the assignment."""
+        """Send a heartbeat if it is due, and apply the assignment in its answer."""
         if time.monotonic() < self._next_beat:
             return
         answer = self._heartbeat(self._epoch)
@@ -228,7 +228,7 @@ class _Member:
     # --- records ---------------------------------------------------------------------------------
 
     def fetch(self, most: int) -> Iterator[Shared]:
-        """Acquire records, up to a number."""
+        """Acquire records, at most that number."""
         self._beat()
         if not self._assigned:
             time.sleep(WAIT_MS / 5000)

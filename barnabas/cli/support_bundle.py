@@ -1,10 +1,10 @@
 """`barnabas support-bundle`: information for support, in a zip without secrets.
 
-The cluster's part is read by Kafka's protocol, and named files are read. A part that is not
-available is a line in errors.txt: a bundle can be made of a broken cluster, too. Secrets are
-removed in three ways: settings that Kafka calls sensitive have no value, settings of the client
-with a secret's name are replaced, and all texts are searched for the client's own secrets and for
-similar ones (passwords in lines of settings, tokens, keys in PEM form).
+State of the cluster is requested by Kafka's protocol, and the named files are read. A part that is
+not available becomes a line in errors.txt, so that a bundle can also be made of a broken cluster.
+Secrets are removed in three ways: settings that Kafka calls sensitive have no value, settings of
+the client with a secret's name are replaced, and all texts are searched for the client's own
+secrets and for similar ones (passwords in lines of settings, tokens, keys in PEM form).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REMOVED = "(removed)"
 FILE_MODE = 0o600
 MOST_METRICS_BYTES = 8 << 20
 MOST_FILES = 10_000
-SHORTEST_SECRET = 4  # a shorter text would be found everywhere
+SHORTEST_SECRET = 4  # a shorter text would match everywhere
 _NAME = (
     r"[\w.\-]*(?:password|passwd|secret|token|credential|jaas|private[_.\-]?key|keystore\.key)"
     r"[\w.\-]*"
@@ -52,7 +52,7 @@ _IN_URL = re.compile(r"(\w+://)[^/\s:@]+:[^/\s@]+@")
 
 
 class Cleaner:
-    """Removes secrets from texts. Takes: secrets, the client's own."""
+    """Removes secrets from texts. Takes: secrets, the client's own secrets."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         known = sorted({text for text in secrets if len(text) >= SHORTEST_SECRET}, key=len)
@@ -60,7 +60,7 @@ class Cleaner:
         self._known = re.compile("|".join(escaped)) if escaped else None
 
     def text(self, text: str) -> str:
-        """The text without secrets and texts that look like secrets."""
+        """The text, with secrets and texts that look like secrets replaced."""
         text = _PEM.sub(REMOVED, text)
         text = _SETTING.sub(lambda match: f"{match[1]}{REMOVED}", text)
         text = _IN_URL.sub(rf"\1{REMOVED}@", text)
@@ -135,8 +135,8 @@ def support_bundle(
     """Write a zip for support: settings, state, log lines, metrics; no secrets.
 
     It contains no records. It contains names of topics, groups, users and hosts: check it before
-    you send it to others. Without an answer of the cluster it has the other parts, and the exit
-    code is 1.
+    you send it to others. If the cluster does not answer, the zip has only the other parts, and the
+    exit code is 1.
     """
     target = target or Path(time.strftime("barnabas-support-%Y%m%d-%H%M%S.zip"))
     if target.exists():
@@ -167,7 +167,7 @@ def support_bundle(
 
 
 class _Bundle:
-    """The parts of a bundle, cleaned of secrets. errors: those of missing parts."""
+    """The parts of a bundle, cleaned of secrets. errors: why parts are missing."""
 
     def __init__(self, cleaner: Cleaner) -> None:
         self._cleaner = cleaner
@@ -180,7 +180,7 @@ class _Bundle:
         return list(self._parts)
 
     def add(self, name: str, make: Callable[[], Any]) -> None:
-        """Make a part and add it, or its error."""
+        """Make a part and add it; if that fails, add its error."""
         try:
             made = make()
         except (CommandError, RefusedError, OSError, ValueError) as error:
@@ -194,7 +194,7 @@ class _Bundle:
             self._parts[name] = json.dumps(cleaned, indent=1, ensure_ascii=False, default=str)
 
     def write(self, target: Path) -> None:
-        """Write the zip, readable by its user alone. Raises: CommandError."""
+        """Write the zip, readable only by its user. Raises: CommandError."""
         if self.errors:
             self._parts["errors.txt"] = "\n".join(self.errors) + "\n"
         try:
@@ -256,7 +256,7 @@ def _versions() -> dict[str, Any]:
 
 
 def _add_cluster(bundle: _Bundle, connection: Connection) -> None:
-    """Add the cluster's description of itself, until it no longer answers."""
+    """Add what the cluster reports about itself, until it no longer answers."""
     parts: tuple[tuple[str, Callable[[ClusterClient], Any]], ...] = (
         ("cluster.json", _cluster),
         ("settings.json", _settings),
@@ -269,7 +269,7 @@ def _add_cluster(bundle: _Bundle, connection: Connection) -> None:
             for name, make in parts:
                 bundle.add(name, functools.partial(make, admin))
                 if bundle.errors and "--timeout" in bundle.errors[-1]:
-                    return  # every further part would time out, too
+                    return  # every further part would also time out
     except (CommandError, TimeoutOver) as error:
         bundle.add("cluster.json", _raiser(error))
 
@@ -297,7 +297,7 @@ def _cluster(admin: ClusterClient) -> dict[str, Any]:
 
 
 def _settings(admin: ClusterClient) -> dict[str, Any]:
-    """The settings of each broker, without the values of sensitive ones."""
+    """The settings of each broker, with sensitive values replaced."""
     from barnabas.cli.client.configs import describe_configs
 
     found = describe_configs(admin, "broker", [str(node_id) for node_id in admin.brokers])

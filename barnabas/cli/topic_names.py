@@ -21,7 +21,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def regex_option(command: Command) -> Command:
-    """`--regex`: names are regular expressions."""
+    """Add `--regex`, which makes names regular expressions, to a command."""
     return click.option(
         "-e", "--regex", is_flag=True, help="Each TOPIC is a regular expression for whole names."
     )(command)
@@ -39,9 +39,9 @@ def select_topics(
     regex: bool = False,
     internal: bool = False,
 ) -> list[MetadataResponseTopic]:
-    """The topics that match names and patterns, by name; without names all.
+    """The topics that match names and patterns, in order of name; all topics if no names are given.
 
-    Takes:  internal, whether patterns match internal topics, too.
+    Takes:  internal, whether patterns also match internal topics.
     Raises: CommandError for a topic that does not exist, and a pattern that matches no topic.
     """
     if names and not has_pattern(names, regex=regex):
@@ -74,7 +74,7 @@ def _matcher(name: str, *, regex: bool) -> re.Pattern[str]:
 
 
 def confirm_topics(topics: Sequence[str], question: str, *, yes: bool, by_pattern: bool) -> None:
-    """Ask before an operation on topics. Raises: click.Abort.
+    """Ask for confirmation before an operation on topics. Raises: click.Abort.
 
     If a pattern matched several topics, their number has to be typed, since a `y` is typed too
     easily.

@@ -66,7 +66,7 @@ def topics() -> None:
 def list_topics(
     connection: Connection, output: Output, names: Sequence[str], regex: bool, internal: bool
 ) -> None:
-    """List topics: all, or those of names and patterns."""
+    """List topics: all, or those that match names and patterns."""
     with connection.admin() as admin:
         found = select_topics(admin, names, regex=regex, internal=internal)
     rows = [_summary(topic) for topic in found]
@@ -151,7 +151,9 @@ def _print_results(
     done: str,
     good: Sequence[Code] = (),
 ) -> int:
-    """Print the result for each topic; gives the exit code. good: codes that are no errors."""
+    """Print the result for each topic; gives the exit code. good: codes that do not count as
+    errors.
+    """
     rows = []
     for name, error in answers.items():
         is_fine = error is None or error.code in good
@@ -188,7 +190,7 @@ def describe(connection: Connection, output: Output, names: Sequence[str], regex
     """Describe topics.
 
     Shows partitions, leaders, replicas, offsets, and the settings that differ from the broker's.
-    Without a name: all but internal ones.
+    Without a name, it describes all topics except internal ones.
     """
     from barnabas.cli.client.configs import describe_configs
 
@@ -386,7 +388,7 @@ def offsets(
 ) -> None:
     """Show where partitions begin and end.
 
-    Shows the last stable offset, too, where a read_committed reader stops.
+    Also shows the last stable offset, at which a read_committed reader stops.
     """
     with connection.admin() as admin:
         partitions: list[TopicPartition] = []

@@ -68,11 +68,11 @@ def delete(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Delete the records before an offset or a time: partitions start there afterwards.
+    """Delete the records before an offset or a time; the partitions then start there.
 
-    The other records keep their offsets. A consumer whose next record was deleted continues by its
-    auto.offset.reset: at the new start, or at the end. What would be deleted is shown first. The
-    topic must have cleanup.policy=delete.
+    The other records keep their offsets. A consumer whose next record was deleted continues
+    according to its auto.offset.reset: at the new start, or at the end. What would be deleted is
+    shown first. The topic must have cleanup.policy=delete.
     """
     from barnabas.cli.client.topic_changes import delete_records
 

@@ -59,7 +59,7 @@ def txn() -> None:
 def list_transactions(
     connection: Connection, output: Output, only_open: bool, states: Sequence[str]
 ) -> None:
-    """List transactional ids with their states, and for how long a transaction is open."""
+    """List transactional ids with their states, and how long their transactions have been open."""
     wanted = {state.lower() for state in (*states, *(OPEN_STATES if only_open else ()))}
     with connection.admin() as admin:
         listed = [
@@ -164,11 +164,11 @@ def _description(transaction: Transaction) -> dict[str, Any]:
 @connection_options
 @json_option
 def why_stuck(connection: Connection, output: Output, name: str | None) -> int:
-    """Explain why a partition is stuck; without a name, list all partitions that are.
+    """Explain why a partition is stuck; without a name, list all stuck partitions.
 
-    Which transaction holds its last stable offset, its producer, since when, in which state, what
-    will end it and when, and which groups wait for it. Exit code 3 where a partition is stuck, 0
-    where none is.
+    The answer names the transaction that holds the last stable offset, its producer, since when it
+    does and in which state, what will end it and when, and which groups wait for it. Exit code 3 if
+    a partition is stuck, 0 if none is.
     """
     if name is None:
         return _list_stuck(connection, output)
@@ -266,9 +266,10 @@ def abort(
 ) -> None:
     """Abort a transaction.
 
-    With TOPIC-PARTITION: a hanging transaction of that partition, which no coordinator will end;
-    the command writes the missing marker. With --transactional-id: the open transaction of that id,
-    on all partitions, as a new producer of that id aborts it; the old producer is fenced.
+    With TOPIC-PARTITION, it is a hanging transaction of that partition, which no coordinator will
+    end: the command writes the missing marker. With --transactional-id, it is the open transaction
+    of that id on all partitions: the command becomes a new producer of the id, which aborts the
+    transaction and fences the old producer.
     """
     if (partition is None) == (transactional_id is None):
         raise click.UsageError("give either TOPIC-PARTITION or --transactional-id")
@@ -373,7 +374,7 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
         yes=yes,
     )
     timeout_ms = description.timeout_ms
-    if timeout_ms == NO_TIMEOUT_MS:  # an operator's session has no two-phase commit
+    if timeout_ms == NO_TIMEOUT_MS:  # a session made by an operator has no two-phase commit
         timeout_ms = SESSION_TIMEOUT_MS
     with connection.admin() as admin:
         requests.init_producer(admin, name, timeout_ms)
@@ -405,10 +406,10 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
 @connection_options
 @json_option
 def commit(connection: Connection, output: Output, name: str, state: str, yes: bool) -> None:
-    """Commit a prepared transaction of two-phase commit that was abandoned.
+    """Commit an abandoned transaction that two-phase commit has prepared.
 
-    Only if the open transaction is the one of that state: else nothing changes. Its producer is
-    fenced. To abort one: `barnabas txn abort --transactional-id`.
+    It is committed only if its state is the given one; otherwise nothing changes. Its producer is
+    fenced. To abort one instead: `barnabas txn abort --transactional-id`.
     """
     with connection.admin() as admin:
         description = requests.describe_transactions(admin, [name])[name]

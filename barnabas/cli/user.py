@@ -82,7 +82,9 @@ def list_users(connection: Connection, output: Output, names: Sequence[str]) -> 
 def _describe(
     admin: ClusterClient, names: Sequence[str]
 ) -> list[DescribeUserScramCredentialsResult]:
-    """Users by name, or all, each with its error. Raises: RefusedError of the request."""
+    """The users of these names, or all users, each with its error. Raises: RefusedError if the
+    whole request is refused.
+    """
     from barnabas.protocol.messages.describe_user_scram_credentials import (
         DescribeUserScramCredentialsRequest,
         DescribeUserScramCredentialsResponse,
@@ -102,7 +104,7 @@ def _alter(
     deletions: Sequence[ScramCredentialDeletion] = (),
     upsertions: Sequence[ScramCredentialUpsertion] = (),
 ) -> str | None:
-    """Change credentials of one user. Gives: the error, or None."""
+    """Change the credentials of one user. Gives: the error text, or None."""
     from barnabas.protocol.messages.alter_user_scram_credentials import (
         AlterUserScramCredentialsRequest,
         AlterUserScramCredentialsResponse,
@@ -120,7 +122,7 @@ def _said(row: Any) -> str:
 
 
 def mechanism_option(**more: Any) -> Callable[[Command], Command]:
-    """`--mechanism`, which may be given twice."""
+    """The option `--mechanism`, which may be given twice."""
     return click.option(
         "--mechanism", "mechanisms", multiple=True,
         type=click.Choice(list(MECHANISMS), case_sensitive=False), **more,
@@ -166,8 +168,8 @@ def add(
 ) -> int:
     """Add a user, or change its password.
 
-    The password is asked for on a terminal, and read from standard input or a file elsewhere. It is
-    not an argument: other users can see those.
+    The command asks for the password on a terminal; elsewhere it reads it from standard input or a
+    file. The password is not an argument, since other users can see arguments.
     """
     password = _password(name, password_file)
     with connection.admin() as admin:
@@ -195,7 +197,7 @@ def _upsertion(
 
 
 def _password(name: str, file: TextIO | None) -> str:
-    """The password. Raises: CommandError without one."""
+    """The password, from a prompt or a line of input. Raises: CommandError if it is empty."""
     if file is None and sys.stdin.isatty():
         prompt = f"Password of {name}"
         typed: str = click.prompt(prompt, hide_input=True, confirmation_prompt=True, err=True)
@@ -217,7 +219,7 @@ def remove(
 ) -> int:
     """Remove a user, or one of its mechanisms.
 
-    Connections that are open stay until their sessions end (connections.max.reauth.ms).
+    Open connections stay open until their sessions end (connections.max.reauth.ms).
     """
     confirm(f"Remove the user {name}?", yes=yes)
     with connection.admin() as admin:

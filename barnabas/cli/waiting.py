@@ -1,4 +1,4 @@
-"""Waiting for a cluster, in one place for all commands: `--timeout`, the line on standard error
+"""Waiting for a cluster, implemented once for all commands: `--timeout`, the line on standard error
 that says what a command waits for, and Ctrl-C.
 
 Some calls of kafka-python block for longer than any timeout, and some cannot be interrupted. So a
@@ -36,10 +36,7 @@ class TimeoutOver(CommandError):
 
 
 class Silence:
-    """How long a wait has lasted: writes the line, and raises TimeoutOver.
-
-    Takes: what, what the command waits for, as in "waiting for 127.0.0.1:9092: WHAT".
-    """
+    """Measures how long a wait has lasted; writes the line about it, and raises TimeoutOver."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
         self.address = address
@@ -48,13 +45,14 @@ class Silence:
         self._since = time.monotonic()
 
     def end(self) -> None:
-        """An answer has arrived: a later wait starts from zero."""
+        """End the wait, since an answer has arrived: a later wait starts from zero."""
         self._since = time.monotonic()
         self._is_noted = False
 
     def look(self, what: str) -> None:
-        """Compare the wait with its bounds.
+        """Write the line or raise the error if the wait has lasted long enough.
 
+        Takes:  what, the awaited thing, as in "waiting for 127.0.0.1:9092: WHAT".
         Raises: TimeoutOver.
         """
         self._maybe_note(what)
@@ -67,8 +65,8 @@ class Silence:
             note(f"waiting for {self.address}: {what} (--timeout {self.timeout_s:g} s)")
 
     def over(self, what: str) -> TimeoutOver:
-        """The error of a wait that was too long. The line is written first even if this thread did
-        not run between the two bounds, so that a busy machine gives the same output.
+        """The error for a wait that was too long. If this thread did not run between the two
+        bounds, the line is written first: the output is the same on a busy machine.
         """
         self._maybe_note(what)
         return TimeoutOver(
@@ -80,7 +78,7 @@ class Silence:
 class Waiting:
     """Calls that wait for the cluster.
 
-    Takes: hopeless, a function that returns why no answer can come; an empty text while one may.
+    Takes: hopeless, a function that returns the reason why no answer can come, or an empty text.
     """
 
     def __init__(
@@ -91,7 +89,7 @@ class Waiting:
         self._hopeless = hopeless
 
     def silence(self) -> Silence:
-        """A wait that begins now."""
+        """A measurement of a wait that begins now."""
         return Silence(self.address, self.timeout_s)
 
     def call(self, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -108,7 +106,8 @@ class Waiting:
         try:
             return call.result()
         except Exception as error:
-            if type(error).__name__ == "KafkaTimeoutError":  # kafka-python had the same bound
+            # a timeout of kafka-python ended at the same time
+            if type(error).__name__ == "KafkaTimeoutError":
                 raise silence.over(what) from error
             raise
 
@@ -121,7 +120,7 @@ class Waiting:
 
 
 class _Call:
-    """A call in a separate thread. done: set when it has a result."""
+    """A call in a separate thread. done: set when the call has ended."""
 
     def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         self.done = threading.Event()
@@ -153,7 +152,7 @@ _MEANING = {
 class Patient:
     """A client of kafka-python whose calls wait as `Waiting` does.
 
-    Takes: at_once, the names of calls that do not wait.
+    Takes: at_once, the names of calls that return at once.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class Patient:
 
 @contextlib.contextmanager
 def closing(client: Patient, close: Callable[..., Any], abandon: Callable[..., Any]) -> Any:
-    """The client; it is closed at the end of the block, and abandoned after an error."""
+    """The client; it is closed at the end of the block, or abandoned if the block fails."""
     try:
         yield client
     except BaseException:

@@ -1,13 +1,13 @@
 """Finds the transactions that hold back the last stable offset of a partition, by Kafka's protocol.
 
-The values, and the sentence made from them, are in `barnabas.why_stuck`. The requests:
+The result types, and the sentence made from them, are in `barnabas.why_stuck`. The requests:
 
     DescribeProducers      producers with an open transaction on the partition, and where it began
     ListTransactions       the transactional id of a producer
     DescribeTransactions   its state, when it began, its timeout, its partitions
     OffsetFetch            the groups whose offsets are at the last stable offset
 
-The client's address is in none of Apache Kafka's answers; Barnabas adds it to DescribeTransactions
+None of Apache Kafka's answers has the client's address; Barnabas adds it to DescribeTransactions
 (`barnabas.protocol.client_hosts`). Source: KIP-664.
 """
 
@@ -42,14 +42,14 @@ from barnabas.why_stuck import (
 def find_open_transactions(
     admin: ClusterClient, partition: TopicPartition
 ) -> list[OpenTransaction]:
-    """The open transactions of a partition, from the one with the lowest first offset on."""
+    """The open transactions of a partition, in order of their first offsets."""
     return open_transactions(admin, [partition])[partition]
 
 
 def open_transactions(
     admin: ClusterClient, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, list[OpenTransaction]]:
-    """The open transactions of partitions, each from the one with the lowest first offset on."""
+    """The open transactions of each partition, in order of their first offsets."""
     holding = {
         partition: sorted(
             (row for row in producers if row.start_offset >= 0), key=lambda row: row.start_offset
@@ -76,7 +76,9 @@ def open_transactions(
 
 
 class StuckPartition(NamedTuple):
-    """A partition that open transactions block. holder: the first of them; None if it has ended."""
+    """A partition that open transactions block. holder: the first of them; None if it has since
+    ended.
+    """
 
     partition: TopicPartition
     last_stable_offset: int
@@ -89,7 +91,7 @@ class StuckPartition(NamedTuple):
         return self.high_watermark - self.last_stable_offset
 
     def age_ms(self, now_ms: int) -> int:
-        """How long the partition has been stuck, if known."""
+        """How long the partition has been stuck; 0 if unknown."""
         if self.holder is None:
             return 0
         return max(now_ms - self.holder.since_ms, 0) if self.holder.since_ms >= 0 else 0
@@ -134,7 +136,7 @@ def state_text(transaction: OpenTransaction | None) -> str:
 def join(
     producer: ActiveProducer, described: Transaction | None, partition: TopicPartition
 ) -> OpenTransaction:
-    """Join the information of partition and coordinator on one transaction.
+    """Join what the partition and the coordinator report about a transaction.
 
     The transaction hangs if the coordinator has no open transaction of that producer on the
     partition: then no marker will ever be written.
@@ -149,7 +151,8 @@ def join(
     if described is None:
         return transaction
     is_open = described.state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
-    # A timeout raises the epoch in the state PrepareAbort, before the markers are written.
+    # After a timeout the coordinator raises the epoch in the state PrepareAbort, before the markers
+    # are written.
     is_same = described.producer_epoch >= producer.producer_epoch
     return transaction._replace(
         transactional_id=described.transactional_id,
@@ -162,7 +165,9 @@ def join(
 
 
 def gather(admin: ClusterClient, name: str, now_ms: int) -> Answer:
-    """Gather the answer for the partition of that name. Raises CommandError for an unknown one."""
+    """Gather the answer for the partition of that name. Raises: CommandError for an unknown
+    partition.
+    """
     (partition, *others) = topic_or_partition(admin, name)
     if others:
         from barnabas.cli.errors import CommandError
@@ -178,13 +183,13 @@ def gather(admin: ClusterClient, name: str, now_ms: int) -> Answer:
 def _waiting_groups(
     admin: ClusterClient, partition: TopicPartition, last_stable_offset: int
 ) -> list[WaitingGroup]:
-    """The groups that have not passed the last stable offset, by name."""
+    """The groups that have not read past the last stable offset, by name."""
     waiting_groups = []
     readable: dict[int, bool] = {}
     for listed in list_groups(admin):
         described = describe_group(admin, listed.group)
         if described.protocol == SHARE:
-            continue  # it commits no offsets
+            continue  # a share group commits no offsets
         owners = [member for member in described.members if partition in member.partitions]
         entry = committed(admin, listed.group).get(partition)
         offset = -1 if entry is None else entry.offset
@@ -207,7 +212,8 @@ def _has_committed_records(
 ) -> bool:
     """Whether a read_committed reader gets a record between two offsets.
 
-    Markers and aborted data are skipped: a group may be before them and have nothing to read.
+    Such a reader skips markers and aborted data, so a group may be behind them and have nothing to
+    read.
     """
     found = read_records(admin, partition, start, end, read_committed=True)
     return next(found, None) is not None

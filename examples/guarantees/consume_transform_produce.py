@@ -1,12 +1,12 @@
-"""Reads orders and writes invoices, with one of three guarantees, which differ in the time of the
-commit of offsets.
+"""Reads orders and writes invoices, with one of three guarantees, which differ in when offsets are
+committed.
 
     at-most-once    commit, then work          a crash in between loses the batch
     at-least-once   work, then commit          a crash in between repeats the batch
     exactly-once    both in one transaction    a crash undoes both
 
-Run it alone for a broker of its own, or against yours with --bootstrap-servers. crash_demo.py kills
-it at every step and counts the invoices.
+Without options the script starts its own broker; with --bootstrap-servers it uses yours.
+crash_demo.py kills it at every step and counts the invoices.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class Worker:
             settings["transactional.id"] = (
                 f"{options.group}-{options.transactional_id or options.member}"
             )
-            # The time for which a lost worker may block the readers of its output.
+            # A worker that is lost may block the readers of its output for this time.
             settings["transaction.timeout.ms"] = 15_000
         self.producer = Producer(settings)
         if options.guarantee == "exactly-once":
-            # Called before the first read: it fences a predecessor and aborts its open transaction,
-            # so that the offsets that are read next are final.
+            # This call must precede the first read: it fences a predecessor and aborts its open
+            # transaction, so that the offsets read next are final.
             self.producer.init_transactions(TIMEOUT_S)
         self.consumer: Consumer = new_consumer(
             servers,
@@ -98,8 +98,8 @@ class Worker:
         self.batches = Batches(self.consumer, options.batch_size, forever=options.forever)
 
     def run(self) -> None:
-        """Work until all orders are done. Raises KafkaException; one for which `is_replaced` is
-        true if another worker has taken its place.
+        """Work until all orders are done. Raises: KafkaException; if another worker has taken this
+        worker's place, `is_replaced` is true for the exception.
         """
         process = {
             "at-most-once": self.at_most_once,
@@ -122,8 +122,8 @@ class Worker:
         self.count += len(batch)
 
     def at_least_once(self, batch: Sequence[Message]) -> None:
-        """Produce first: the commit waits until the broker has acknowledged each invoice, since it
-        means that the invoices are stored.
+        """Produce first: a commit means that the invoices are stored, so it waits until the broker
+        has acknowledged each invoice.
         """
         self.produce(batch)
         if not self.commit(batch):
@@ -133,9 +133,9 @@ class Worker:
 
     def exactly_once(self, batch: Sequence[Message]) -> None:
         """Write invoices and offsets in one transaction: both become visible, or neither."""
-        # Read together with the batch, not later: it contains the generation of the group in which
-        # the batch was assigned to this worker. If the group has rebalanced without it since, the
-        # broker refuses the offsets, and so the transaction (KIP-447).
+        # Read together with the batch, not later: the metadata contains the generation of the group
+        # in which the batch was assigned to this worker. If the group has since rebalanced without
+        # this worker, the broker refuses the offsets, and so the transaction (KIP-447).
         membership = self.consumer.consumer_group_metadata()
         try:
             self.producer.begin_transaction()
@@ -158,8 +158,8 @@ class Worker:
         self.count += len(batch)
 
     def commit(self, batch: Sequence[Message]) -> bool:
-        """Commit the offsets. Gives: False if the group has reassigned the partitions meanwhile:
-        their new owner reads the batch again.
+        """Commit the offsets. Gives: False if the group has reassigned the partitions meanwhile;
+        their new owner then reads the batch again.
         """
         try:
             self.consumer.commit(offsets=next_offsets(batch), asynchronous=False)
@@ -180,8 +180,8 @@ class Worker:
 
 
 def until_decided(call: Callable[[], None], attempts: int = 5) -> None:
-    """Repeat a call of a transaction as long as the client calls its error retriable: after a lost
-    answer the outcome is unknown.
+    """Repeat a call of a transaction as long as the client says that its error is retriable: if an
+    answer was lost, the outcome is unknown.
     """
     for attempt in range(1, attempts + 1):
         try:

@@ -1,8 +1,8 @@
-"""Each guarantee under crashes: the worker is killed at each of its steps and started again, and
-its output is counted.
+"""Tests each guarantee with crashes: the worker is killed at each of its steps and started again,
+and its output is counted.
 
 A worker stops at each step until it gets a line (--step-by-step), so that SIGKILL always hits the
-intended window. The windows are the same for all guarantees: half of a batch written, all of it
+intended step. The steps are the same for all guarantees: half of a batch written, all of it
 written, offsets committed, and so on.
 """
 
@@ -31,11 +31,12 @@ from postgres_process import postgres_at
 
 INPUT = "orders"
 PARTITIONS = 3
-KILLED_AT_OCCURRENCE = 2  # so that every run makes progress, and is killed in its second batch
+# each run completes a batch before it is killed, at this step of its second batch
+KILLED_AT_OCCURRENCE = 2
 
 
 class Pattern(NamedTuple):
-    """One script, with its name in the table and the function that counts its output."""
+    """A script, with its name in the table and the function that counts its output."""
 
     name: str
     script: str
@@ -101,8 +102,8 @@ def storing(servers: str, dsn: str) -> list[Pattern]:
 
 
 def crash(pattern: Pattern, orders: int, rounds: int) -> Outcome:
-    """Kill the worker at each step, once per round; then let it end. Raises RuntimeError if a
-    worker does not reach a step.
+    """Kill the worker at each step, once per round; then let it run to its end. Raises:
+    RuntimeError if a worker does not reach a step.
     """
     kills = 0
     for step in pattern.steps * rounds:
@@ -126,8 +127,8 @@ def crash(pattern: Pattern, orders: int, rounds: int) -> Outcome:
 
 
 def run(servers: str, dsn: str | None, orders: int, rounds: int) -> Iterator[Outcome]:
-    """Publish the orders, then crash one pattern after the other, including those with a database
-    if there is one.
+    """Publish the orders, then run each pattern with crashes, including those with a database if
+    there is one.
     """
     make_topic(servers, INPUT, PARTITIONS)
     publish(servers, INPUT, map(an_order, range(orders)), transactional_id="shop")
@@ -137,7 +138,7 @@ def run(servers: str, dsn: str | None, orders: int, rounds: int) -> Iterator[Out
         map(an_order, range(orders, 2 * orders)),
         transactional_id="shop",
         commit=False,
-    )  # no reader may see these
+    )  # an aborted transaction, whose records no reader may see
     patterns = [producing(servers, guarantee) for guarantee in consume_transform_produce.STEPS]
     for pattern in patterns + (storing(servers, dsn) if dsn else []):
         yield crash(pattern, orders, rounds)
@@ -151,7 +152,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives the exit code: 0 if each guarantee held, and the weaker ones showed their weakness."""
+    """Run the demo. Gives: the exit code, 0 if each guarantee held and the weaker ones showed their
+    weakness.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -189,8 +192,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def as_promised(outcome: Outcome) -> bool:
-    """The weaker guarantees have to show their weakness: otherwise the crashes missed their
-    windows, and the other results prove nothing.
+    """Whether the outcome fits the guarantee. The weaker guarantees have to show their weakness:
+    otherwise the crashes missed the intended steps, and the other results prove nothing.
     """
     losses = {
         "at-most-once": outcome.lost > 0 and not outcome.duplicated,

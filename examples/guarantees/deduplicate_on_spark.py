@@ -10,10 +10,10 @@ some of them twice. Three ways to detect a duplicate:
 
 Each form is correct only with a matching way to store rows. Spark marks a micro-batch as done in
 its checkpoint after the batch was stored, so after a crash in between it repeats the micro-batch.
-Here each form crashes exactly there, and is started again.
+The demo lets each form crash exactly there, and starts it again.
 
-Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and
---postgres. Needs Java 17 or later.
+Without options it starts its own broker and its own PostgreSQL; with --bootstrap-servers and
+--postgres it uses yours. Needs Java 17 or later.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ PER_BATCH = 250
 ATTEMPTS = 3
 KEY = ["device", "sequence"]
 
-# No table has a key that would refuse a second row, so a row that is stored twice is visible.
+# The table readings has no unique key that would refuse a second row, so a reading that is stored
+# twice is visible.
 TABLES = """
     CREATE TABLE readings (
         device text NOT NULL, sequence bigint NOT NULL, celsius double precision NOT NULL
@@ -57,7 +58,7 @@ INSERT = "INSERT INTO readings VALUES (%s, %s, %s)"
 
 
 class FencedError(Exception):
-    """Another driver has stored readings of the device meanwhile; the micro-batch has to be
+    """Another driver has meanwhile stored readings of the device, so the micro-batch has to be
     repeated.
     """
 
@@ -70,8 +71,8 @@ class CrashedError(Exception):
 
 
 class Reading(NamedTuple):
-    """A value that a device measured. The sequence numbers of a device count from 0 without a
-    gap.
+    """A value that a device measured. The sequence numbers of a device begin at 0 and have no
+    gaps.
     """
 
     device: str
@@ -96,7 +97,7 @@ def readings(devices: int, each: int) -> list[Reading]:
 
 def sent_at_least_once(whole: Sequence[Reading], seed: int, batch: int = 40) -> Iterator[Reading]:
     """The readings in the order in which a crashing producer sends them: it stores its position
-    after each batch, and restarts from there.
+    after each batch, and continues from there after a crash.
     """
     chance = random.Random(seed)
     for start in range(0, len(whole), batch):
@@ -118,14 +119,16 @@ def record(reading: Reading) -> tuple[bytes, bytes]:
 
 @dataclass
 class Store:
-    """The database, and the micro-batch after which the demo crashes (None: no crash)."""
+    """The database. crash_after: the micro-batch after which the demo crashes; None for no
+    crash.
+    """
 
     dsn: str
     crash_after: int | None = None
 
     def stored(self, batch_id: int) -> None:
-        """Called after the commit of the database and before the return to Spark, which then marks
-        the batch as done.
+        """Crash if the demo is to crash here: the database has committed the micro-batch, but Spark
+        does not know it yet and has not marked the batch as done.
         """
         if batch_id == self.crash_after:
             raise CrashedError(f"micro-batch {batch_id} is stored, and Spark does not know")
@@ -135,8 +138,8 @@ def by_watermark(stream: DataFrame) -> DataFrame:
     """Drop duplicates by a watermark: Spark keeps each key until the watermark has passed it by the
     delay, and drops rows that arrive later.
 
-    The time is the device's. The timestamp of the record cannot be used: a record that is sent
-    again has a new one.
+    The time is that of the device's measurement. The record's timestamp does not work: a record
+    that is sent again has a new timestamp.
     """
     return stream.withWatermark("measured", DELAY).dropDuplicatesWithinWatermark(KEY)
 
@@ -147,9 +150,10 @@ def unchanged(stream: DataFrame) -> DataFrame:
 
 
 def store_batch_once(store: Store, batch: DataFrame, batch_id: int) -> None:
-    """Store the rows and the number of their micro-batch in one transaction. Spark's state gives
-    the same rows for the same number, so a known number means a repeated batch. The query's id is a
-    part of the key, since a query with a new checkpoint counts from 0 again.
+    """Store the rows and the number of their micro-batch in one transaction.
+
+    Spark's state gives the same rows for the same number, so a known number means a repeated batch.
+    The query's id is a part of the key, since a query with a new checkpoint counts from 0 again.
     """
     query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     assert query_id, "Spark has not said which query this is"
@@ -168,7 +172,7 @@ def store_by_sequence(store: Store, batch: DataFrame, batch_id: int) -> None:
     """Store the readings above the last sequence number of their device, and advance that number in
     the same transaction.
 
-    A repeated micro-batch has no higher numbers, so no batch number is needed. Raises FencedError
+    A repeated micro-batch has no higher numbers, so no batch number is needed. Raises: FencedError
     if another driver has advanced the number.
     """
     with psycopg.connect(store.dsn) as connection, connection.cursor() as cursor:
@@ -197,8 +201,8 @@ def store_by_sequence(store: Store, batch: DataFrame, batch_id: int) -> None:
 
 
 def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
-    """Copy the micro-batch to a temporary table of the connection, and add the rows that the
-    readings lack.
+    """Copy the micro-batch to a temporary table of the connection, and add the rows that the table
+    readings lacks.
     """
     rows = batch.dropDuplicates(KEY).collect()
     with psycopg.connect(store.dsn) as connection, connection.cursor() as cursor:
@@ -206,8 +210,8 @@ def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
         with cursor.copy("COPY staged FROM STDIN") as copy:
             for row in rows:
                 copy.write_row((row.device, row.sequence, row.celsius))
-        # Another driver of the same query (one that was thought dead) must neither check nor add
-        # rows between this check and the insert.
+        # The lock keeps another driver of the same query (one that was thought dead) from checking
+        # or adding rows between this check and the insert.
         cursor.execute("LOCK TABLE readings IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute(
             "INSERT INTO readings SELECT * FROM staged"
@@ -218,7 +222,9 @@ def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
 
 
 class Form(NamedTuple):
-    """One form: its step in Spark's plan, and its step when a micro-batch is stored."""
+    """A form of deduplication: its step in Spark's plan, and its step when a micro-batch is
+    stored.
+    """
 
     plan: Callable[[DataFrame], DataFrame]
     store: Callable[[Store, DataFrame, int], None]
@@ -245,9 +251,9 @@ def deduplicate(
 ) -> None:
     """Process all records that the topic has now.
 
-    A query that fails (a worker did not start in time, another driver was faster) is started again,
+    A failed query (a worker did not start in time, another driver was faster) is started again,
     which is safe in each form.
-    Raises: CrashedError at the demo's crash; StreamingQueryException if it fails repeatedly.
+    Raises: CrashedError at the demo's crash; StreamingQueryException if the query fails repeatedly.
     """
     from pyspark.errors import StreamingQueryException
     from pyspark.sql.functions import from_json
@@ -290,7 +296,7 @@ def deduplicate_with_crash(
     per_batch: int = PER_BATCH,
 ) -> int:
     """Crash after the second micro-batch is stored, and start again. Gives: the number of rows at
-    the crash.
+    the time of the crash.
     """
     try:
         deduplicate(spark, servers, topic, form, Store(dsn, crash_after=1), checkpoint, per_batch)
@@ -305,14 +311,14 @@ def deduplicate_with_crash(
 
 
 def make_tables(dsn: str) -> None:
-    """Make the tables, without the rows of an earlier run."""
+    """Create the tables, and drop those of an earlier run."""
     with psycopg.connect(dsn) as connection:
         connection.execute("DROP TABLE IF EXISTS readings, stored_batches, last_sequences")
         connection.execute(TABLES)
 
 
 def rows_in(dsn: str) -> Counter[tuple[str, int]]:
-    """The number of rows of each reading in the table."""
+    """The number of rows in the table for each reading."""
     with psycopg.connect(dsn) as connection:
         return Counter(connection.execute("SELECT device, sequence FROM readings").fetchall())
 
@@ -348,7 +354,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the forms. Gives the exit code: 0 where each stored each reading once."""
+    """Run the forms. Gives: the exit code, 0 if each form stored each reading once."""
     options = options_of(arguments)
     from pyspark_barnabas import local_session
 

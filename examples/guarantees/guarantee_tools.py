@@ -24,17 +24,17 @@ from barnabas import LocalBroker
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 30.0
-FENCED = 3  # exit code of a process that another one has replaced
+FENCED = 3  # exit code of a process whose place another process has taken
 TAKEN = (
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError._FATAL,
-)  # errors of a commit, or of a read if the client reports that it cannot continue
+)  # error codes of a commit, or of a read if the client cannot continue, that mean a replacement
 
 CLIENT: dict[str, Any] = {
-    "log_level": 2,  # the loss of the broker is intended
+    "log_level": 2,  # hides log lines about the loss of the broker, which is intended
     "reconnect.backoff.max.ms": 200,
-    # With one broker there is no other to find; a client that searches for one during its restart
-    # may lose its connections permanently.
+    # A client that searches for another broker while the only one restarts may lose its connections
+    # permanently.
     "metadata.recovery.strategy": "none",
 }
 
@@ -70,7 +70,7 @@ def publish(
     transactional_id: str | None = None,
     commit: bool = True,
 ) -> None:
-    """Send keys and values, each once; in one transaction if a transactional id is given. Raises
+    """Send keys and values, each once; in one transaction if a transactional id is given. Raises:
     KafkaException.
     """
     settings = (
@@ -103,7 +103,7 @@ def send(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]])
         left = producer.flush(TIMEOUT_S)
     except (
         SystemError
-    ) as error:  # after a fatal error the client calls back before it raises the error
+    ) as error:  # after a fatal error the client runs the callback before it raises the error
         if isinstance(error.__cause__, KafkaException):
             raise error.__cause__ from None
         raise
@@ -132,7 +132,7 @@ def total_cents(order: dict[str, Any]) -> int:
 
 
 def read_committed(servers: str, topic: str) -> list[bytes]:
-    """The values of all committed records up to the end; none if the topic is unknown."""
+    """The values of all committed records up to the end; empty if the topic is unknown."""
     consumer = new_consumer(servers, "reader-of-" + topic)
     try:
         partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
@@ -154,7 +154,7 @@ def read_committed(servers: str, topic: str) -> list[bytes]:
 
 
 def orders_in(values: Iterable[bytes]) -> Counter[int]:
-    """The number of records of each order."""
+    """How many of these records each order has."""
     return Counter(json.loads(value)["order"] for value in values)
 
 
@@ -184,7 +184,7 @@ def new_consumer(servers: str, group: str, member: str | None = None, **settings
 class Batches:
     """Reads a batch at a time, until every partition is at its end.
 
-    Takes:  forever, whether to continue at the ends.
+    Takes:  forever, whether to continue at the ends of the partitions.
     """
 
     def __init__(self, consumer: Consumer, size: int, *, forever: bool = False) -> None:
@@ -194,7 +194,7 @@ class Batches:
         self._ended: set[tuple[str, int]] = set()
 
     def next(self) -> list[Message] | None:
-        """The next records, at most `size`; None when all are read. Raises KafkaException if the
+        """The next records, at most `size`; None when all are read. Raises: KafkaException if the
         consumer cannot continue.
         """
         while True:
@@ -210,7 +210,7 @@ class Batches:
                 return None
 
     def rewound(self) -> None:
-        """Forget the ends that were reached, since positions have changed."""
+        """Forget which partitions are at their ends, since positions have changed."""
         self._ended.clear()
 
     def _is_record(self, message: Message) -> bool:
@@ -263,15 +263,15 @@ def rewind(consumer: Consumer, batches: Batches) -> None:
 
 
 class Steps:
-    """Reports the steps of a process. With --step-by-step the process continues only on request, so
-    that a kill hits exactly the intended place.
+    """Reports the steps of a process. With --step-by-step the process waits at each step, so that a
+    kill hits exactly the intended place.
     """
 
     def __init__(self, *, one_by_one: bool) -> None:
         self._one_by_one = one_by_one
 
     def reach(self, name: str) -> None:
-        """Report the step, and wait for the parent's answer, if the process runs step by step."""
+        """Report the step; if the process runs step by step, wait for a line from the parent."""
         if not self._one_by_one:
             return
         print(f"step {name}", flush=True)
@@ -282,7 +282,7 @@ class Steps:
 class SteppedProcess:
     """One of these scripts as a child process that is controlled step by step.
 
-    Raises: RuntimeError with the child's output if it ends, or reports no step in time.
+    Raises: RuntimeError with the child's output, if the child ends or reports no step in time.
     """
 
     def __init__(self, script: str, arguments: Sequence[str]) -> None:
@@ -330,12 +330,13 @@ class SteppedProcess:
                 return line.removeprefix("step ").strip()
 
     def go(self) -> None:
-        """Let the child continue from its step, if it waits at one."""
+        """Let the child continue, if it waits at a step."""
         assert self.process.stdin is not None
         if not self._waits:
             return
         self._waits = False
-        with contextlib.suppress(BrokenPipeError):  # the child has ended, which the next call shows
+        # the child has ended; the next call reports that
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write("\n")
             self.process.stdin.flush()
 

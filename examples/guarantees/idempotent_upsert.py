@@ -3,11 +3,11 @@ of order.
 
 Delivery is at-least-once: rows are stored first, then the offset. Only a newer version of its key
 replaces a row, so that a repeated record, or an old one after a new one, changes nothing. A
-deletion has a version, too, and remains as a marked row: without it a late old version would
-restore the order.
+deletion also has a version, and remains as a marked row: otherwise a late old version would restore
+the order.
 
-Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and
---postgres.
+Without options it starts its own broker and its own PostgreSQL; with --bootstrap-servers and
+--postgres it uses yours.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ UPSERT = """
 
 
 class Applied(NamedTuple):
-    """Counts of the applied records, by outcome."""
+    """How many records were applied, by outcome."""
 
     changed: int
     ignored: int
 
 
 def row_of(value: bytes) -> dict[str, object]:
-    """The row of a record."""
+    """The row for a record."""
     order = json.loads(value)
     deleted = bool(order.get("deleted"))
     return {
@@ -71,15 +71,15 @@ def row_of(value: bytes) -> dict[str, object]:
 
 
 def a_deletion(number: int, version: int) -> tuple[bytes, bytes]:
-    """A deletion, with a version: without one a late deletion could not be recognised."""
+    """A deletion. It has a version, since a late deletion could not be recognised without one."""
     return str(number).encode(), json.dumps(
         {"order": number, "version": version, "deleted": True}
     ).encode()
 
 
 def apply(connection: psycopg.Connection, batch: Sequence[Message]) -> Applied:
-    """Apply the records one by one, since two versions of one key in one statement would be an
-    error, with one commit for all.
+    """Apply the records in one transaction, each with its own statement: two versions of one key in
+    a single statement would be an error.
     """
     changed = 0
     with connection.transaction(), connection.cursor() as cursor:
@@ -89,7 +89,7 @@ def apply(connection: psycopg.Connection, batch: Sequence[Message]) -> Applied:
 
 
 def disordered(records: Iterable[tuple[bytes, bytes]], seed: int) -> list[tuple[bytes, bytes]]:
-    """Every record up to three times, in random order."""
+    """The records in random order, each up to three times."""
     chance = random.Random(seed)
     copies = [record for record in records for _ in range(chance.randint(1, 3))]
     chance.shuffle(copies)
@@ -125,7 +125,7 @@ def rows_in(dsn: str) -> dict[int, tuple[int, int | None]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives the exit code."""
+    """Run the example. Gives: the exit code."""
     with place_for(
         arguments, __doc__, group="upsert", alone=20, of="orders, five versions of each,"
     ) as (options, servers, dsn, orders):

@@ -2,11 +2,11 @@
 of the database, and the broker stores no offsets.
 
 The table of invoices has no key that would refuse a second row. The table consumer_offsets prevents
-one: a writer may store a batch only if it advances the offset from the beginning of the batch,
-which the transaction that adds the rows checks.
+duplicates: a writer may store a batch only if it advances the offset from the beginning of the
+batch, which the transaction that adds the rows checks.
 
-Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and
---postgres.
+Without options it starts its own broker and its own PostgreSQL; with --bootstrap-servers and
+--postgres it uses yours.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ TABLES = """
 
 
 class FencedError(Exception):
-    """Another writer has advanced an offset: it has stored the batch, or will store it."""
+    """Another writer has advanced the offset: it has stored the batch, or will store it."""
 
 
 class Store:
-    """The part in the database: offsets and rows, which change together. `reconnect` replaces a
-    lost connection.
+    """The offsets and rows in the database, which change together. `reconnect` replaces a lost
+    connection.
     """
 
     def __init__(self, dsn: str, reached: Callable[[str], None]) -> None:
@@ -76,8 +76,8 @@ class Store:
         """Store the rows and offsets of a batch in one transaction.
 
         Takes:  began, the expected offset after the stored rows, for each partition of the batch.
-        Raises: FencedError if the stored offset is another; psycopg.OperationalError if the outcome
-                is unknown: then `position` shows it.
+        Raises: FencedError if the stored offset differs; psycopg.OperationalError if the outcome is
+                unknown, in which case `position` shows it.
         """
         orders = [json.loads(message.value() or b"") for message in batch]
         with self._connection.transaction(), self._connection.cursor() as cursor:
@@ -101,7 +101,7 @@ class Store:
         self._reached("stored")
 
     def reconnect(self) -> None:
-        """Open a new connection; the server rolls back the transaction of the former one. Raises
+        """Open a new connection; the server rolls back the transaction of the former one. Raises:
         psycopg.OperationalError if no server answers in time.
         """
         self._connection.close()
@@ -120,7 +120,7 @@ class Store:
 
 
 class Writer:
-    """Reads a batch and stores it. After any failure it reads the position from the database."""
+    """Reads batches and stores them. After any failure it reads its position from the database."""
 
     def __init__(self, consumer: Consumer, batches: Batches, store: Store) -> None:
         self._consumer = consumer
@@ -132,8 +132,8 @@ class Writer:
         self.failures = 0
 
     def run(self, topic: str) -> None:
-        """Store all orders. Raises confluent_kafka.KafkaException, psycopg.Error if it cannot
-        continue.
+        """Store all orders. Raises: confluent_kafka.KafkaException or psycopg.Error if the writer
+        cannot continue.
         """
         self._consumer.subscribe([topic], on_assign=self._on_assign)
         while (read := self._batches.next()) is not None:
@@ -155,8 +155,8 @@ class Writer:
                 self.stored += len(batch)
 
     def _is_wanted(self, message: Message) -> bool:
-        """Whether the record belongs to an assigned partition: a batch may begin before an
-        assignment and end after it, and then another writer may own its first records.
+        """Whether the record belongs to an assigned partition and is not yet stored. A batch may
+        contain records from before an assignment, whose partition another writer may own now.
         """
         position = self._positions.get((message.topic() or "", message.partition() or 0))
         return position is not None and (message.offset() or 0) >= position
@@ -187,7 +187,7 @@ class Writer:
 
 
 def invoices_in(dsn: str) -> Counter[int]:
-    """The number of rows of each order in the table."""
+    """The number of rows in the table for each order."""
     with psycopg.connect(dsn) as connection:
         return Counter(
             dict(
@@ -199,7 +199,7 @@ def invoices_in(dsn: str) -> Counter[int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives the exit code."""
+    """Run the example. Gives: the exit code."""
     with place_for(arguments, __doc__, group="into-postgres", alone=100) as (
         options,
         servers,
@@ -217,7 +217,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             print(f"{orders} orders published, 10 more in a transaction that was aborted")
         store = Store(dsn, Steps(one_by_one=options.step_by_step).reach)
-        # An eager strategy: each assignment sets the positions of all partitions from the database.
+        # An eager strategy, in which each assignment sets the positions of all partitions from the
+        # database.
         strategy = {"partition.assignment.strategy": "range"}
         consumer = new_consumer(servers, options.group, options.member, **strategy)
         writer = Writer(

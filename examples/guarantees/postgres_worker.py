@@ -26,8 +26,8 @@ class Place(NamedTuple):
 
 
 def make_tables(connection: psycopg.Connection, statements: str) -> None:
-    """Make the missing tables. The lock is for writers that start at the same time: without it all
-    but one would fail.
+    """Create the missing tables. Writers that start at the same time take the lock in turn: without
+    it all but one of them would fail.
     """
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(1)")
@@ -43,13 +43,13 @@ def place_for(
     alone: int,
     of: str = "orders",
 ) -> Iterator[Place]:
-    """The broker and the database on the command line. A missing one is started, and runs until the
-    end of the block.
+    """The broker and the database on the command line. If one is not given, a new one is started,
+    and runs until the end of the block.
 
     The topic is created unless it exists.
 
     Takes:  about, the text of --help; alone, the number of orders to publish if the script starts
-            the broker; of, the meaning of the number in --orders.
+            the broker; of, what the number in --orders counts.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter

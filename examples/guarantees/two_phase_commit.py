@@ -1,13 +1,14 @@
 """Writes orders into PostgreSQL and into a topic, each into both or neither: two-phase commit
 (KIP-939).
 
-A batch of orders is a transaction of the database and one of the broker. Both are prepared, then
-the database commits its own, which is the decision; then the broker's is completed. After a crash
-the next process finds the prepared transactions, and ends both in the same way.
+A batch of orders is a transaction of the database and a transaction of the broker. Both are
+prepared, then the database commits its transaction, which is the decision; then the broker's
+transaction is completed. After a crash the next process finds the prepared transactions, and ends
+both in the same way.
 
 It needs a broker with transaction.two.phase.commit.enable=true and a PostgreSQL with
-max_prepared_transactions above 0. Run it alone for both of its own, or against yours with
---bootstrap-servers and --postgres.
+max_prepared_transactions above 0. Without options it starts both itself; with --bootstrap-servers
+and --postgres it uses yours.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.transactional_producer import FencedError
 
 STEPS = ("sent", "broker prepared", "rows inserted", "database prepared", "decided", "completed")
-FORMAT = 0x0B  # format of our transactions' ids, to find them among all prepared ones
+# the format id of this script's transactions, which distinguishes them from others that are
+# prepared
+FORMAT = 0x0B
 
 TABLES = """
     CREATE TABLE IF NOT EXISTS orders (
@@ -56,7 +59,7 @@ class ReplacedError(Exception):
 
 
 class Shop:
-    """A shop that takes orders: its producer and its connection, and their prepared
+    """A shop that takes orders, with its producer and its connection, and their prepared
     transactions.
     """
 
@@ -71,8 +74,8 @@ class Shop:
         make_tables(self._connection, TABLES)
 
     def _connect(self) -> psycopg.Connection:
-        """Connect, with timeouts: a process that hangs in a transaction must not block the next one
-        for ever.
+        """Connect with a timeout: a process that hangs in a transaction must not block its
+        successor for ever.
         """
         connection = psycopg.connect(self._dsn)
         connection.execute("SET idle_in_transaction_session_timeout = '5s'")
@@ -95,8 +98,8 @@ class Shop:
                 taken = self.recover()
 
     def take(self, numbers: range) -> int:
-        """Take one batch: both prepare, the database decides, then the broker's transaction is
-        completed.
+        """Take one batch: prepare both transactions, commit the database's, which is the decision,
+        then complete the broker's.
         """
         producer, connection = self._producer, self._connection
         producer.begin()
@@ -122,7 +125,7 @@ class Shop:
         try:
             connection.tpc_commit()  # the decision
         except psycopg.errors.UndefinedObject as error:
-            raise ReplacedError from error  # the next process has decided
+            raise ReplacedError from error  # the next process has already decided
         self._reached("decided")
         producer.complete(state)
         self._reached("completed")
@@ -131,10 +134,10 @@ class Shop:
     # --- after a crash
 
     def recover(self) -> int:
-        """End the open transactions on both sides. Gives: the number of orders. Waits until both
-        servers answer.
+        """End the open transactions on both sides; wait until both servers answer. Gives: the
+        number of orders.
 
-        Raises: ReplacedError; ClientError, psycopg.Error if one does not answer in time.
+        Raises: ReplacedError; ClientError or psycopg.Error if a server does not answer in time.
         """
         deadline = time.monotonic() + TIMEOUT_S
         while True:
@@ -149,7 +152,8 @@ class Shop:
                 time.sleep(0.05)
 
     def _recover(self) -> int:
-        opened = self._producer.recover()  # first: from now on no other process prepares there
+        # first, since afterwards no other process can prepare a transaction there
+        opened = self._producer.recover()
         self._connection.close()
         self._connection = connection = self._connect()
         while True:
@@ -167,21 +171,23 @@ class Shop:
         return int(found[1])
 
     def _end_prepared(self, opened: str) -> None:
-        """End the prepared transactions of the database: commit one if the broker has prepared its
-        part, too; otherwise no process will ever commit that part, and the transaction is rolled
-        back.
+        """End the prepared transactions of the database. Commit one if the broker has also prepared
+        its part; otherwise no process will ever commit that part, so roll the transaction back.
         """
         for xid in self._connection.tpc_recover():
             if (xid.format_id, xid.gtrid) != (FORMAT, self._name):
                 continue
-            with contextlib.suppress(psycopg.errors.UndefinedObject):  # another has ended it
+            # another process has ended it
+            with contextlib.suppress(psycopg.errors.UndefinedObject):
                 if opened and xid.bqual == opened:
                     self._connection.tpc_commit(xid)
                 else:
                     self._connection.tpc_rollback(xid)
 
     def _begin_session(self) -> bool:
-        """Refuse the earlier process. Gives: False if it has just prepared another transaction."""
+        """Fence the earlier process in the database. Gives: False if that process has just prepared
+        another transaction.
+        """
         try:
             with self._connection.transaction():
                 self._connection.execute("SET LOCAL lock_timeout = '500ms'")
@@ -198,7 +204,7 @@ class Shop:
 
 
 def orders_in_table(dsn: str, name: str) -> Counter[int]:
-    """The number of rows of each order of a shop in the table."""
+    """The number of rows in the table for each order of a shop."""
     with psycopg.connect(dsn) as connection:
         found = connection.execute(
             "SELECT order_number, count(*) FROM orders WHERE shop = %s GROUP BY 1", (name,)
@@ -223,7 +229,7 @@ def broker_at(servers: str | None) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives the exit code."""
+    """Run the example. Gives: the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

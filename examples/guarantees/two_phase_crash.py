@@ -1,5 +1,5 @@
-"""Two-phase commit under SIGKILL: of the process that writes, of the broker and of PostgreSQL, at
-each step of a transaction, in any order.
+"""Tests two-phase commit with SIGKILL: of the process that writes, of the broker and of PostgreSQL,
+at each step of a transaction, in any order.
 
 After each round every order has to be in the table and in the topic once, and no transaction may be
 left open.
@@ -44,7 +44,9 @@ class Servers(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a round. hanging: transactions that were not ended, on both sides."""
+    """The result of a round. hanging: the number of transactions left open or prepared, on both
+    sides.
+    """
 
     name: str
     kills: int
@@ -82,9 +84,9 @@ def outcome_of(servers: Servers, name: str, kills: int, orders: int) -> Outcome:
 
 def kill_the_writer(servers: Servers, name: str, steps: Sequence[str] = STEPS) -> Outcome:
     """Run one process after the other, each killed at a step of its second transaction; the last
-    one completes the work. `name`: the topic and the transactional id.
+    one completes the work. Takes: name, the topic and the transactional id.
     """
-    orders = BATCH * (2 * len(steps) + 2)  # enough for a second transaction of each process
+    orders = BATCH * (2 * len(steps) + 2)  # enough for two transactions of each process
     arguments = ["--bootstrap-servers", servers.broker.bootstrap_servers, "--postgres", servers.dsn]
     arguments += ["--topic", name, "--name", name]
     arguments += ["--orders", str(orders), "--batch-size", str(BATCH)]
@@ -100,7 +102,7 @@ def kill_the_writer(servers: Servers, name: str, steps: Sequence[str] = STEPS) -
 def kill_a_server(
     servers: Servers, name: str, kill: Callable[[], None], steps: Sequence[str] = STEPS
 ) -> Outcome:
-    """Run one writer, while a server is killed at one step after the other."""
+    """Run one writer, and kill a server each time the writer reaches the next of the steps."""
     waiting = list(steps)
 
     def reached(step: str) -> None:
@@ -118,7 +120,7 @@ def kill_a_server(
 
 
 def a_round(servers: Servers, number: str, chance: random.Random) -> Iterator[Outcome]:
-    """Kill each of the three at each step, in random order."""
+    """Kill the writer, the broker and PostgreSQL at each step, in random order."""
     kills = {"broker": servers.kill_broker, "postgres": servers.kill_postgres}
     for what in ("writer", *kills):
         name = f"{what}-{number}"

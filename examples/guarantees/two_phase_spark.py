@@ -6,11 +6,11 @@ neither.
     )
     query = orders.writeStream.foreachBatch(sink).option("checkpointLocation", ...).start()
 
-Two-phase commit (KIP-939), in which the database's own commit is the decision: its transaction has
-the rows, the number of the micro-batch, and the state of the broker's transaction. After a crash
-Spark repeats a micro-batch under the same number: the number in the table shows whether it is
-stored. The rows pass through the driver, as with the sink, so its memory limits the size of a
-micro-batch (maxOffsetsPerTrigger).
+It uses two-phase commit (KIP-939), in which the database's own commit is the decision: its
+transaction has the rows, the number of the micro-batch, and the state of the broker's transaction.
+After a crash Spark repeats a micro-batch under the same number: the number in the table shows
+whether it is stored. The rows pass through the driver, as with the sink, so its memory limits the
+size of a micro-batch (maxOffsetsPerTrigger).
 
 Needs a broker with transaction.two.phase.commit.enable=true.
 """
@@ -39,11 +39,11 @@ STEPS = ("sent", "prepared", "rows inserted", "decided", "completed")
 
 
 class ReplacedError(Exception):
-    """Another driver runs the query now."""
+    """Another driver is running the query now."""
 
 
 class Record(NamedTuple):
-    """One record for a topic."""
+    """A record to write to a topic."""
 
     topic: str
     value: bytes | None
@@ -51,12 +51,12 @@ class Record(NamedTuple):
 
 
 class MicroBatchSink:
-    """The function of `foreachBatch`. One object serves one query for its whole life.
+    """The function of `foreachBatch`. One object serves one query for the query's whole life.
 
     Takes:  query, a unique name of the query that stays the same over restarts: the transactional
-            id. insert, the statement for one row of `rows_of`. rows_of, the rows for the database
-            from a row of the micro-batch; records_of, the records for topics. reached, a function
-            that is called after each step.
+            id. insert, the statement for one row of `rows_of`. rows_of, a function that returns the
+            database's rows for a row of the micro-batch; records_of, one that returns its records
+            for topics. reached, a function that is called after each step.
     """
 
     def __init__(
@@ -80,9 +80,10 @@ class MicroBatchSink:
     def __call__(self, batch: Any, batch_id: int) -> None:
         """Store a micro-batch, a DataFrame, unless it is already stored.
 
-        Raises: ReplacedError, ClientError, psycopg.Error. Spark ends the query with this error. The
-                next micro-batch, of this object or of another one, determines the outcome of this
-                one.
+        Raises: ReplacedError, ClientError, psycopg.Error, with which Spark ends the query. The
+        outcome
+                of this micro-batch is then found out when the next one is stored, by this object or
+                by another one.
         """
         connection = self._connection or self._recover()
         if batch_id <= self._stored:
@@ -124,8 +125,8 @@ class MicroBatchSink:
         self._reached("completed")
 
     def _recover(self) -> psycopg.Connection:
-        """Refuse the previous driver on both sides, and end its open transactions."""
-        self._producer.recover()  # first: it fences the earlier driver's producer
+        """Fence the previous driver on both sides, and end its open transactions."""
+        self._producer.recover()  # first, since it fences the earlier driver's producer
         connection = psycopg.connect(self._dsn)
         try:
             make_tables(connection, TABLE)
@@ -151,7 +152,9 @@ class MicroBatchSink:
             connection.close()
 
     def close(self) -> None:
-        """Close the connections. The next process ends open transactions."""
+        """Close the connections. Open transactions are left to the next process, which ends
+        them.
+        """
         self._forget()
         self._producer.close()
 

@@ -52,7 +52,9 @@ SETTINGS = {
 
 
 class Query(NamedTuple):
-    """The source and the targets of the orders: from one topic into another and into the table."""
+    """The source and the targets of the orders, which go from one topic into another and into the
+    table.
+    """
 
     servers: str
     dsn: str
@@ -74,7 +76,7 @@ class Query(NamedTuple):
         writer.trigger(availableNow=True).start().awaitTermination()
 
     def sink(self, reached: Callable[[str], None]) -> MicroBatchSink:
-        """The sink: the topic gets the values, the table the order numbers."""
+        """The sink, which writes the values to the topic and the order numbers to the table."""
         return MicroBatchSink(
             self.servers,
             self.dsn,
@@ -91,7 +93,7 @@ def number_of(row: Row) -> Iterator[tuple[int]]:
 
 
 def drive(query: Query, steps: Steps) -> None:
-    """Run until all orders are stored. A query that ended because a server was killed is started
+    """Run until all orders are stored. If a query ended because a server was killed, start it
     again.
     """
     from pyspark.errors import StreamingQueryException
@@ -113,7 +115,7 @@ def drive(query: Query, steps: Steps) -> None:
 
 
 class Outcome(NamedTuple):
-    """What is stored at the end. hanging: transactions that were not ended, on both sides."""
+    """What is stored at the end. hanging: the number of transactions left open, on both sides."""
 
     orders: int
     in_table: Counter[int]
@@ -185,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.driver:
         drive(Query(*options.driver), Steps(one_by_one=options.step_by_step))
         return 0
-    guarantee_tools.TIMEOUT_S = 150.0  # each driver starts a Spark
+    guarantee_tools.TIMEOUT_S = 150.0  # long enough for a driver to start Spark
     with (
         LocalBroker(settings={"transaction.two.phase.commit.enable": "true"}) as broker,
         PostgresProcess({"fsync": "off"}) as postgres,

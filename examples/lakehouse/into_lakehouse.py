@@ -3,12 +3,14 @@
     python examples/lakehouse/into_lakehouse.py --topic orders --form delta --table lake/orders
     python examples/lakehouse/into_lakehouse.py --topic orders --form parquet --table lake/orders
 
-It processes all present records in micro-batches, and ends; it may be stopped, killed and started
-again. With --follow it continues. The checkpoint is beside the table unless --checkpoint is given.
+It processes all records that exist now in micro-batches, and ends; it may be stopped, killed and
+started again. With --follow it continues. The checkpoint is next to the table unless --checkpoint
+is given.
 
-delta      foreachBatch, by the library deltalake: the table's log has, with the rows of a batch, a
-           transaction identifier: the query's id and the batch's number. A batch that Spark repeats
-           finds its number there, and is not written again
+delta      foreachBatch, with the library deltalake: each commit in the table's log has the rows of
+a
+           batch and a transaction identifier, the query's id and the batch's number. If Spark
+           repeats a batch, its number is already in the log, and it is not written again
 parquet    Spark's own sink of files, whose log `_spark_metadata` names the files that count: read
            the directory by Spark, since other readers do not know that log
 """
@@ -48,10 +50,10 @@ def records(spark: SparkSession, servers: str, topic: str, per_batch: int) -> Da
 
 
 def append_once(table: str, batch: DataFrame, batch_id: int) -> None:
-    """Append a micro-batch to a Delta table, unless the table has it.
+    """Append a micro-batch to a Delta table, unless the table already contains it.
 
     Two drivers that append the same batch at the same moment cannot both succeed: Delta Lake
-    refuses a commit whose transaction identifier another one has moved since it was read.
+    refuses a commit if another commit has changed its transaction identifier since it was read.
     """
     from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 

@@ -5,10 +5,10 @@
     final             a count once, when its window is closed (append mode)
     per-record        a count for every record, with a stream time per task, as in Kafka Streams
                       (transformWithState)
-    per-record-final  the same, but only final counts: Kafka Streams' suppress
+    per-record-final  like per-record, but only final counts: Kafka Streams' suppress
 
 Each form is a separate query with its own checkpoint and topic. The script may be stopped in any
-way, also with kill -9, and started again.
+way, even with kill -9, and started again.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 STARTS, SLOW_START = 5, "worker failed to connect back"
 FORMS = ("revisions", "final", "per-record", "per-record-final")
 SETTINGS = {
-    # State lives in RocksDB, beside the heap. With changelog checkpointing a micro-batch stores
-    # only its changes, as Kafka Streams writes them to its changelog topic; snapshots of the whole
-    # state are made in the background.
+    # State is kept in RocksDB, outside of the heap. With changelog checkpointing a micro-batch
+    # stores only its changes, as Kafka Streams writes them to its changelog topic; snapshots of the
+    # whole state are made in the background.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # The number of partitions of the state. A query keeps its first value, which is in the
-    # checkpoint.
+    # The number of partitions of the state. A query keeps the value of its first run, which is in
+    # the checkpoint.
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
 }
@@ -52,7 +52,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Job:
-    """The common settings of the queries. output and checkpoint are prefixes of names: each form
+    """The settings that the queries share. output and checkpoint are prefixes of names: each form
     adds its suffix.
     """
 
@@ -73,13 +73,13 @@ class Job:
 
 
 def new_session(name: str = "page views") -> SparkSession:
-    """A Spark session with two cores. Raises MissingRequirementError."""
+    """A Spark session with two cores. Raises: MissingRequirementError."""
     return local_session(name, cores=2, settings=SETTINGS)
 
 
 def start(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
-    """Start the query of one form; it continues from its checkpoint. Raises SystemExit if a package
-    is missing.
+    """Start the query of one form; it continues from its checkpoint. Raises: SystemExit if a
+    package is missing.
     """
     views = views_in(read(spark, job))
     if form == "revisions":
@@ -122,8 +122,8 @@ def start_until_up(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
 
 
 def read(spark: SparkSession, job: Job) -> DataFrame:
-    """The input as a stream, from its beginning. Only committed events are seen: that is the
-    source's default.
+    """The input as a stream, from its beginning. By default the source reads only committed
+    events.
     """
     reader = (
         spark.readStream.format("barnabas")
@@ -132,7 +132,7 @@ def read(spark: SparkSession, job: Job) -> DataFrame:
     )
     reader = reader.option(
         "startingOffsets", "earliest"
-    )  # for the first run; later the checkpoint has the offsets
+    )  # for the first run; later runs take the offsets from the checkpoint
     if job.max_events is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(job.max_events))
     return reader.load()
@@ -140,7 +140,7 @@ def read(spark: SparkSession, job: Job) -> DataFrame:
 
 def start_appending(records: DataFrame, form: str, job: Job) -> StreamingQuery:
     """Start a query in which each micro-batch is a transaction with the batch's number: a
-    micro-batch that is repeated after a crash is not written again.
+    micro-batch that Spark repeats after a crash is not written again.
     """
     writer = (
         records.writeStream.format("barnabas")
@@ -158,8 +158,8 @@ def start_appending(records: DataFrame, form: str, job: Job) -> StreamingQuery:
 
 
 def start_revisions(records: DataFrame, job: Job) -> StreamingQuery:
-    """Start a query in update mode. Spark does not allow this mode for sinks in Python, but for
-    foreachBatch, where the code itself names the query and the batch.
+    """Start a query in update mode. Spark does not allow this mode for sinks in Python. It allows
+    it for foreachBatch, whose function has to name the query and the batch.
     """
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -219,7 +219,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count until stopped. Gives the exit code."""
+    """Count until stopped. Gives: the exit code."""
     options = options_of(arguments)
     job = Job(
         options.bootstrap_servers,

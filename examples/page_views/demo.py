@@ -2,7 +2,7 @@
 each form after each event, and the records that the compacted topic keeps.
 
 It starts a broker and runs Spark in this process, with all files in a temporary directory. It takes
-a minute, most of it until Spark's first batches.
+a minute, most of which is spent before Spark has run its first batches.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 PAPER = (12, 16, 14, 23, 12)
 TOO_LATE = (31, 12, 12)  # at 31 the window [10, 15) is closed: its grace period ended at 25
 FORMS = ("revisions", "final", "per-record")
-# The broker compacts at once, and a segment holds one revision, so that there is something to
-# compact.
+# The broker compacts at once, and a segment holds one revision, so that there are inactive segments
+# to compact.
 BROKER = {
     "log.cleaner.backoff.ms": "100",
     "log.initial.task.delay.ms": "100",
@@ -41,17 +41,17 @@ COMPACTION_TIMEOUT_S = 30.0
 
 
 class Step(NamedTuple):
-    """One event, and the output of each form after it."""
+    """An event, and the output of each form after it."""
 
     time_s: int
     emitted: dict[str, list[str]]
 
 
 def run(spark: SparkSession, job: Job, times: Iterable[int]) -> Iterator[Step]:
-    """Send one event after the other. Yields each event after all forms have processed it."""
+    """Send one event after the other; yield each when all forms have processed it."""
     make_topic(job.servers, job.input)
     make_topic(job.servers, job.topic("revisions"), config=COMPACTED_AT_ONCE)
-    # Spark would also run batches without data, some time after the watermark has moved. Without
+    # Spark would also run batches without data, some time after the watermark has advanced. Without
     # them one event is one batch, and the output does not depend on the speed of the machine.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     queries = start_all(spark, FORMS, job)
@@ -84,7 +84,7 @@ def topics_of(job: Job, form: str) -> list[str]:
 
 
 def new_in(job: Job, topic: str, read_up_to: dict[str, int]) -> list[str]:
-    """The new records of the topic since the last call, in the order of windows."""
+    """The records added to the topic since the last call, in the order of windows."""
     found = committed_in(job.servers, topic, read_up_to[topic])
     if found:
         read_up_to[topic] = found[-1].offset + 1
@@ -103,7 +103,7 @@ def text_of(record: Found) -> str:
 
 def compacted(job: Job) -> list[Found]:
     """The topic of the revisions after the broker has compacted it. The last segment is never
-    compacted, and the older revisions of its keys may remain, too.
+    compacted, so older revisions of its keys may remain.
     """
     deadline = time.monotonic() + COMPACTION_TIMEOUT_S
     while True:

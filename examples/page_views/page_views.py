@@ -1,5 +1,5 @@
-"""The pipeline itself, as functions from frame to frame: events are parsed, filtered, re-keyed and
-counted. This module does not use topics.
+"""The pipeline itself, as functions from DataFrame to DataFrame: events are parsed, filtered,
+re-keyed and counted. This module does not use topics.
 
     records of the input topic -> parsed -> stayed -> by_category -> counted -> as_records ->
     records of an output topic
@@ -24,8 +24,8 @@ SHORTEST_STAY_MS = 1_000
 
 
 def parsed(records: DataFrame) -> DataFrame:
-    """The events in the values of records, with the position of each record. A value that is not an
-    event has nulls in its columns.
+    """The events in the values of records, with the position of each record. If a value is not an
+    event, its columns are null.
     """
     event = F.from_json(F.col("value").cast("string"), EVENT)
     return records.select(event.alias("event"), "partition", "offset").select(
@@ -34,8 +34,8 @@ def parsed(records: DataFrame) -> DataFrame:
 
 
 def stayed(events: DataFrame) -> DataFrame:
-    """Views that lasted at least a second: in a shorter one the page was not read. Values that are
-    not events are left out, too.
+    """Views that lasted at least a second: in a shorter view the page was not read. Values that are
+    not events are also left out.
     """
     return events.where(
         (F.col("dwell_ms") >= SHORTEST_STAY_MS)
@@ -45,8 +45,8 @@ def stayed(events: DataFrame) -> DataFrame:
 
 
 def by_category(views: DataFrame) -> DataFrame:
-    """The views with the category as key, as the counts have it; the records' key is the user. Only
-    the columns for counting go through the shuffle.
+    """The views keyed by category, as they are counted; the key of the input records is the user.
+    Only the columns for counting are shuffled.
     """
     return views.select("category", "time_ms", "partition", "offset")
 
@@ -59,8 +59,8 @@ def views_in(records: DataFrame) -> DataFrame:
 def counted(views: DataFrame) -> DataFrame:
     """Views of each category in each window: columns category, window_start_ms, count.
 
-    In a stream the watermark closes a window: when the end of the window is not after the latest
-    event time minus the grace period.
+    In a stream the watermark closes a window when the latest event time minus the grace period
+    reaches the end of the window.
     """
     with_time = views.withColumn("time", F.timestamp_millis("time_ms")).withWatermark(
         "time", f"{GRACE_MS} milliseconds"
@@ -73,7 +73,7 @@ def counted(views: DataFrame) -> DataFrame:
 
 def as_records(counts: DataFrame) -> DataFrame:
     """The counts as key and value. The key names category and window, so that a compacted topic
-    keeps the last count of each. Further columns are kept.
+    keeps the last count of each window. Other columns are kept.
     """
     window_end = (F.col("window_start_ms") + WINDOW_MS).alias("window_end_ms")
     own = ("category", "window_start_ms", "count")

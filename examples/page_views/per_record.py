@@ -1,12 +1,12 @@
-"""Counting as Kafka Streams does it: one revision for each record, and a stream time for each task,
-whatever Spark's batches are.
+"""Counts as Kafka Streams does: one revision for each record, and a stream time for each task,
+independent of how Spark divides the input into batches.
 
 In Kafka Streams the re-keyed records go through a repartition topic, and each of its partitions has
 a separate task, with the counts of its categories and a stream time: the latest event time that the
 task has seen. Here the number of the task is the key of the state, so that the categories of one
-task share a stream time, as in Kafka Streams. (With the category as key each category would have
-its own; with a watermark all have the same.) A window accepts records until the stream time has
-reached the window's end plus the grace period.
+task share a stream time, as in Kafka Streams. (If the category were the key, each category would
+have its own stream time; with a watermark all categories have the same.) A window accepts records
+until the stream time has reached the window's end plus the grace period.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StatefulProcessorHandle
 
-# Spark sends the processor to its workers by the name of its module, which only workers with this
-# folder on their path could find.
+# Spark sends the processor to its workers by the name of its module, so only workers with this
+# folder on their path could find it; by value, all workers can.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 MINIMUM_PROTOBUF = (6, 33, 5)
@@ -38,7 +38,7 @@ COUNTS = "category string, window_start_ms long, count long, time_ms long, strea
 
 class Revision(NamedTuple):
     """The effect of one record on its window. count: None if the record was too late. time_ms: the
-    record's time; None in a final result.
+    record's time; None for a final result.
     """
 
     category: str
@@ -53,8 +53,8 @@ def is_too_late(revision: Revision) -> bool:
 
 
 class TaskCounts:
-    """One task: its stream time and its open windows. It depends on neither batches nor Spark, and
-    its results do not depend on the division of its input.
+    """The stream time and the open windows of one task. The class does not use Spark, and its
+    results do not depend on how the input is divided into batches.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TaskCounts:
         self._grace_ms = grace_ms
 
     def add(self, category: str, time_ms: int) -> Revision:
-        """Count one view. The record first advances the stream time; then it is checked whether its
+        """Count one view. The record first advances the stream time, which then decides whether its
         window is still open.
         """
         self.stream_time_ms = now = (
@@ -106,8 +106,8 @@ class TaskCounts:
 class PerRecord(StatefulProcessor):  # type: ignore[misc]
     """A task's counts, loaded from Spark's state at the beginning of a batch and stored at its end.
 
-    Takes:  only_final, whether to emit each window only once, when it is closed, besides the
-            records that are too late: Kafka Streams' suppress.
+    Takes:  only_final, whether to emit each window only once, when it is closed, as Kafka Streams'
+            suppress does. Records that are too late are emitted in both cases.
     """
 
     def __init__(self, *, only_final: bool) -> None:
@@ -147,8 +147,8 @@ class PerRecord(StatefulProcessor):  # type: ignore[misc]
 
 
 def in_order(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows of a batch in the order of a task of Kafka Streams: each partition in its order, and
-    among partitions the earliest next row first.
+    """The rows of a batch in the order in which a task of Kafka Streams reads them: each partition
+    in its order, and among partitions the row with the earliest time next.
 
     Shuffles do not preserve an order. This order depends only on the rows, so a repeated batch
     gives the same revisions.
@@ -170,7 +170,8 @@ def counted_per_record(views: DataFrame, *, tasks: int, only_final: bool = False
     """
     require_protobuf()
     by_task = views.withColumn("task", F.pmod(F.hash("category"), F.lit(tasks))).groupBy("task")
-    # A revision is never emitted again: rows are appended, although the counts in them are updates.
+    # The output mode is append, although counts are updates, since a revision is never emitted
+    # again.
     return by_task.transformWithState(PerRecord(only_final=only_final), COUNTS, "Append", "None")
 
 

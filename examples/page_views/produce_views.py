@@ -43,7 +43,7 @@ def random_events(
     count: int, *, seed: int, start_s: float, per_second: float = 10.0, out_of_order_s: float = 0.0
 ) -> Iterator[Event]:
     """Page views of a few users, the same for the same seed. One view in ten is shorter than a
-    second; one in five is late, if late events are allowed.
+    second; if late events are allowed, one in five is late.
     """
     draw = random.Random(seed)
     for number in range(count):
@@ -61,7 +61,7 @@ def random_events(
 
 
 def send(servers: str, topic: str, events: Iterable[Event]) -> int:
-    """Send the events in their order, each once. Gives: their number. Raises KafkaException with
+    """Send the events in their order, each once. Gives: their number. Raises: KafkaException with
     the first error of a delivery.
     """
     failures: list[KafkaError] = []
@@ -70,7 +70,7 @@ def send(servers: str, topic: str, events: Iterable[Event]) -> int:
         if error is not None:
             failures.append(error)
 
-    # Retries of an idempotent producer neither repeat events nor change their order.
+    # An idempotent producer's retries neither repeat events nor change their order.
     producer = Producer(
         {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 50, **CLIENT}
     )

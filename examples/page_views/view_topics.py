@@ -1,4 +1,4 @@
-"""The topics of the example: their creation, and the reading of committed records."""
+"""The topics of the example: functions that create them and read their committed records."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 INPUT = "page-views"
 TIMEOUT_S = 30.0
-# Retention uses the records' times, and those of the example may be older than the retention.
+# Without this, retention would delete records whose times, as in the example, are older than the
+# default retention time.
 KEPT = {"retention.ms": "-1"}
-# The last revision of each key, that is, of each category and window, is kept.
+# Keeps the last revision of each key, that is, of each category and window.
 COMPACTED = {"cleanup.policy": "compact"}
 CLIENT: dict[str, Any] = {"log_level": 2, "metadata.recovery.strategy": "none"}
 
@@ -22,7 +23,7 @@ CLIENT: dict[str, Any] = {"log_level": 2, "metadata.recovery.strategy": "none"}
 def make_topic(
     servers: str, name: str, *, partitions: int = 1, config: Mapping[str, str] = KEPT
 ) -> None:
-    """Create the topic unless it exists. Raises KafkaException."""
+    """Create the topic unless it exists. Raises: KafkaException."""
     admin = AdminClient({"bootstrap.servers": servers, **CLIENT})
     try:
         admin.create_topics([NewTopic(name, partitions, 1, config=dict(config))])[name].result(
@@ -42,9 +43,9 @@ class Found(NamedTuple):
 
 
 def committed_in(servers: str, topic: str, start: int = 0) -> list[Found]:
-    """The committed records from an offset to the end, in the order of each partition.
+    """The committed records from an offset to the end, with each partition in order.
 
-    Raises: TimeoutError if the end is not reached in time, KafkaException.
+    Raises: TimeoutError if the end is not reached in time; KafkaException.
     """
     consumer = Consumer(
         {

@@ -1,4 +1,4 @@
-"""One broker for all tests that do not need their own."""
+"""A broker that all tests share that do not need their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from barnabas import LocalBroker
 SETTINGS = {
     "group.min.session.timeout.ms": "500",
     "log.initial.task.delay.ms": "500",
-    "log.retention.ms": "-1",  # some records are of 1970, and would expire during a test
+    # some records have timestamps of 1970, and would expire during a test
+    "log.retention.ms": "-1",
 }
 
 
@@ -28,12 +29,14 @@ def _complaints(broker: LocalBroker) -> list[str]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[LocalBroker]:
-    """It runs from the first test to the last, and its log must have no errors at the end."""
+    """The shared broker. It runs from the first test to the last, and its log must have no errors
+    at the end.
+    """
     running = LocalBroker(settings=SETTINGS)
     with running:
         yield running
-        # collect what failed tests left open here, where its warnings are no error, and not in a
-        # later folder
+        # Collect here what failed tests left open: in this folder warnings about it are ignored, in
+        # a later one they would be errors.
         gc.collect()
         assert running.process is not None
         assert running.process.poll() is None, "the broker died:\n" + "".join(running.output[-30:])
@@ -42,7 +45,7 @@ def broker() -> Iterator[LocalBroker]:
 
 @pytest.fixture(autouse=True)
 def _no_complaints(request: pytest.FixtureRequest) -> Iterator[None]:
-    """An error line in the shared broker's log fails the test during which it came."""
+    """Fail the test during which the shared broker logs an error."""
     shared: LocalBroker | None = (
         request.getfixturevalue("broker") if "broker" in request.fixturenames else None
     )
@@ -56,7 +59,7 @@ def _no_complaints(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def servers(broker: LocalBroker) -> str:
-    """The value for `bootstrap.servers`."""
+    """The value of `bootstrap.servers` for the shared broker."""
     return broker.bootstrap_servers
 
 

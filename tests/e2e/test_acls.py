@@ -1,4 +1,4 @@
-"""ACLs over SASL_SSL: rights that are revoked while a client works, and the rights that the
+"""ACLs over SASL_SSL: rights that are removed while a client works, and the rights that the
 connector needs.
 """
 
@@ -106,7 +106,7 @@ def test_a_consumer_whose_leave_is_taken_away_amid_its_fetch_session(broker: Loc
     producer = Producer(settings_of(broker, "admin"))
     try:
         consumer.subscribe([topic])
-        for value in (b"1", b"2"):  # the second value uses the existing session
+        for value in (b"1", b"2"):  # the second value is sent over the existing connection
             producer.produce(topic, value)
             assert producer.flush(20) == 0
             message = consumer.poll(20)
@@ -184,7 +184,7 @@ def source_options(broker: LocalBroker, user: str, topic: str) -> SourceOptions:
 
 
 def read_values(broker: LocalBroker, user: str, topic: str) -> list[bytes]:
-    """The values that the source reads."""
+    """The values that the connector's source reads as that user."""
     options = source_options(broker, user, topic)
     with Client(options.client) as client:
         return [
@@ -198,7 +198,7 @@ def read_values(broker: LocalBroker, user: str, topic: str) -> list[bytes]:
 
 
 def publish(broker: LocalBroker, user: str, topic: str, batch_id: int) -> None:
-    """Publish a micro-batch as the sink does, with its default names."""
+    """Publish a micro-batch of one record as the sink does, with its default names."""
     options = source_options(broker, user, topic).client
     name = f"barnabas-spark-{topic}"
     records = [NewRecord(None, b"%d" % batch_id, time.time_ns() // 1_000_000)]
@@ -215,7 +215,7 @@ def publish(broker: LocalBroker, user: str, topic: str, batch_id: int) -> None:
 
 
 def test_what_sparks_source_and_sink_need_is_enough_and_needed(broker: LocalBroker) -> None:
-    """The ACLs of docs/SECURITY.md."""
+    """These are the ACLs of docs/SECURITY.md."""
     topic = unique("spark")
     create(broker, topic)
     acls = Acls(broker, "spark")
@@ -234,7 +234,7 @@ def test_what_sparks_source_and_sink_need_is_enough_and_needed(broker: LocalBrok
             publish(broker, "spark", topic, number)
         acls.allow(one)
     publish(broker, "spark", topic, 9)
-    # A rule for the query's id alone is enough where the driver writes.
+    # If the driver writes, a rule for the literal transactional id is enough.
     literal: Rule = ("TRANSACTIONAL_ID", f"barnabas-spark-{topic}", "LITERAL", "WRITE")
     acls.take_away(sink[2])
     acls.allow(literal)

@@ -47,13 +47,13 @@ pytestmark = pytest.mark.e2e
 
 
 def result(futures: dict[Any, Any]) -> Any:
-    """The result of the only future."""
+    """The result of the only future in a dict."""
     (future,) = futures.values()
     return future.result(PATIENCE_S)
 
 
 def refused(futures: dict[Any, Any]) -> int:
-    """The error code of the only future."""
+    """The error code with which the only future in a dict fails."""
     with pytest.raises(confluent_kafka.KafkaException) as caught:
         result(futures)
     return int(caught.value.args[0].code())
@@ -142,8 +142,8 @@ def test_confluent_settings_of_a_topic_and_of_the_broker(servers: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:alter_configs has been deprecated:DeprecationWarning")
 def test_confluent_sets_what_nothing_here_heeds(servers: str) -> None:
-    """Settings without effect here are accepted; librdkafka's own test of AlterConfigs sets
-    these.
+    """The broker accepts settings that have no effect on it; librdkafka's own test of AlterConfigs
+    sets these.
     """
     client, key = admin(servers), "sasl.kerberos.min.time.before.relogin"
     broker_id = str(next(iter(client.list_topics(timeout=PATIENCE_S).brokers)))
@@ -227,7 +227,7 @@ def test_confluent_groups(servers: str) -> None:
     assert committed_offset(servers, group, name) == 8
     empty = (
         confluent_kafka.ConsumerGroupState.EMPTY
-    )  # so that closing the client does not wait for ever for the response to LeaveGroup
+    )  # otherwise closing the client would wait for ever for the response to LeaveGroup
     eventually(
         lambda: result(client.describe_consumer_groups([group])).state == empty,
         what="the group is left",

@@ -57,7 +57,7 @@ class Tokens(AbstractTokenProvider):
 
 
 def login(broker: LocalBroker, mechanism: str, token: str) -> dict[str, Any]:
-    """The settings of both clients for the broker and their user."""
+    """aiokafka's settings, for its consumer and its producer, to log in to the broker."""
     context = None
     if broker.security_protocol == "SASL_SSL":
         context = ssl.create_default_context(cafile=broker.ca_file)
@@ -98,7 +98,7 @@ def test_a_transaction_is_written_and_read_by_a_group(
 
 
 def test_a_token_of_another_issuer_lets_nobody_in(broker: LocalBroker) -> None:
-    """aiokafka ignores that a token was refused; the broker closes the connection at its next
+    """aiokafka ignores the refusal of the token; the broker closes the connection at the next
     request.
     """
     settings = login(broker, "OAUTHBEARER", Issuer().token("mallory"))

@@ -1,4 +1,4 @@
-"""One short round of bench/eos.py: `make bench-eos` runs all of them."""
+"""One short round of bench/eos.py, all of whose rounds `make bench-eos` runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that takes long to check does not delay the requests of other clients to the daemon."""
+"""A request that takes long to check does not delay other clients' requests to the daemon."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def produce(correlation_id: int, records: bytes) -> bytes:
 
 
 def answer(sock: socket.socket) -> int:
-    """The error code of the only partition in the response."""
+    """The error code of the only partition in a Produce response."""
     size = struct.unpack(">i", _exactly(sock, 4))[0]
     response = ProduceResponse.decode(memoryview(_exactly(sock, size))[4:], 8)
     code: int = response.responses[0].partition_responses[0].error_code
@@ -54,9 +54,10 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 
 def test_others_are_served_before_a_bomb_is_answered() -> None:
-    """Other clients get responses while a large batch is checked, and before the batch after it is.
+    """Other clients get responses while a large batch is checked, and before the next batch is
+    checked.
 
-    The batch has 400,000 records, of which no two neighbours are equal; the next batch is 1 GiB of
+    The first batch has 400,000 records, of which no two neighbours are equal; the next is 1 GiB of
     zeros.
     """
     bomb = bytes(encode_batch([NewRecord(None, bytes(1 << 30), TIME_MS)], codec=4))
@@ -88,7 +89,7 @@ def test_others_are_served_before_a_bomb_is_answered() -> None:
 
 
 def _peak_mib(pid: int) -> int:
-    """The peak memory of a process."""
+    """The peak memory of a process in MiB."""
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         (line,) = [line for line in status if line.startswith("VmHWM:")]
     return int(line.split()[1]) // 1024

@@ -1,5 +1,5 @@
-"""`barnabas acl`: adding and listing rights on a broker with an authorizer, which refuses clients
-without them.
+"""`barnabas acl`: ACLs are added and listed on a broker with an authorizer, which refuses clients
+that lack rights.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_acls_come_hold_and_go(
 
 
 def check_audit_log(path: Path) -> None:
-    """Refused requests and changes of ACLs are in the audit log."""
+    """Check that the audit log has the refused requests and the changes of ACLs."""
     reported = [
         (line["principal"], line["request"], line["operation"], line["resource_name"])
         for line in map(json.loads, path.read_text().splitlines())
@@ -90,7 +90,8 @@ def check_audit_log(path: Path) -> None:
     assert reported.count(("User:admin", "DeleteAcls", "ALTER", "kafka-cluster")) == 3
 
 
-FILTERED = ("topics list", "groups list", "txn list")  # the answer leaves out what is not allowed
+# no refusal is reported: the answer leaves out forbidden topics
+FILTERED = ("topics list", "groups list", "txn list")
 OTHER_WAYS: dict[str, tuple[str, ...]] = {
     "check --read-only": ("check", "--read-only"),
     "consume --group": ("consume", TOPIC, "--group", "kitchen"),
@@ -118,7 +119,7 @@ def test_a_refusal_of_every_verb_names_the_command_that_allows_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A user without rights gets them step by step, by the commands in the errors."""
+    """A user without rights gets them one by one, with the commands that the errors name."""
     barnabas = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
     admin, alice = _as_user(tmp_path, "admin"), _as_user(tmp_path, "alice")
     bundle = tmp_path / "bundle.zip"
@@ -161,8 +162,8 @@ def test_a_refused_topic_that_does_not_exist_names_the_right_to_create_it(
 def _allow_as_said(
     barnabas: CommandLine, command: tuple[str, ...], admin: tuple[str, ...], bundle: Path
 ) -> list[list[str]]:
-    """Run a command, and add the ACL that its error names, until it is not refused. Gives: the
-    errors.
+    """Run a command and add the ACL that its error names, until the command is not refused. Gives:
+    the errors.
     """
     said: list[list[str]] = []
     while True:

@@ -1,5 +1,5 @@
 """The client of the administration commands: the modules that it imports, and its errors when the
-broker is old, gone, or replaced by another.
+broker is old, has stopped, or was replaced by another.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_no_command_that_administrates_loads_kafka_python_or_asyncio(tmp_path: P
     assert done.stdout.count("ENDED") == len(names), done
     assert "Traceback" not in done.stderr
     heavy = {"kafka", "asyncio", "anyio", "rich", "ssl", "urllib.request", "confluent_kafka"}
-    expected = {"ssl"}  # imported by the producer for two-phase commit
+    expected = {"ssl"}  # the producer for two-phase commit imports it
     assert heavy & set(loaded.split()) <= expected
 
 
@@ -63,7 +63,9 @@ def test_an_address_that_is_gone_is_passed_over(barnabas: CommandLine) -> None:
 
 
 def test_a_broker_that_is_advertised_elsewhere_is_named(barnabas: CommandLine) -> None:
-    """The address in the metadata is used, and the error says where it comes from."""
+    """The client uses the address in the metadata, and the error says where the address comes
+    from.
+    """
     with refusing_port() as gone:
         settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{gone}"}
         with LocalBroker(settings=settings) as broker:

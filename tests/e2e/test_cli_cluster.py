@@ -170,8 +170,8 @@ def test_check_of_nothing(barnabas: CommandLine) -> None:
 def test_a_coordinator_that_is_not_there_yet_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Apache Kafka gives this error to the first client of a group while it creates
-    __consumer_offsets.
+    """Apache Kafka returns COORDINATOR_NOT_AVAILABLE to the first client of a group while it
+    creates __consumer_offsets.
     """
     with LocalBroker(control=True, topics=["orders"]) as broker:
         barnabas = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
@@ -190,7 +190,7 @@ def test_a_coordinator_that_is_not_there_yet_is_asked_again(
 
 
 def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -> None:
-    """DescribeGroups does not know such a group, and kafka-python has no other request for it."""
+    """DescribeGroups does not return such a group; it needs ConsumerGroupDescribe."""
     name, group = unique("modern"), unique("modern-group")
     barnabas.ok("topics", "create", name, "-p", "2")
     send_all(servers, name, [b"a", b"b"], partition=1)
@@ -211,8 +211,8 @@ def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -
 
 
 def test_a_share_group(barnabas: CommandLine, servers: str) -> None:
-    """Members share a partition; its offsets are the start offset and the records not yet
-    finished.
+    """Members share a partition; the offsets shown are the start offset and the number of
+    unfinished records.
     """
     name, group = unique("shared"), unique("couriers")
     barnabas.ok("topics", "create", name)
@@ -223,7 +223,9 @@ def test_a_share_group(barnabas: CommandLine, servers: str) -> None:
         send_all(servers, name, [b"%d" % number for number in range(5)])
 
         def taken() -> list[Message]:
-            send_all(servers, name, [b"more"])  # the group starts at the end of the topic
+            # the group starts at the end of the topic, so records are sent until the member gets
+            # some
+            send_all(servers, name, [b"more"])
             return list(member.poll(timeout=1.0))
 
         records = eventually(taken, what="records")

@@ -26,15 +26,17 @@ def barnabas(
 
 @pytest.fixture
 def topic(barnabas: CommandLine) -> str:
-    """A topic of two partitions."""
+    """A topic with two partitions."""
     name = unique("lines")
     barnabas.ok("topics", "create", name, "--partitions", "2")
     return name
 
 
 def _fill(servers: str, topic: str) -> None:
-    """Write ten records: record N has the timestamp 1000 + N and is in partition N % 2. Each is a
-    transaction of its own, followed by six aborted records: together they take nine offsets.
+    """Write ten records: record N has the timestamp 1000 + N and is in partition N % 2.
+
+    Each record is a transaction of its own, followed by six aborted records: together they take
+    nine offsets.
     """
     writer = producer(servers, transactional_id=unique("fill"))
     writer.init_transactions(PATIENCE_S)
@@ -74,7 +76,8 @@ def test_the_last_records_of_a_topic_and_of_each_partition(
         "consume", topic, "--last", "2", "--isolation-level", "read_uncommitted"
     )
     assert uncommitted.out == "aborted 9\naborted 9\n"
-    # between --from and --to, by offsets: a partition has value, marker, six aborted, marker …
+    # With --from and --to, which are offsets: a partition has a value, a marker, six aborted
+    # records, a marker, and so on.
     assert barnabas.ok("consume", f"{topic}-0", "--to", "10", "--last", "2").out == _values(0, 2)
     assert barnabas.ok("consume", f"{topic}-0", "--from", "10", "--last", "9").out == _values(
         4, 6, 8

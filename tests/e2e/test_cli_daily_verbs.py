@@ -1,4 +1,6 @@
-"""Topics by pattern, deletion of records, a group's offsets from a file, lag and age in lists."""
+"""Topics by pattern, deletion of records, a group's offsets from a file, and lag and age in
+lists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`barnabas log` on a directory of a running, a stopped and a damaged broker."""
+"""`barnabas log` on the data directory of a running, a stopped and a damaged broker."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def test_directory_while_and_after_the_broker_runs(barnabas: CommandLine, tmp_pa
 
 
 def _damage_and_find(barnabas: CommandLine, data_dir: Path) -> None:
-    """One changed byte in a file of each kind is reported with the file's name."""
+    """Change one byte in a file of each kind, and check that the fault is reported with the file's
+    name.
+    """
     kinds = [
         *("orders-0/*.log", "orders-0/*.index", "orders-0/*.timeindex", "orders-0/*.txnindex"),
         *("orders-0/*.snapshot", "orders-0/segments.manifest", "orders-0/partition.metadata"),
@@ -95,7 +97,9 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def test_command_as_it_is_installed() -> None:
-    """The console script: in another process, with a closed pipe, and without starting a broker."""
+    """The console script runs in another process, with a closed pipe, and without starting a
+    broker.
+    """
     command = [
         sys.executable,
         "-P",

@@ -1,5 +1,5 @@
-"""Each kind of protected connection and login, with the commands of both clients: the small one for
-administration, and kafka-python's.
+"""Each kind of protected connection and login, with commands that use the small client for
+administration, and with commands that use kafka-python's clients.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JAAS = 'org.apache.kafka.X{module}LoginModule required username="alice" password
 
 
 class Client:
-    """Runs commands with a file of settings."""
+    """Runs commands with client settings in a file."""
 
     def __init__(self, tmp_path: Path, barnabas: CommandLine) -> None:
         self._file = tmp_path / "client.properties"
@@ -37,7 +37,7 @@ class Client:
         return ("--client-config", str(self._file))
 
     def works(self, servers: str, settings: Mapping[str, str]) -> None:
-        """An administration command, a write and a read succeed."""
+        """Check that an administration command, a write and a read succeed."""
         secured = (*self._arguments(settings), "-b", servers)
         barnabas = self._barnabas
         barnabas.ok("topics", "create", "orders", "--if-not-exists", *secured)
@@ -48,7 +48,7 @@ class Client:
         assert barnabas.ok("check", "--json", *secured).data["healthy"] is True
 
     def error(self, servers: str, settings: Mapping[str, str]) -> str:
-        """The error of a command that fails."""
+        """The error of a command that must fail."""
         secured = (*self._arguments(settings), "-b", servers)
         ended = self._barnabas("topics", "list", "--timeout", "1000", *secured)
         assert (ended.code, ended.out) == (1, ""), ended
@@ -64,7 +64,7 @@ def client(
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[dict[str, LocalBroker]]:
-    """Brokers with users, in plaintext and over TLS."""
+    """Brokers with users, one in plaintext and one over TLS."""
     with LocalBroker(users=USER) as plain, LocalBroker(users=USER, tls=True) as tls:
         yield {"SASL_PLAINTEXT": plain, "SASL_SSL": tls}
 
@@ -138,7 +138,9 @@ class ClosedSocket:
 
 
 def test_a_write_after_the_broker_s_alert_does_not_hide_it() -> None:
-    """Which of both the client notices first depends on the time of its first request."""
+    """Whether the client notices the alert or the failed write first depends on the timing of its
+    first request.
+    """
     eof = ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
     alerted: Any = ClosedSocket("TLSV13_ALERT_CERTIFICATE_REQUIRED")
     assert "requires a certificate of the client" in logins.tls_reason(eof, alerted)

@@ -25,7 +25,7 @@ def barnabas(
 
 @pytest.fixture
 def topic(barnabas: CommandLine) -> str:
-    """A topic of two partitions."""
+    """A topic with two partitions."""
     name = unique("rows")
     barnabas.ok("topics", "create", name, "--partitions", "2")
     return name

@@ -1,4 +1,4 @@
-"""Profiles and the environment: their precedence, and the permissions of the file."""
+"""Profiles and environment variables: their precedence, and the permissions of the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PASSWORD = "open-sesame"
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[tuple[LocalBroker, LocalBroker]]:
-    """One broker without authentication, and one with users."""
+    """A broker without authentication, and a broker with users."""
     settings = {"connection.failed.authentication.delay.ms": "1"}
     with (
         LocalBroker(topics=["free"]) as free,
@@ -33,7 +33,7 @@ def brokers() -> Iterator[tuple[LocalBroker, LocalBroker]]:
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> CommandLine:
-    """The command line, with profiles in a directory of its own."""
+    """The command line, with the profiles in a temporary directory."""
     barnabas = CommandLine(monkeypatch, capsys)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return barnabas
@@ -129,7 +129,7 @@ def test_what_is_closer_to_the_command_goes_before(
     # a setting: the environment overrides the profile
     monkeypatch.setenv("BARNABAS_SASL_PASSWORD", "wrong")
     assert "refuses the login" in topic()
-    # a file given as an option overrides the environment, setting by setting
+    # a file given as an option overrides the environment, for each setting in the file
     file = tmp_path / "client.properties"
     file.write_text(f"sasl.password={PASSWORD}\n")
     of_environment = {

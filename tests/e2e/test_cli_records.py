@@ -30,7 +30,7 @@ def barnabas(
 
 @pytest.fixture
 def topic(barnabas: CommandLine) -> str:
-    """A topic of one partition."""
+    """A topic with one partition."""
     name = unique("lines")
     barnabas.ok("topics", "create", name)
     return name

@@ -1,7 +1,7 @@
 """`barnabas produce` and `consume` with schemas from files and from a registry, on the real daemon.
 
-BARNABAS_TEST_REGISTRY=URL names a running registry, such as Karapace, for the tests that need no
-special responses.
+The environment variable BARNABAS_TEST_REGISTRY may be the URL of a running registry, such as
+Karapace, for the tests that need no special responses.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def barnabas(
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
-    """A registry for one test."""
+    """A fake registry for one test."""
     with fake_registry() as running:
         yield running
 
 
 @pytest.fixture
 def any_registry() -> Iterator[str]:
-    """The address of a registry: a real one, where the environment names it."""
+    """The URL of a registry: a real one if the environment names one, otherwise a fake one."""
     if url := os.environ.get("BARNABAS_TEST_REGISTRY"):
         yield url
         return
@@ -74,7 +74,7 @@ def any_registry() -> Iterator[str]:
 
 @pytest.fixture
 def topic(barnabas: CommandLine) -> str:
-    """A topic of one partition."""
+    """A topic with one partition."""
     name = unique("schemas")
     barnabas.ok("topics", "create", name)
     return name
@@ -82,12 +82,12 @@ def topic(barnabas: CommandLine) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with schemas."""
+    """A folder with a schema of each kind."""
     (tmp_path / "order.avsc").write_text(json.dumps(AVSC))
     (tmp_path / "order.json").write_text(json.dumps(JSON_SCHEMA))
     (tmp_path / "id.avsc").write_text('"long"')
     (tmp_path / "shop").mkdir()
-    money = unique("money")  # the name of a subject in the registry
+    money = unique("money")  # also the name of a subject in the registry
     (tmp_path / "shop" / "order.proto").write_text(PROTO.replace("MONEY", money))
     (tmp_path / "shop" / f"{money}.proto").write_text(MONEY)
     return tmp_path

@@ -1,5 +1,5 @@
-"""Mistakes in a client's security settings: the first refusal ends the command, and the error names
-the setting.
+"""Mistakes in a client's security settings: the command ends at the first refusal, and its error
+names the setting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLAINTEXT, SSL, SASL, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[dict[str, LocalBroker]]:
-    """A broker of each security protocol."""
+    """A broker for each security protocol."""
     settings = {"connection.failed.authentication.delay.ms": "1"}
     with (
         LocalBroker() as plain,
@@ -42,7 +42,9 @@ def _settings(protocol: str, broker: LocalBroker, **others: str) -> dict[str, st
 
 
 class Client:
-    """Runs commands with a file of settings, and a timeout that is longer than any test."""
+    """Runs commands with client settings in a file, and with a timeout that is longer than any
+    test.
+    """
 
     def __init__(self, tmp_path: Path, barnabas: CommandLine) -> None:
         self._file = tmp_path / "client.properties"

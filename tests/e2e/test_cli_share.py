@@ -19,7 +19,7 @@ def barnabas(
 
 @pytest.fixture
 def topic(barnabas: CommandLine) -> str:
-    """A topic of one partition with four records."""
+    """A topic with one partition and four records."""
     name = unique("shared")
     barnabas.ok("topics", "create", name)
     barnabas.ok("produce", name, stdin="a\nb\nc\nd\n")

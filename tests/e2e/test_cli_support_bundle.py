@@ -1,4 +1,4 @@
-"""`barnabas support-bundle`: its contents, and that they have no secrets."""
+"""`barnabas support-bundle`: what a bundle contains, and that it has no secrets."""
 
 from __future__ import annotations
 

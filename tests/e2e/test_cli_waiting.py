@@ -1,4 +1,4 @@
-"""A broker that stops answering: each verb keeps its `--timeout`, prints what it waits for, and
+"""When a broker stops answering, each command keeps its `--timeout`, prints what it waits for, and
 ends at Ctrl-C.
 """
 
@@ -26,7 +26,7 @@ from barnabas.local_broker import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
-FOR_BOOTSTRAP = 2  # requests of a client's bootstrap, before its first other one
+FOR_BOOTSTRAP = 2  # requests with which a client begins, before any other request
 OTHER_WAYS: dict[str, Sequence[str]] = {
     "consume --follow": ("consume", TOPIC, "--follow"),
     "consume --group": ("consume", TOPIC, "--group", "kitchen"),
@@ -41,7 +41,7 @@ COMMANDS = {name: (*name.split(), *rest) for name, rest in VERBS.items()} | OTHE
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> CommandLine:
-    """The command line, which soon prints what it waits for, in a directory of its own."""
+    """The command line in a temporary directory. It prints what it waits for after a short time."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(waiting, "NOTE_AFTER_S", 0.05)
     return CommandLine(monkeypatch, capsys)
@@ -94,11 +94,11 @@ def test_a_client_that_could_not_connect_leaves_no_socket_open(
     port.hang_up()
     port.allow(port.broker_port, FOR_BOOTSTRAP)
     barnabas.use(port.address)
-    # the first import may take longer than the call's timeout; the call's thread then continues
-    # alone
+    # The first import may take longer than the call's timeout; the call's thread then continues
+    # after the command has ended.
     barnabas(*COMMANDS[name], "--timeout", "0.3", stdin="coffee\n")
     eventually(_no_call_waits, what="the ends of the calls' threads")
-    gc.collect()  # garbage of this and earlier tests
+    gc.collect()  # collects garbage of this and earlier tests
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         assert barnabas(*COMMANDS[name], "--timeout", "0.3", stdin="coffee\n").code == 1
@@ -112,11 +112,12 @@ def _no_call_waits() -> bool:
 
 
 class Started:
-    """A command in a process of its own, with a long timeout, and its standard error."""
+    """A command in its own process, with a long timeout. err: its standard error so far."""
 
     def __init__(self, address: str, *arguments: str, timeout_s: int = 600) -> None:
         where = ("-b", address, "--timeout", str(timeout_s))
-        # a shell's background job, as this test may be, ignores the signal of Ctrl-C
+        # If this test is a shell's background job, it ignores SIGINT, and a child would inherit
+        # that.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "barnabas", *arguments, *where],
@@ -137,13 +138,13 @@ class Started:
             self.err += line
 
     def write(self, text: str) -> None:
-        """Write to its standard input, which stays open."""
+        """Write to the command's standard input, which stays open."""
         assert self.process.stdin is not None
         self.process.stdin.write(text)
         self.process.stdin.flush()
 
     def interrupt(self) -> int:
-        """Send the signal of Ctrl-C; gives the exit code."""
+        """Send SIGINT, as Ctrl-C does; gives the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.wait()
 
@@ -172,7 +173,7 @@ def test_ctrl_c_ends_a_verb_that_waits(name: str) -> None:
 
 @pytest.fixture
 def topic(barnabas: CommandLine, port: CountedRequests) -> str:
-    """A topic of one partition on the broker behind the port."""
+    """A topic with one partition on the broker behind the port."""
     port.hang_up()
     port.allow(port.broker_port, None)
     name = unique("early")
@@ -248,7 +249,7 @@ def test_consume_that_follows_waits_while_the_broker_answers(
 def test_the_line_comes_before_the_error_where_the_command_is_late_to_look(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On a busy machine the first check may come after the timeout, or after the client has
+    """On a busy machine the first check may run only after the timeout, or after the client has
     ended.
     """
     now_s = [100.0]

@@ -1,5 +1,5 @@
-"""Compaction in the real daemon, by a separate process, while clients write and read, with kills of
-both processes.
+"""Compaction in the real daemon, by a separate process, while clients write and read and both
+processes are killed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def transactional(broker: LocalBroker, name: str) -> Producer:
 
 
 def write(producer: Producer, topic: str, rounds: range) -> dict[bytes, bytes]:
-    """Write one transaction per round, over five keys; every third is aborted. Gives the last
+    """Write one transaction per round, over five keys; every third is aborted. Gives: the last
     committed value of each key.
     """
     committed: dict[bytes, bytes] = {}
@@ -102,13 +102,13 @@ def read(
 
 
 def cleaners(broker: LocalBroker) -> list[psutil.Process]:
-    """The broker's child processes that have not ended."""
+    """The running child processes of the broker, which are cleaners."""
     return [child for child in psutil.Process(broker.pid).children() if is_running(child)]
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Whether the process runs. A zombie does not; it may stay for long if no process reaps
-    orphans.
+    """Whether the process runs. A zombie does not run, although it may exist for a long time if no
+    process reaps orphans.
     """
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -156,8 +156,8 @@ def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: LocalBroker
     turn = 0
 
     def kill_and_write() -> bool:
-        """Write, and kill the cleaner's process if there is one. It exits when it is idle for long;
-        then the next round finds one.
+        """Write, and kill the cleaner's process if there is one. It exits after it was idle for
+        some time, and a later round finds a new one.
         """
         nonlocal turn
         turn += 1
@@ -187,7 +187,7 @@ def test_the_broker_is_killed_again_and_again_while_it_cleans(own: LocalBroker) 
         own.output.clear()
         own.restart()
         assert dict(read(own, "t")) == committed
-    own.stop()  # until the stop, files are created and deleted
+    own.stop()  # checked after a stop, since a running broker creates and deletes files
     names = {path.suffix for path in (Path(own.data_dir) / "t-0").iterdir()}
     assert names <= {
         ".log",

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.e2e
 
 
 def partitions(broker: LocalBroker, **options: str) -> int:
-    """The topic's number of partitions, as the client of a source requests it; options with __ for
-    dots.
+    """The topic's number of partitions, as the client of a source requests it. In the names of
+    options, __ replaces dots.
     """
     given = {
         "kafka.bootstrap.servers": broker.bootstrap_servers,
@@ -125,7 +125,7 @@ def test_no_token_is_an_error_in_words(bearing: LocalBroker, tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def modern() -> Iterator[LocalBroker]:
-    """A broker with only TLS 1.2 and one cipher suite."""
+    """A broker that accepts only TLS 1.2, and few cipher suites."""
     settings = {
         "ssl.enabled.protocols": "TLSv1.2",
         "ssl.cipher.suites": "ECDHE-ECDSA-AES256-GCM-SHA384,ECDHE-RSA-AES256-GCM-SHA384",

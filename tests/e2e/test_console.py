@@ -80,7 +80,9 @@ def test_the_words_are_those_of_the_command_line(shop: Shop) -> None:
 
 
 def test_a_group_waits_when_it_has_read_all_before(shop: Shop) -> None:
-    """Its offset is behind the last committed record, and before a marker and aborted records."""
+    """A group waits if its offset is after the last committed record, and before a marker or
+    aborted records.
+    """
     consumer = Consumer({"bootstrap.servers": shop.broker.bootstrap_servers, "group.id": "bakery"})
     for offset, waits in ((1, False), (2, True), (5, True), (7, False)):
         consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
@@ -129,7 +131,8 @@ def test_a_click_leads_from_the_stuck_reader_to_what_holds_it(
     window: Callable[..., Page], shop: Shop
 ) -> None:
     page = window().open()
-    page.wait_for_selector(".verdict.bad", timeout=30_000)  # a transaction open for ten seconds
+    # the page reports a transaction that has been open for ten seconds
+    page.wait_for_selector(".verdict.bad", timeout=30_000)
     assert "nightly has been open for" in page.inner_text(".verdict.bad")
     page.click("a[href='#/groups']")
     page.click("a[href='#/group/kitchen']")

@@ -1,7 +1,7 @@
 """The console's page of a share group's in-flight records, in a real browser: which member holds
 which records, how often they were delivered, and which were archived.
 
-The members send single requests, so that each record has the state that the test wants.
+The members send single requests, so that each record has the state that a test needs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeat
 pytestmark = pytest.mark.e2e
 
 GROUP, IDLE, TOPIC = "couriers", "reserve", "deliveries-of-the-northern-district"
-ADA, BOB = "Jx2uYb0qQ9-Wm1ZkX3vTaA", "c7HnR5d_TLuK0sVgB8wEoQ"  # as made by Kafka's clients
+# member ids in the form that Kafka's clients make
+ADA, BOB = "Jx2uYb0qQ9-Wm1ZkX3vTaA", "c7HnR5d_TLuK0sVgB8wEoQ"
 GROUP_RESOURCE, RECORD_LIMIT = 32, 1
 ROUTE = f"#/group/{GROUP}/in-flight"
-# (records, state, deliveries, member), by offset
+# The rows of the page by offset: (records, state, deliveries, member).
 ROWS = [
     ("0", "held", "2 times", BOB),
     ("1", "given up", "1 time", ""),
@@ -45,7 +46,7 @@ ROWS = [
 
 
 class Depot(Shop):
-    """A broker with share groups: one with records in flight, and one that has read nothing."""
+    """A broker with two share groups: one with records in flight, and one that has read nothing."""
 
     def __init__(self) -> None:
         lock = "group_share_{}record_lock_duration_ms"
@@ -90,7 +91,7 @@ class Depot(Shop):
 
 
 class Courier:
-    """A member of a share group, with a connection of its own."""
+    """A member of a share group, with its own connection."""
 
     def __init__(self, depot: Depot, group: str, member_id: str) -> None:
         self.group, self.member_id, self.topic_id = group, member_id, depot.topic_id
@@ -108,7 +109,9 @@ class Courier:
         return answer.assignment is not None and bool(answer.assignment.topic_partitions)
 
     def take(self, count: int) -> list[tuple[int, int, int]]:
-        """(first offset, last offset, delivery count) of the records acquired by a fetch."""
+        """Acquire records by a fetch. Gives: (first offset, last offset, delivery count) of each
+        range.
+        """
         topic = share_fetch.FetchTopic(self.topic_id, [share_fetch.FetchPartition(0, [])])
         request = share_fetch.ShareFetchRequest(
             self.group, self.member_id, self._epoch, 10_000, 1, 1 << 20, count, count, RECORD_LIMIT,
@@ -146,7 +149,9 @@ def shop() -> Iterator[Depot]:
 
 
 def shown(page: Any) -> list[tuple[str, ...]]:
-    """The rows of the list by columns, without the time for which a member has held its records."""
+    """The rows of the list as tuples of columns, without the time for which a member has held its
+    records.
+    """
     rows: list[list[str]] = page.evaluate(
         "[...document.querySelectorAll('.virtual tbody tr:not(.space)')]"
         ".map((row) => [...row.children].map((cell) => cell.innerText))"
@@ -246,7 +251,7 @@ def test_the_order_of_the_list(shop: Depot, query: str, first: tuple[int, str, i
 
 
 def test_rows_change_while_one_looks(window: Callable[..., Page], shop: Depot) -> None:
-    """It comes last, since other tests need the rows unchanged."""
+    """This test is last, since other tests need the rows unchanged."""
     page = opened(window)
     assert shown(page) == ROWS
     ada, *_ = shop.couriers

@@ -29,7 +29,7 @@ ROW_PX = 38
 
 
 class Hall(Shop):
-    """A broker with many groups, one of which has offsets of many partitions."""
+    """A broker with many groups, one of which has offsets for many partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def test_what_is_wrong_with_a_list(shop: Hall, path: str) -> None:
 
 
 def test_what_a_look_at_ten_thousand_groups_costs(shop: Hall) -> None:
-    """A response has only the rows on the screen, however many groups there are."""
+    """A response contains only the rows on the screen, however many groups there are."""
     status, headers, body = shop.ask("/api/groups?count=60")
     assert status == 200 and len(body["rows"]) == 60
     assert int(headers["Content-Length"]) < 40_000
@@ -187,7 +187,8 @@ def test_the_overview_names_what_holds_readers_among_many_older_ones(
 ) -> None:
     shop.write("late", 0, b"v")
     page = window().open()
-    page.wait_for_selector(".verdict.bad", timeout=30_000)  # a transaction open for ten seconds
+    # the page reports a transaction that has been open for ten seconds
+    page.wait_for_selector(".verdict.bad", timeout=30_000)
     assert "late has been open for" in page.inner_text(".verdict.bad")
     shop.producers["late"].abort_transaction(20)
     page.wait_for_selector(".verdict.good")

@@ -1,5 +1,5 @@
-"""The console of a broker with users: it shows nothing without a login, and then only what the user
-may see.
+"""The console of a broker with users: without a login it shows nothing, and after a login only what
+the user may see.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ READS = [
 
 
 class Guarded(Shop):
-    """A broker with users and ACLs; alice may read orders and write to copies."""
+    """A broker with users and ACLs; alice may read the topic orders and write to the topic
+    copies.
+    """
 
     def __init__(self, *, writes: bool = True, audit_log: str = "") -> None:
         self.broker = LocalBroker(

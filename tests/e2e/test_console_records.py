@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 
 def lines_of(page: Any) -> list[str]:
-    """The positions and previews of the records on the page."""
+    """The positions and previews of the records that the page shows."""
     rows = page.eval_on_selector_all(
         ".topic-records .record-head", "rows => rows.map(row => row.innerText)"
     )
@@ -208,7 +208,7 @@ def test_the_search_by_keyboard(window: Callable[..., Page]) -> None:
     page.keyboard.type("tea")
     page.keyboard.press("Enter")
     until(page, "document.querySelectorAll('.topic-records .record').length === 1")
-    for _ in range(40):  # a time field has seven tab stops
+    for _ in range(40):  # at most, since a time field has seven tab stops
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.matches('.record-head')"):
             break

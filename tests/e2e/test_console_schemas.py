@@ -1,5 +1,5 @@
-"""Records with schemas of a registry on the console: shown, searched, copied, and replayed as
-bytes.
+"""Records with schemas of a registry on the console: they are shown, searched, copied, and replayed
+as bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ORDER = {
 }
 PROTO = 'syntax = "proto3"; message Cup { string colour = 1; }'
 TLS = Path(__file__).resolve().parents[1] / "fixtures" / "tls"
-AVRO, CUP = 1, 2  # ids in the registry
+AVRO, CUP = 1, 2  # ids of the schemas in the registry
 
 
 def order(number: int, item: str) -> bytes:

@@ -1,5 +1,5 @@
-"""Topics and groups on the console: the list of all topics, rates and lag over time, and progress
-in words.
+"""Topics and groups on the console: the list of all topics, rates and lag over time, and
+descriptions of groups' progress.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from helpers.console_page import WIDTHS_AND_SCHEMES, Page, Shop, until, violatio
 pytestmark = pytest.mark.e2e
 
 SAMPLE_MS = 30_000
-MANY = 150  # test control decodes each response, and one Metadata response lists them all
+MANY = 150  # not more: test control decodes each response, and a Metadata response lists all topics
 
 
 class Market(Shop):
@@ -42,7 +42,7 @@ class Market(Shop):
         consumer.close()
 
     def sample(self) -> None:
-        """Make the broker take its next sample."""
+        """Advance the clock until the broker has taken its next sample."""
         before = len(self.ask("/api/topic?topic=orders")[2]["samples"])
         self.broker.control.advance(ms=SAMPLE_MS)
         deadline = time.monotonic() + 20
@@ -170,7 +170,8 @@ def test_the_spark_sink_s_group_is_shown_as_what_it_is(
 
 
 def test_the_spark_sink_s_group_waits_for_no_transaction(shop: Market) -> None:
-    shop.commit("reader", 1_000_000_000)  # beyond the end: it waits for the open transaction
+    # an offset beyond the end would otherwise mean that the group waits for the open transaction
+    shop.commit("reader", 1_000_000_000)
     shop.commit("sink-of-held", 0, '{"what": "batch 0"}')
     shop.commit("held", 0)
     producer = shop.producer("nightly")

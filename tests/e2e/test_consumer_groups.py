@@ -1,5 +1,5 @@
-"""Groups of the consumer protocol (KIP-848) with librdkafka: members that come and go, kills of
-members and broker, groups that change their protocol, and exactly-once processing.
+"""Groups of the consumer protocol (KIP-848) with librdkafka: members that join and leave, kills of
+members and of the broker, groups that change their protocol, and exactly-once processing.
 
 The heartbeat interval is 0.1 s, so that rebalances are fast.
 """
@@ -43,7 +43,7 @@ SETTINGS = {
     "transaction.max.timeout.ms": "60000",
 }
 RECORDS = 600
-# One transaction for each poll, until it is killed.
+# The worker's program, which runs one transaction for each poll until it is killed.
 WORKER = """
 import sys
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -99,8 +99,8 @@ Join = Callable[..., confluent_kafka.Consumer]
 
 @pytest.fixture
 def join(own: LocalBroker) -> Iterator[Join]:
-    """A function that makes consumers; those that a test leaves open are closed before the
-    broker.
+    """A function that makes consumers; it closes those that a test leaves open before the broker
+    stops.
     """
     made: list[confluent_kafka.Consumer] = []
 
@@ -123,7 +123,8 @@ def until_shared(*members: confluent_kafka.Consumer, partitions: int) -> None:
     """Poll until each partition has one owner, and the members' numbers of partitions differ by one
     at most.
 
-    Before that, all partitions may have an owner while a member still has to revoke one.
+    The second condition matters because all partitions may have an owner while a member still has
+    to revoke one.
     """
 
     def is_shared() -> bool:
@@ -233,7 +234,7 @@ def test_a_group_changes_its_protocol_and_back_while_it_works(own: LocalBroker, 
 
 @contextmanager
 def workers(*arguments: str) -> Iterator[Any]:
-    """A function that starts a named worker process; in the end all are killed."""
+    """A function that starts a named worker process; all of them are killed at the end."""
     running: list[subprocess.Popen[str]] = []
 
     def start(name: str) -> subprocess.Popen[str]:
@@ -255,9 +256,8 @@ def workers(*arguments: str) -> Iterator[Any]:
 
 
 def test_exactly_once_while_members_and_the_broker_are_killed(own: LocalBroker) -> None:
-    """Consume, transform, produce: the member's epoch goes with the offsets that a transaction
-    commits, so that a removed member cannot commit offsets of a partition that another member has
-    (KIP-447).
+    """Consume, transform, produce: a transaction commits offsets together with the member's epoch,
+    so that a removed member cannot commit offsets of a partition that another member has (KIP-447).
     """
     servers, group = own.bootstrap_servers, unique("group")
     source, target = create_topic(servers, "source", 4), create_topic(servers, "target", 2)
@@ -279,7 +279,7 @@ def test_exactly_once_while_members_and_the_broker_are_killed(own: LocalBroker) 
         wait_until_ready(servers)
         send_all(servers, source, numbers[2 * RECORDS // 3 :])
         second.kill()
-        start("worker-2")  # another process with the same transactional id
+        start("worker-2")  # another process, but with the same transactional id
         deadline = time.monotonic() + 2 * PATIENCE_S
         while copied() < RECORDS and time.monotonic() < deadline:
             time.sleep(0.2)

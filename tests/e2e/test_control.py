@@ -1,4 +1,6 @@
-"""A broker under test control, seen through its own endpoint and a plain connection."""
+"""A broker under test control, observed through the control endpoint and over a plain
+connection.
+"""
 
 from __future__ import annotations
 
@@ -133,8 +135,8 @@ def deliveries(broker: LocalBroker, name: str) -> list[int]:
 def test_a_request_that_comes_late_comes_over_the_connection_that_was_given_up(
     broker: LocalBroker,
 ) -> None:
-    """It must not arrive over the new one: a late EndTxn would then end the next transaction, which
-    no broker allows.
+    """A late request must not arrive over the new connection: a late EndTxn would then end the next
+    transaction, which no broker allows.
     """
     with broker.control.fault("hold", api="EndTxn", times=1) as fault:
         with Wire(broker.port) as earlier:
@@ -153,7 +155,9 @@ def test_a_request_that_comes_late_comes_over_the_connection_that_was_given_up(
 
 
 def test_a_request_that_comes_late_is_of_the_user_who_had_sent_it() -> None:
-    """This also holds if clients must authenticate and only that user may list the transaction."""
+    """A late request keeps the user of its own connection, even if clients must authenticate and
+    only that user may list the transaction.
+    """
     settings = {"authorizer.class.name": "StandardAuthorizer", "super.users": "User:alice"}
     with (
         LocalBroker(control=True, users={"alice": "her-secret"}, settings=settings) as broker,
@@ -179,8 +183,8 @@ def test_a_request_that_comes_late_is_of_the_user_who_had_sent_it() -> None:
 
 
 def test_a_large_request_that_comes_late_is_carried_out(broker: LocalBroker) -> None:
-    """A thread decodes it, which takes longer than a call: the connection must stay open for that
-    time.
+    """A thread decodes a large request, which takes longer than a call: the connection must stay
+    open for that time.
     """
     broker.create_topic("wide", 60)
     rows = [
@@ -209,7 +213,7 @@ def test_a_large_request_that_comes_late_is_carried_out(broker: LocalBroker) -> 
 def test_a_fault_of_a_topic_meets_the_fetches_of_a_session_that_has_it(
     broker: LocalBroker, version: int
 ) -> None:
-    """Such a Fetch names no topic: only the session has its partitions."""
+    """A Fetch of a session names no topic: only the session has its partitions."""
     with Wire(broker.port) as client:
         metadata = client.call(
             wire.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
@@ -264,7 +268,7 @@ def end_offsets(client: Wire, topic: str, count: int) -> list[int]:
 def test_a_produce_without_an_answer_comes_twice_also_where_it_is_parked(
     broker: LocalBroker,
 ) -> None:
-    """So many partitions are checked in slices, and the request ends some rounds of the loop
+    """A Produce with so many partitions is checked in slices, and ends some rounds of the loop
     later.
     """
     count = ROWS_AT_ONCE + 1
@@ -432,7 +436,9 @@ def _producers_of(topic: str) -> wire.Call:
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_what_a_restart_loads_is_as_old_as_the_tests_clock_says(end: str) -> None:
-    """The age of offsets, transactional ids and open transactions is 45 of their 60 minutes."""
+    """Offsets, transactional ids and open transactions are 45 minutes old, of the 60 after which
+    they expire.
+    """
     hour = {
         "offsets.retention.minutes": 60,
         "offsets.retention.check.interval.ms": 1000,
@@ -507,8 +513,8 @@ def test_a_broker_is_killed_whose_endpoint_answers_with_an_error(
 
 
 def test_nothing_is_written_after_the_power_is_lost() -> None:
-    """Otherwise a segment would have a hole, which no power failure leaves, and a start would set
-    it aside.
+    """A write after the power loss would leave a hole in a segment, which no real power failure
+    does, and which the next start would set aside.
     """
     batch = encode_batch([NewRecord(None, b"v" * 100, 0)])
     lost = threading.Event()
@@ -526,7 +532,7 @@ def test_nothing_is_written_after_the_power_is_lost() -> None:
         for thread in threads:
             thread.start()
         answered = []
-        while len(answered) < 20:  # until all threads are sending
+        while len(answered) < 20:  # wait until all threads are sending
             answered = broker.control.requests(api="Produce", outcome="answered")
         broker.lose_power()
         lost.set()
@@ -549,7 +555,7 @@ def quota_of_everybody(percentage: float | None) -> wire.Call:
 def test_an_answer_that_is_late_is_before_the_next_one_also_above_a_quota(
     broker: LocalBroker,
 ) -> None:
-    """The client's wait for the quota ends before the late response is sent."""
+    """The throttle time of the quota ends before the late response is sent."""
     calls = [list_transactions(), init("above")]
     with Wire(broker.port) as client:
         client.call(quota_of_everybody(1e-6))
@@ -559,6 +565,6 @@ def test_an_answer_that_is_late_is_before_the_next_one_also_above_a_quota(
             client._correlation_id -= 1
             client.receive(calls[0])
             client._correlation_id += 1
-            assert client.receive(calls[1]).throttle_time_ms == 1000  # a window, at most
+            assert client.receive(calls[1]).throttle_time_ms == 1000  # at most one quota window
     with Wire(broker.port) as client:
         client.call(quota_of_everybody(None))

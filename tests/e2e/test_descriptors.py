@@ -1,5 +1,5 @@
-"""A daemon with more segments and partitions than file descriptors, which stock clients do not
-notice.
+"""A daemon with more segments and partitions than file descriptors: clients do not notice the
+limit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LimitedBroker(LocalBroker):
         return [sys.executable, "-c", LIMITED, str(self.limit), *super()._command()]
 
     def descriptors(self) -> int:
-        """The number of open descriptors of its process."""
+        """The number of open descriptors of the broker's process."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
 
@@ -134,8 +134,8 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 class CrowdedBroker(LimitedBroker):
-    """A broker with a metrics and a console port, and so few descriptors that connections to all
-    ports may need more.
+    """A broker with a metrics and a console port, and with so few descriptors that the connections
+    to all its ports may need more.
     """
 
     limit = 256
@@ -150,9 +150,7 @@ class CrowdedBroker(LimitedBroker):
 
 
 def test_whoever_fills_every_port_ends_no_request_of_a_client_that_is_there(tmp_path: Path) -> None:
-    """A handler's modules, among others, are only opened at its first request, which needs
-    descriptors.
-    """
+    """At its first request a handler imports modules, for which the process needs descriptors."""
     with CrowdedBroker(tmp_path / "data", topics=["t"]) as broker, ExitStack() as clients:
         client = clients.enter_context(Wire(broker.port))
         for port in (*broker.ports_beside * 70, *[broker.port] * broker.limit):

@@ -1,8 +1,8 @@
 """The published distributions: a wheel and an sdist that install into an empty environment, and run
 there.
 
-The Python of the tests is always tried; those named in BARNABAS_PYTHONS, as by `make dist`, if the
-machine has them.
+The Python that runs the tests is always tried; the versions in BARNABAS_PYTHONS, which `make dist`
+sets, are tried if the machine has them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from helpers.e2e_clients import PATIENCE_S, eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]  # `make dist` runs them
+pytestmark = [pytest.mark.e2e, pytest.mark.long]  # run only by `make dist`
 
 ROOT = Path(__file__).resolve().parents[2]
 THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -27,7 +27,7 @@ VERSIONS = list(dict.fromkeys([THIS, *os.environ.get("BARNABAS_PYTHONS", "").spl
 
 
 def interpreter(version: str) -> str | None:
-    """A Python of that version on the PATH, or of pyenv; None if there is none."""
+    """A Python of that version on the PATH or from pyenv; None if there is none."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [
         shutil.which(f"python{version}"),
@@ -56,8 +56,8 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel, built from the sdist, and the sdist, built from a copy of the
-    tree.
+    """A folder with two files: the sdist, built from a copy of the tree, and the wheel, built from
+    the sdist.
     """
     source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     files = run("git", "ls-files", "-z", cwd=ROOT).split("\0")

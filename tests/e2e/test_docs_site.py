@@ -58,7 +58,7 @@ def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_links_between_the_repository_and_the_site(site: Path) -> None:
-    """Files that are not pages of the site are named there without a link."""
+    """The site shows the names of files that are not among its pages, without a link."""
     assert 'href="spark/index.html"' in (site / "index.html").read_text("utf-8")
     tests = (site / "inside" / "tests.html").read_text("utf-8")
     assert "targets.py" in tests and 'targets.py"' not in tests

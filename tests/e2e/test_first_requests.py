@@ -1,7 +1,8 @@
 """The first request of an API to a daemon imports no module on the event loop: the worker imports
-it. The watchdog in each daemon of the tests reports an import as a fault.
+it. The watchdog in each daemon of the tests reports an import on the loop as a fault.
 
-An import of one API may cover for another's, so the APIs are tried in several orders.
+If a request of one API comes first, it may import modules that another API needs, so the APIs are
+tried in several orders.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from barnabas.protocol.api_table import APIS, BY_KEY, Api
 pytestmark = pytest.mark.e2e
 
 REQUESTS_A_VERSION = 2
-ANSWERED_WITHIN_S = 0.3  # some requests wait for others; the test does not need their responses
+# seconds; some requests wait for other requests, and the test does not need their responses
+ANSWERED_WITHIN_S = 0.3
 NOW_MS = 1_700_000_000_000
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 EMULATED = {**SETTINGS, "barnabas.emulate": "4.3"}
@@ -38,11 +40,14 @@ def in_order(order: str) -> list[Api]:
 
 
 def ask(port: int, frame: bytes) -> None:
-    """Send a request, and wait for its answer or the end of the connection."""
+    """Send a request, and wait for its answer, for the end of the connection, or for the
+    timeout.
+    """
     with socket.create_connection(("127.0.0.1", port), ANSWERED_WITHIN_S) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         if int.from_bytes(frame[:2]) == PRODUCE:
-            connection.shutdown(socket.SHUT_WR)  # without a response, the broker closes it
+            # so that the broker closes the connection if it sends no response
+            connection.shutdown(socket.SHUT_WR)
         with suppress(TimeoutError, ConnectionResetError):
             assert connection.recv(1) or True
 
@@ -61,7 +66,7 @@ def ask_each(broker: LocalBroker, apis: Sequence[Api]) -> None:
 
 @pytest.fixture(params=[SETTINGS, EMULATED], ids=["", "4.3"])
 def broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """A broker that has topics, and had no request since its start."""
+    """A broker with topics that has handled no request since its start."""
     with LocalBroker(settings=request.param, topics=BASE_TOPICS) as broker:
         broker.topics = ()
         yield broker.restart()

@@ -1,7 +1,7 @@
-"""A daemon that cannot write a byte for a while: stock clients wait, and continue by themselves.
+"""A daemon that cannot write a byte for some time: clients wait, and then continue without help.
 
-RLIMIT_FSIZE of another process of the same user can be lowered and raised again: writes beyond it
-fail with EFBIG, as those to a full disk fail with ENOSPC.
+Another process of the same user can lower and raise RLIMIT_FSIZE of the daemon: writes beyond the
+limit fail with EFBIG, as writes to a full disk fail with ENOSPC.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FULL_S = 4.0
 
 @contextmanager
 def no_space(pid: int) -> Iterator[None]:
-    """Within it the process cannot write to files."""
+    """A context within which the process cannot write to files."""
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, before[1]))
     try:
@@ -43,7 +43,7 @@ def no_space(pid: int) -> Iterator[None]:
 
 
 class Background:
-    """A call in a thread; `result` waits for its end."""
+    """A call in a thread; `result` waits until it ends."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._errors: list[BaseException] = []
@@ -58,12 +58,12 @@ class Background:
         self._thread.start()
 
     def is_waiting(self, seconds: float) -> bool:
-        """Whether it is still running after `seconds`."""
+        """Whether the call is still running after `seconds`."""
         self._thread.join(seconds)
         return self._thread.is_alive()
 
     def result(self) -> None:
-        """Wait for its end, and raise its error, if any."""
+        """Wait until the call ends; raise its error, if any."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "it still waits"
         assert self._errors == []

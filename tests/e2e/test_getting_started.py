@@ -1,7 +1,7 @@
-"""docs/GETTING_STARTED.md: each of its programs writes an order and reads it back.
+"""Each program of docs/GETTING_STARTED.md writes an order and reads it back.
 
-Clients of other languages come from `.clients/`, which `make clients` fills as far as the machine
-allows (see tests/clients/fetch.sh); without its client a test is skipped.
+Clients for other languages are in `.clients/`, into which `make clients` installs as many as the
+machine allows (see tests/clients/fetch.sh). A test is skipped if its client is missing.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PYTHON = ("confluent-kafka", "kafka-python", "aiokafka")
 
 
 def run_program(tmp_path: Path, heading: str, name: str, *command: str) -> None:
-    """Run the program under a heading against a broker of its own. Takes: command, which runs the
-    program, with `name`, the program's file.
+    """Run the program under a heading against its own broker. Takes: name, the program's file;
+    command, the command that runs this file.
     """
     with LocalBroker() as broker:
         program = PROGRAMS[heading][1]

@@ -1,5 +1,5 @@
-"""Consumer groups of the real daemon: rebalances of both kinds, static members, crashed members,
-and the three libraries in one group.
+"""Consumer groups of the real daemon: eager and cooperative rebalances, static members, crashed
+members, and members of all three libraries in one group.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from barnabas.protocol.errors import Code
 pytestmark = pytest.mark.e2e
 
 PARTITIONS = 4
-SESSION_MS = 120_000  # no session times out unless a test shortens it
+SESSION_MS = 120_000  # long enough that no session times out, unless a test shortens it
 FAST = {
     "session_timeout_ms": SESSION_MS,
     "heartbeat_interval_ms": 100,
@@ -43,8 +43,8 @@ FAST = {
 
 
 class Member:
-    """A confluent-kafka consumer of one topic, polled by the test; it records assigned and revoked
-    partitions.
+    """A confluent-kafka consumer of one topic, which the test polls; it records assigned and
+    revoked partitions.
     """
 
     def __init__(self, servers: str, group: str, topic: str, **settings: Any) -> None:
@@ -204,7 +204,9 @@ while True:
 
 
 def test_a_member_that_is_killed_loses_its_partitions(servers: str) -> None:
-    """It sends no LeaveGroup: its session times out, and the other member gets its partitions."""
+    """A killed member sends no LeaveGroup: its session times out, and the other member gets its
+    partitions.
+    """
     topic, group = create_topic(servers, "killed", PARTITIONS), unique("killed")
     with subprocess.Popen(
         [sys.executable, "-c", CRASHING_MEMBER, servers, group, topic],
@@ -243,8 +245,8 @@ def test_commits_are_kept_with_their_metadata(servers: str) -> None:
 
 
 def test_a_zombie_member_cannot_commit(servers: str) -> None:
-    """A member of an older generation is refused with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID, and
-    its offset is not kept.
+    """A commit of a member in an older generation is refused with ILLEGAL_GENERATION or
+    UNKNOWN_MEMBER_ID, and its offset is not stored.
     """
     topic, group = create_topic(servers, "zombie", PARTITIONS), unique("zombie")
     zombie = Member(
@@ -257,7 +259,7 @@ def test_a_zombie_member_cannot_commit(servers: str) -> None:
     )
     settle([zombie], [4], what="the zombie has all")
     other = Member(servers, group, topic, partition_assignment_strategy="range")
-    # the zombie is not polled: it does not rejoin, so its generation becomes old
+    # The zombie is not polled, so it does not rejoin, and its generation becomes old.
     eventually(lambda: other.poll() or len(other.owned) == 4, what="the other has all", pause_s=0)
     with pytest.raises(confluent_kafka.KafkaException):
         zombie.client.commit(
@@ -269,7 +271,7 @@ def test_a_zombie_member_cannot_commit(servers: str) -> None:
 
 
 class PythonMember:
-    """A kafka-python consumer that is polled by a thread of its own, as applications do."""
+    """A kafka-python consumer that its own thread polls, as in applications."""
 
     def __init__(self, servers: str, group: str, topic: str, assignor: type) -> None:
         self.values: list[bytes] = []
@@ -295,7 +297,7 @@ class PythonMember:
                 self.values.extend(record.value for record in records)
             self.owned = {
                 partition.partition for partition in self.client.assignment()
-            }  # a consumer must be used by one thread
+            }  # only one thread may use a consumer
         self.client.close()
 
     def begin_to_close(self) -> None:
@@ -417,7 +419,8 @@ def test_the_three_libraries_in_one_group(servers: str) -> None:
 
     eventually(probe, what="each of the three has a share", pause_s=0)
     stopping = asyncio.run_coroutine_threadsafe(starting.result().stop(), loop)
-    # a rebalance needs all members, so confluent-kafka's is polled while the others leave
+    # A rebalance needs all members, so the test polls confluent-kafka's member while the others
+    # leave.
     python.begin_to_close()
     settle([confluent], [4], what="the last has all")
     stopping.result(PATIENCE_S)

@@ -19,7 +19,7 @@ from barnabas.protocol.errors import Code
 pytestmark = pytest.mark.e2e
 
 # librdkafka checks its queue once a second: with a lower limit, a new connection may be closed
-# before its first use
+# before its first use.
 IDLE_MS = 1000
 
 
@@ -48,7 +48,8 @@ def test_clients_that_were_idle_connect_again_and_one_that_waits_is_answered() -
         topic, empty = create_topic(servers, "idle"), create_topic(servers, "empty")
         fetch = wire.fetch([(empty, 0, 0)], committed=False, max_wait_ms=IDLE_MS * 3 // 2)
         waiting = stack.enter_context(Wire(broker.port))
-        waiting.send(fetch)  # at once: an unused connection may be closed
+        # before clients are made, since the broker may close an unused connection
+        waiting.send(fetch)
         others = hung_up_on(broker) | {waiting.socket.getsockname()[1]}
         first = producer(servers)
         second = kafka.KafkaProducer(bootstrap_servers=servers, linger_ms=0)

@@ -1,5 +1,5 @@
-"""Each command in the documents that installs Barnabas, run exactly as written, beside a
-checkout.
+"""Runs each command in the documents that installs Barnabas, exactly as written, in a folder that
+contains a checkout.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ COMMANDS = sorted({found for path in documents() for found in COMMAND.findall(pa
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a clone in it, and an environment that already has the requirements."""
+    """A folder with a clone of the project, and an environment that already has the
+    requirements.
+    """
     folder = tmp_path_factory.mktemp("beside")
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -47,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-ALWAYS = ("pip install './barnabas[cli]'",)  # the others are long tests
+ALWAYS = ("pip install './barnabas[cli]'",)  # the parameters after the first two are long tests
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_it_installs_the_checkout_with_what_the_extras_need(folder: Path, comman
     environment = {
         **{name: text for name, text in os.environ.items() if name != "PYTHONPATH"},
         "PATH": f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PIP_NO_BUILD_ISOLATION": "0",  # as --no-build-isolation: setuptools is installed
+        "PIP_NO_BUILD_ISOLATION": "0",  # means --no-build-isolation: setuptools is installed
         "PIP_FORCE_REINSTALL": "0",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }

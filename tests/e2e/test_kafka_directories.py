@@ -1,8 +1,8 @@
 """The daemon on a log directory that Apache Kafka 3.9 wrote: clients read the same as from Kafka,
 and transactions continue in their state.
 
-expected.json has what clients read from Apache Kafka; the directory was stopped cleanly, with
-delta's transaction open. Each test works on a copy.
+expected.json has what clients read from Apache Kafka. Kafka was stopped cleanly, while the
+transaction of the transactional id delta was open. Each test works on a copy of the directory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.e2e
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "kafka-logdir"
 EXPECTED: dict[str, Any] = json.loads((FIXTURE / "expected.json").read_text())
-SETTINGS = {"log.retention.ms": "-1"}  # its records are of 2023
+SETTINGS = {"log.retention.ms": "-1"}  # the directory's records are of 2023, and would expire
 KAFKAS_OWN = {
     "__cluster_metadata-0/00000000000000000000.log": b"\0" * 100,
     "__cluster_metadata-0/quorum-state": b'{"data_version":1}',
@@ -45,7 +45,7 @@ Restart = Callable[[LocalBroker], None]
 
 
 def copy_of_the_directory(path: Path) -> Path:
-    """The copy, with the other files of a KRaft node."""
+    """A copy of the directory, with the other files that a KRaft node has in it."""
     shutil.copytree(FIXTURE / "logdir", path)
     for name, content in KAFKAS_OWN.items():
         (path / name).parent.mkdir(exist_ok=True)
@@ -128,12 +128,13 @@ def test_topics_are_those_of_the_directories(broker: LocalBroker) -> None:
 
 @pytest.mark.parametrize("end", [stopped, killed])
 def test_the_second_start(broker: LocalBroker, end: Restart) -> None:
-    """Earlier records are read again, and those written in between; the internal topics keep their
+    """Clients read the earlier records and those written in between; the internal topics keep their
     two partitions.
     """
     servers = broker.bootstrap_servers
     wait_until_ready(servers)
-    client = producer(servers, transactional_id="alpha")  # one of Kafka's transactional ids
+    # one of the transactional ids that Kafka wrote
+    client = producer(servers, transactional_id="alpha")
     client.init_transactions(PATIENCE_S)
     transact(client, "plain", [b"by alpha"])
     transact(client, "plain", [b"not by alpha"], commit=False)
@@ -174,8 +175,8 @@ def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
 
 
 def test_the_open_transaction_of_delta_runs_out_of_time(broker: LocalBroker) -> None:
-    """Its timeout of ten minutes ended long ago: then the last stable offset moves to the end, and
-    its records are not read.
+    """The transaction's timeout of ten minutes ended long ago: the broker aborts it, the last
+    stable offset moves to the end, and its records are not read.
     """
     servers = broker.bootstrap_servers
     reader = consumer(servers, isolation_level="read_committed")

@@ -1,11 +1,11 @@
-"""Kafka Streams with exactly_once_v2, with both group protocols, while the broker and the
+"""Kafka Streams with exactly_once_v2 and each group protocol, while the broker and the
 application's instances are killed.
 
 A word count with a repartition topic (tests/clients/WordCount.java) runs in two instances of two
-threads each, which join, leave and are killed; so is the broker. Each input line is counted once:
-for every word the committed counts are 1, 2, 3 … without a gap or a repetition.
+threads each, which join, leave and are killed; the broker is also killed. Each input line is
+counted once: for every word the committed counts are 1, 2, 3 … without a gap or a repetition.
 
-The jars come from `.clients/streams`, which `make clients` fills if it can.
+The jars are in `.clients/streams`, which `make clients` fills if it can.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Instance:
-    """One instance of the application, in a process."""
+    """An instance of the application, in its own process."""
 
     def __init__(self, classes: Path, *arguments: str) -> None:
         self.lines: list[str] = []
@@ -71,7 +71,7 @@ class Instance:
         self.lines.extend(self._process.stdout)
 
     def await_line(self, text: str) -> None:
-        """Wait for a log line; fails if the instance ends before."""
+        """Wait for a log line; fail if the instance ends before it prints the line."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not any(text in line for line in self.lines):
             assert time.monotonic() < deadline_s, (text, self.lines)
@@ -79,7 +79,7 @@ class Instance:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop it cleanly, so that it leaves the group, and wait for its end."""
+        """Stop the instance cleanly, so that it leaves the group, and wait until it ends."""
         self._process.terminate()
         self._process.wait(PATIENCE_S)
         self._reader.join()
@@ -92,7 +92,7 @@ class Instance:
 
 
 class Feed:
-    """A producer that keeps writing lines, each once, whatever happens to the broker."""
+    """A producer that continuously writes lines, each once, whatever happens to the broker."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.count = 0
@@ -109,7 +109,7 @@ class Feed:
             self.count += 1
 
     def stop(self) -> int:
-        """Gives: the number of written lines."""
+        """Stop writing. Gives: the number of written lines."""
         self._stopped.set()
         self._thread.join()
         assert self._producer.flush(PATIENCE_S) == 0
@@ -117,7 +117,7 @@ class Feed:
 
 
 class Counts:
-    """The committed counts of the output, by word."""
+    """The committed counts in the output topic, by word."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.by_word: dict[str, list[int]] = {}
@@ -146,7 +146,7 @@ class Counts:
             assert counts[-1] == len(counts), f"{message.key()!r}: {counts[-5:]}"
 
     def await_more(self, count: int, *instances: Instance) -> None:
-        """Wait for `count` more."""
+        """Wait for `count` more committed counts."""
         self.await_total(self.total + count, *instances)
 
     def await_total(self, total: int, *instances: Instance) -> None:

@@ -1,8 +1,8 @@
-"""SIGKILL, restart, and the state that clients find afterwards. Each test has a broker of its own.
+"""SIGKILL, restart, and the state that clients find afterwards. Each test has its own broker.
 
-A SIGKILL loses nothing that was acknowledged: the operating system has it. A transaction that is
-open at that time is continued by its producer, if that still runs (the transaction's record is in
-the log), or aborted: by the next session of its transactional id, or by its timeout (KIP-98).
+A SIGKILL loses nothing that was acknowledged, since the operating system has it. If a transaction
+is open at that time, its producer continues it if it is still running (the transaction's record is
+in the log). Otherwise the next session of the transactional id, or the timeout, aborts it (KIP-98).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def own(tmp_path: Path) -> Iterator[LocalBroker]:
     settings = {
         "group.min.session.timeout.ms": "500",
         "barnabas.transaction.durability": "flush",
-        "log.retention.ms": "-1",  # some records are of 2023
+        "log.retention.ms": "-1",  # some records are of 2023, and would expire
     }
     with LocalBroker(tmp_path / "data", settings=settings) as broker:
         yield broker
@@ -196,8 +196,8 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
             client.commit_transaction(PATIENCE_S)
     assert client.flush(PATIENCE_S) == 0
     again(own)
-    # the open transaction's offset is pending: an OffsetFetch without require_stable returns the
-    # last committed one
+    # The open transaction's offset is pending: an OffsetFetch without require_stable returns the
+    # last committed offset.
     with Wire(own.port) as connection:
         fetch = wire.request(
             OffsetFetchRequest(
@@ -220,7 +220,7 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
 def test_an_idempotent_producer_goes_on_without_duplicate_or_gap(
     own: LocalBroker, again: Restart
 ) -> None:
-    """It keeps sending while the broker is killed and restarted three times."""
+    """The producer sends continuously while the broker is killed and restarted three times."""
     servers = own.bootstrap_servers
     topic = create_topic(servers, "steady")
     failures: list[object] = []
@@ -278,8 +278,8 @@ def _batch(
 def test_the_last_five_batches_of_a_producer_are_remembered(
     own: LocalBroker, again: Restart
 ) -> None:
-    """Old batches sent again get a response with their first offset; older ones, and those after a
-    gap, are refused.
+    """If one of the last five batches is sent again, the response has its first offset. Older
+    batches, and batches after a gap, are refused.
     """
     topic = create_topic(own.bootstrap_servers, "window")
     with Wire(own.port) as connection:
@@ -361,7 +361,9 @@ def test_producer_ids_are_not_given_twice(own: LocalBroker) -> None:
 
 @both_ways
 def test_a_group_keeps_its_offsets_and_its_members(own: LocalBroker, again: Restart) -> None:
-    """A running member continues in its generation: no rebalance, no record twice."""
+    """A running member continues in its generation: there is no rebalance, and no record is read
+    twice.
+    """
     servers = own.bootstrap_servers
     topic, group = create_topic(servers, "group", 2), unique("group")
     for partition in range(2):
@@ -417,7 +419,9 @@ def test_a_group_keeps_its_offsets_and_its_members(own: LocalBroker, again: Rest
 
 
 def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: LocalBroker) -> None:
-    """Transactions over four partitions; each kill comes at another stage of a transaction."""
+    """The transactions have records in four partitions, and each kill hits another stage of a
+    transaction.
+    """
     servers = own.bootstrap_servers
     topic = create_topic(servers, "whole", 4)
     sure: set[bytes] = set()
@@ -457,7 +461,8 @@ def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: LocalBroker) 
                             sure.add(value)
                         progress[0] = number
                 except confluent_kafka.KafkaException:
-                    continue  # the outcome of the last transaction is unknown until a new session
+                    # a new session ends the last transaction, whose outcome is unknown until then
+                    continue
         except BaseException as error:
             died.append(error)
 

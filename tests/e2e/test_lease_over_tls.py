@@ -1,4 +1,4 @@
-"""An etcd with TLS and a user with a password, and with one endpoint down."""
+"""A lease in an etcd with TLS and a user with a password, one of whose endpoints is down."""
 
 from __future__ import annotations
 

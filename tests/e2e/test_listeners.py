@@ -1,4 +1,4 @@
-"""Several listeners of one process, used by stock clients and a plain socket."""
+"""Several listeners of one process, used by Kafka clients and by a plain socket."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_each_client_is_told_the_brokers_of_the_listener_that_it_came_by() -> No
 def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
     path = tmp_path / "b.sock"
     stale = socket.socket(socket.AF_UNIX)
-    stale.bind(str(path))  # as left by a kill
+    stale.bind(str(path))  # the socket file remains, as after a kill
     stale.close()
     settings = {"listeners": f"PLAINTEXT://127.0.0.1:0,unix://{path}"}
     with LocalBroker(settings=settings, topics=["t"]) as broker:

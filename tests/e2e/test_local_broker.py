@@ -1,4 +1,4 @@
-"""A broker in a test: one line starts it, and it ends with the process that started it."""
+"""LocalBroker in a test: one line starts it, and it ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ sys.stdin.read()
 
 
 def has_ended(pid: int) -> bool:
-    """Whether the process is gone, or is a zombie that was not reaped."""
+    """Whether the process no longer exists, or is a zombie that was not reaped."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -64,7 +64,8 @@ def test_a_broker_with_topics_that_goes_without_a_trace() -> None:
 def test_a_directory_that_was_given_stays(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, topics=["kept"]):
         pass
-    with LocalBroker(tmp_path, topics=["kept"]) as broker:  # the topic already exists
+    # a second start, at which the topic already exists
+    with LocalBroker(tmp_path, topics=["kept"]) as broker:
         send_all(broker.bootstrap_servers, "kept", [b"still here"])
     assert (tmp_path / "kept-0").is_dir()
 
@@ -102,7 +103,7 @@ def test_a_broker_ends_with_the_process_that_was_killed(how: str) -> None:
         pid, directory = owner.stdout.readline().split()
         owner.send_signal(signal.SIGKILL)
     eventually(lambda: has_ended(int(pid)), what="the broker ends")
-    if how == "running":  # a paused broker cannot delete its directory
+    if how == "running":  # unless it was paused: then it cannot delete its directory
         eventually(lambda: not os.path.exists(directory), what="its directory goes")
     else:
         shutil.rmtree(directory)
@@ -135,7 +136,7 @@ def test_transactions_that_are_open() -> None:
 
 
 def test_what_needs_a_broker_is_refused_before_it_was_started(tmp_path: Path) -> None:
-    """And a broker that was never started leaves nothing behind."""
+    """A broker that was never started also leaves no files behind."""
     broker = LocalBroker(control=True)
     questions: dict[str, Callable[[], object]] = {
         "open_transactions": broker.open_transactions,
@@ -197,7 +198,7 @@ def test_a_topic_that_is_there_and_another_one_is_refused() -> None:
         ):
             admin.create_topics([NewTopic("t", replication_factor=3)])
         broker.topics = {"t": 3}
-        broker.restart()  # creates what is missing, and changes nothing else
+        broker.restart()  # creates missing topics, and does not change existing ones
 
 
 def test_an_emulated_release_that_there_is_not_is_refused_with_those_there_are() -> None:
@@ -221,7 +222,9 @@ def test_test_control_of_a_broker_that_does_not_run_is_refused() -> None:
 
 
 def test_open_transactions_that_no_broker_knows_are_no_empty_list() -> None:
-    """The internal topic has one replica, so its partitions on a stopped broker are unavailable."""
+    """The internal topic has one replica, so its partitions on a stopped broker are unavailable,
+    and the list of transactions fails.
+    """
     settings = {"transaction.state.log.replication.factor": 1}
     with LocalBroker(control=True, brokers=2, topics=["t"], settings=settings) as broker:
         client = producer(broker.bootstrap_servers, **{"transactional.id": "x"})
@@ -292,7 +295,9 @@ def test_the_ready_file_has_the_address_while_it_listens(tmp_path: Path) -> None
 
 
 def test_a_broker_that_is_an_older_kafka_for_its_clients() -> None:
-    """librdkafka follows the ApiVersions response: Metadata 13 is of Kafka 4."""
+    """librdkafka follows the ApiVersions response: it does not use Metadata 13, which Kafka 4
+    added.
+    """
     with LocalBroker(topics=["t"], emulate="3.9", control=True) as broker:
         assert send_all(broker.bootstrap_servers, "t", [b"a"]) == [0]
         assert values_of(broker.bootstrap_servers, "t") == [b"a"]

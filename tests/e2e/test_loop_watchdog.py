@@ -1,4 +1,6 @@
-"""A daemon that tests start is watched: with a limit of zero, each callback is a fault."""
+"""The watchdog works in daemons that tests start: with a limit of zero, each callback is a
+fault.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Real clients whose position is beyond the end of the log after a power loss: they get the records
 that are acknowledged in place of the lost ones.
 
-A reader with assigned partitions goes back to the offset of the truncation (KIP-320). A group
-continues there by its committed offset, which the broker resets: librdkafka and kafka-python do not
-validate committed offsets, and aiokafka does not support leader epochs.
+A reader with assigned partitions goes back to the offset at which the log was truncated (KIP-320).
+A group continues there because the broker resets its committed offset: librdkafka and kafka-python
+do not validate committed offsets, and aiokafka does not support leader epochs.
 
 The power loss is simulated: the daemon is killed, the log's file is truncated to its flushed part,
 and the machine gets another boot id.
@@ -49,7 +49,7 @@ def own(tmp_path: Path) -> Iterator[LocalBroker]:
 
 
 class Cut:
-    """A topic with READ records, of which a power loss leaves KEPT."""
+    """A topic with READ records, of which KEPT survive a power loss."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self.broker, self.servers = broker, broker.bootstrap_servers
@@ -61,7 +61,9 @@ class Cut:
         send_all(self.servers, self.topic, [b"old %d" % number for number in range(KEPT, READ)])
 
     def lose_power(self) -> list[bytes]:
-        """Gives the records acknowledged after it: more than were lost."""
+        """Simulate a power loss. Gives: the records acknowledged after it, which are more than were
+        lost.
+        """
         self.broker.kill()
         with self._log.open("r+b") as file:
             file.truncate(self._kept_bytes)
@@ -100,8 +102,8 @@ def test_a_reader_that_lives_through_it_goes_back(own: LocalBroker) -> None:
 
 
 class Member:
-    """A member of a group, of one client library. It begins at the start of the log, and after the
-    power loss at the group's offset.
+    """A member of a group with one of the client libraries. It begins at the start of the log, or
+    after the power loss at the group's offset.
     """
 
     def __init__(self, cut: Cut) -> None:
@@ -169,7 +171,9 @@ class KafkaPython(Member):
 
 
 class AioKafka(Member):
-    """Its loop runs in a thread, so that heartbeats continue while the test waits."""
+    """A member with aiokafka. Its loop runs in a thread, so that heartbeats continue while the test
+    waits.
+    """
 
     def __init__(self, cut: Cut) -> None:
         super().__init__(cut)
@@ -230,12 +234,12 @@ def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(
 
 @pytest.mark.parametrize(
     "member_of", [Confluent, AioKafka]
-)  # kafka-python leaves the sockets open whose connection was refused
+)  # not kafka-python, which leaves sockets open whose connection was refused
 def test_a_member_that_lives_through_it_joins_again_and_gets_it_too(
     own: LocalBroker, member_of: type[Member]
 ) -> None:
-    """It may get some records twice: until it learns that it was removed from the group, it reads
-    on from its own position.
+    """The member may get some records twice: until it learns that it was removed from the group, it
+    continues to read from its own position.
     """
     cut = Cut(own)
     member = member_of(cut)

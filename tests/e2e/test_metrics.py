@@ -1,5 +1,5 @@
-"""Metrics of a running broker: the figures of a scrape after clients' requests, and the dashboard's
-queries against it.
+"""Metrics of a running broker: the values in a scrape after clients' requests, and the dashboard's
+queries, which must fit them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def produce(client: Wire, batch: bytes, partition: int = 0, **transaction: Any) 
 
 
 def begin(client: Wire, name: str) -> tuple[int, int]:
-    """Begin a transaction with one record in t-1."""
+    """Begin a transaction with a record in t-1."""
     request = InitProducerIdRequest(
         transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
     )
@@ -204,7 +204,7 @@ def test_the_table_is_what_the_endpoint_shows(used: LocalBroker) -> None:
 
 
 def selectors_of(expression: str) -> list[Any]:
-    """The selectors of a PromQL query."""
+    """The metric selectors in a PromQL query."""
     found: list[Any] = []
 
     def visit(expr: Any) -> None:
@@ -221,7 +221,7 @@ def selectors_of(expression: str) -> list[Any]:
 
 
 def test_the_dashboard_asks_for_what_is_there(used: LocalBroker) -> None:
-    """Each query is valid, and its metrics and labels exist at the endpoint, as do those of the
+    """Each query is valid, and its metrics and labels are in a scrape, as are the labels of the
     variables and of the legends.
     """
     seen = scrape(used)
@@ -274,7 +274,7 @@ def test_topics_and_partitions_can_be_left_out() -> None:
 
 
 def test_a_group_that_waits_before_its_first_commit_has_a_lag() -> None:
-    """The lag is due to an open transaction, and the page says that the group waits for it."""
+    """An open transaction causes the lag, and the console says that the group waits for it."""
     settings = {"barnabas.metrics.port": "0", "barnabas.console.port": "0"}
     with LocalBroker(settings=settings, topics=["t"]) as broker:
         servers = broker.bootstrap_servers

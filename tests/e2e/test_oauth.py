@@ -1,5 +1,5 @@
-"""Stock clients with tokens: good ones, expired ones, those of another issuer, and a session that
-is renewed with the next token.
+"""Kafka clients with tokens: valid tokens, expired ones, tokens of another issuer, and a session
+that is renewed with the next token.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def confluent(broker: LocalBroker, token: Any, **more: Any) -> Producer:
 
 
 def test_librdkafka_with_a_token_and_the_next_one(settings: dict[str, str], issuer: Issuer) -> None:
-    """The session expires with the token, and is renewed with another one: no request fails.
+    """The session expires with the token, and is renewed with the next one: no request fails.
 
     The broker's clock is stopped, so that the client renews in time on any machine.
     """

@@ -1,5 +1,5 @@
-"""A checkpoint in an object store, for which an S3 server runs on this machine (the moto_server
-that `make spark-cluster` installs); without it the tests are skipped.
+"""A checkpoint in an object store. An S3 server runs on this machine, the moto_server that `make
+spark-cluster` installs; the tests are skipped if it is missing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[arrow_fs.S3FileSystem]:
-    """A store with the bucket `lake`."""
+    """An object store with the bucket `lake`."""
     server = shutil.which("moto_server", path=f"{ROOT}/build/s3/bin")
     if server is None:
         pytest.skip("no moto_server")
     port = free_port()
     command = [server, "-H", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    # The server itself must not have these variables.
+    # Set after the server was started, since it must not have these variables.
     for name, value in (
         ("AWS_ACCESS_KEY_ID", "key"),
         ("AWS_SECRET_ACCESS_KEY", "secret"),

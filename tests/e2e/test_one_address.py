@@ -1,9 +1,9 @@
-"""Clients configured with one address of a pair: they learn the other one from Metadata, and
-continue there.
+"""Clients that are configured with the address of only one node of a pair: they learn the other
+address from Metadata, and continue there.
 
-Each of three libraries has a producer (of two with transactions) and a member of a group, whose
-only bootstrap server is the first leader. That node is killed, comes back as the standby, and takes
-over again.
+Each of three libraries has a producer (two of the libraries with transactions) and a member of a
+group, whose only bootstrap server is the first leader. That node is killed, comes back as the
+standby, and takes over again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PAUSE_S, AT_ONCE = 0.1, 3
 
 
 class Program:
-    """A producer or a consumer in a thread. values: committed, or seen. at: the values that a
-    consumer saw, by offset. unknown: values of transactions with an unknown outcome.
+    """A producer or a consumer in a thread. values: the values that it committed, or saw. at: the
+    values that a consumer saw, by offset. unknown: values of transactions with an unknown outcome.
     """
 
     def __init__(self, name: str, servers: str) -> None:
@@ -61,7 +61,7 @@ class Program:
         raise NotImplementedError
 
     def next_values(self) -> list[bytes]:
-        """The values of the next transaction."""
+        """The values to write in the next transaction."""
         time.sleep(PAUSE_S)
         self._number += 1
         return [b"%d-%d" % (self._number, at) for at in range(AT_ONCE)]
@@ -80,7 +80,7 @@ class Program:
 
 
 class ConfluentProducer(Program):
-    """confluent-kafka, with librdkafka's defaults."""
+    """A producer with confluent-kafka, with librdkafka's defaults."""
 
     def run(self) -> None:
         client = Producer(
@@ -124,8 +124,8 @@ class ConfluentMember(Program):
 
 
 class KafkaPythonProducer(Program):
-    """kafka-python, idempotent. (Its transactional producer loses its AddPartitionsToTxn if the
-    coordinator is gone when a transaction begins, and waits for ever.)
+    """An idempotent producer with kafka-python. (Its transactional producer loses its
+    AddPartitionsToTxn if the coordinator is gone when a transaction begins, and waits for ever.)
     """
 
     def run(self) -> None:
@@ -206,7 +206,7 @@ PROGRAMS = {
 
 @contextlib.contextmanager
 def started(servers: str) -> Iterator[list[Program]]:
-    """All programs, running until the end of the context."""
+    """A context in which all programs run."""
     programs: list[Program] = []
     try:
         for topic, kinds in PROGRAMS.items():
@@ -218,7 +218,7 @@ def started(servers: str) -> Iterator[list[Program]]:
 
 
 def all_go_on(programs: list[Program]) -> None:
-    """Each program makes or sees two more transactions."""
+    """Wait until each program has written or seen two more transactions."""
     before = [len(program.values) for program in programs]
 
     def waiting() -> list[str]:
@@ -251,8 +251,10 @@ def test_clients_that_knew_one_address_live_through_two_take_overs(tmp_path: Pat
 
 
 def check(producer: Program, member: Program) -> None:
-    """The member saw every committed value and no aborted one, each record once. (A member that was
-    removed from the group while there was no leader may see records again, at the same offsets.)
+    """Check that the member saw every committed value and no aborted one, each at one offset.
+
+    A member that was removed from the group while there was no leader may see records again, at the
+    same offsets.
     """
     committed = set(producer.values)
     eventually(lambda: committed <= set(member.values), what=f"{member.name} sees all")
@@ -265,7 +267,7 @@ def check(producer: Program, member: Program) -> None:
 
 
 def check_metadata(client: AdminClient, leader: PairNode, standby: PairNode) -> None:
-    """Both nodes are listed, and both have a replica of each partition."""
+    """Check that both nodes are listed, and that both have a replica of each partition."""
     found = client.list_topics(timeout=PATIENCE_S)
     ports = {broker.id: broker.port for broker in found.brokers.values()}
     assert ports == {node.node_id: node.port for node in (leader, standby)}

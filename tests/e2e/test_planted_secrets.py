@@ -1,4 +1,4 @@
-"""A secret in every setting that may have one: none appears in any output."""
+"""Every setting that may contain a secret has one, and none of them appears in any output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from barnabas.certificates import make_certificates
 
 pytestmark = pytest.mark.e2e
 
-# A secret for each; the key and the certificates must be real ones for TLS.
+# A secret for each password setting. Key and certificates are real, since TLS needs them.
 PASSWORDS = {
     name: f"planted-in-{name.replace('.', '-')}"
     for name, setting in BROKER_SETTINGS.items()
@@ -39,7 +39,7 @@ URLS = re.compile(r"(?:metrics on|console:) +(http://\S+)")
 
 
 def planted(certs: Path) -> dict[str, str]:
-    """The settings; each secret comes from the environment."""
+    """The secret settings of the broker, which it gets from the environment."""
     make_certificates(certs)
     key = serialization.load_pem_private_key((certs / "broker-key.pem").read_bytes(), None)
     password = serialization.BestAvailableEncryption(PASSWORDS["ssl.key.password"].encode())
@@ -53,8 +53,8 @@ def planted(certs: Path) -> dict[str, str]:
 
 
 def pages_of_console(url: str, users: Sequence[tuple[str, str]]) -> list[str]:
-    """The console's pages for each user: with a password from the file, from JAAS, and for
-    SCRAM.
+    """The console's pages for each user: one with a password from the file, one from JAAS, and one
+    for SCRAM.
     """
     pages = []
     for user, password in users:
@@ -116,7 +116,7 @@ def test_no_secret_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             "the metrics or the console": "".join(pages),
             "the process list": Path(f"/proc/{broker.pid}/cmdline").read_text(),
         }
-    own = ("barnabas-users", "ca.pem", "broker")  # written by the test itself
+    own = ("barnabas-users", "ca.pem", "broker")  # files that the test itself wrote
     for path in data.rglob("*"):
         if path.is_file() and not path.name.startswith(own) and "barnabas-certs" not in path.parts:
             places[str(path)] = path.read_bytes().decode("latin-1")

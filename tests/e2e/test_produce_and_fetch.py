@@ -1,4 +1,4 @@
-"""Records through the real daemon: every codec of every library, read by every other; large
+"""Records through the real daemon: every codec of each library is read by every other; large
 records; many partitions; long polls.
 """
 
@@ -134,8 +134,8 @@ def test_a_hundred_partitions(servers: str) -> None:
 
 
 def test_a_waiting_reader_gets_a_record_at_once(broker: LocalBroker) -> None:
-    """The fetch may wait for ten minutes, far longer than its client does; a record that arrives
-    ends the wait.
+    """The fetch may wait for ten minutes, much longer than the client does; a new record ends the
+    wait.
     """
     topic = create_topic(broker.bootstrap_servers, "long-poll")
     with Wire(broker.port) as wire:
@@ -175,7 +175,7 @@ def test_offsets_for_times(servers: str) -> None:
     reason="there is no log cleaner",
 )
 def test_compacted_topics_keep_each_keys_last_record() -> None:
-    """The real cleaner, with segments so small that there is something to clean."""
+    """The real cleaner runs, with segments so small that there are inactive ones to clean."""
     settings = {"log.cleaner.backoff.ms": "100"}
     with LocalBroker(settings=settings) as broker:
         servers = broker.bootstrap_servers

@@ -1,4 +1,6 @@
-"""Reading and publishing through TLS and logins, in front of the real daemon."""
+"""The connector reads and publishes over TLS and with logins, through a listener in front of the
+real daemon.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,8 @@ def now_ms() -> int:
 
 @pytest.fixture(scope="module")
 def listener() -> Iterator[GuardedListener]:
-    """A listener in front of a broker that advertises the listener's address; each test sets the
-    required security.
+    """A listener in front of a broker that advertises the listener's address; each test sets what
+    the listener requires.
     """
     with (
         GuardedListener() as listening,
@@ -247,8 +249,8 @@ def test_publishing_with_a_wrong_password_fails_at_once(listener: GuardedListene
 def test_connections_are_changed_before_their_login_ends(
     listener: GuardedListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The listener closes connections that are used after their lifetime. Both sides use one clock,
-    which advances with each batch.
+    """The listener closes connections that are used after their lifetime. Both sides use the same
+    clock, which advances with each batch.
     """
     now_s = 0.0
     monkeypatch.setattr(listener, "now_s", lambda: now_s)
@@ -266,7 +268,7 @@ def test_connections_are_changed_before_their_login_ends(
         number = 0
         while (
             len(sasl.logins) < start + 2
-        ):  # the producer replaces its connections while it publishes
+        ):  # until the producer has replaced its connections twice while it publishes
             records = [NewRecord(None, b"%d" % number, now_ms())]
             yield EncodedRecordBatch(topic, 0, 1, encode_batch(records, transactional=True))
             number += 1

@@ -1,5 +1,5 @@
-"""Publishing batches to the real daemon: each batch is written once and whole, whatever fails on
-the way.
+"""Publishing batches to the real daemon: each batch is written once and completely, whatever fails
+meanwhile.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from barnabas.spark_connector.transactional_producer import TransactionalProduce
 
 pytestmark = pytest.mark.e2e
 
-# Neither timeout may end before a test does, however slow the machine is.
+# Longer than any test takes, however slow the machine is.
 SETTINGS = PublishSettings(delivery_timeout_ms=600_000, transaction_timeout_ms=600_000)
 PATIENT = {"request_timeout_ms": 600_000}
 
@@ -82,7 +82,8 @@ PATIENT = {"request_timeout_ms": 600_000}
 def encoded(
     topic: str, partition: int, *values: bytes, key: bytes | None = b"k"
 ) -> EncodedRecordBatch:
-    now_ms = time.time_ns() // 1_000_000  # records older than retention.ms could expire at any time
+    # since records older than retention.ms may expire at any time
+    now_ms = time.time_ns() // 1_000_000
     records = [NewRecord(key, value, now_ms) for value in values]
     return EncodedRecordBatch(
         topic, partition, len(values), encode_batch(records, transactional=True)
@@ -112,7 +113,7 @@ def publish_to(
 
 @pytest.fixture(scope="module")
 def behind() -> Iterator[tuple[LocalBroker, KafkaProxy]]:
-    """One broker behind one proxy, for the tests that inject a failure at an exact point."""
+    """A broker behind a proxy, for the tests that inject a failure at an exact point."""
     with broker_behind_proxy() as pair:
         yield pair
 
@@ -162,8 +163,8 @@ def test_the_number_is_remembered_although_later_batches_go_to_other_topics(
 
 
 def test_the_begun_note_outlives_the_groups_offsets() -> None:
-    """After days without a batch the group's offsets expire, and the second group's note stays,
-    also after a restart.
+    """After days without a batch the offsets of the first group expire. The note in the second
+    group remains, even after a restart.
     """
     with LocalBroker(control=True) as broker:
         topic = create_topic(broker.bootstrap_servers, "quiet", retention_ms="-1")
@@ -207,7 +208,7 @@ def forgotten(servers: str) -> bool:
 
 
 def test_nothing_is_sent_for_no_batches(servers: str) -> None:
-    with Publisher(options_of(1), SETTINGS) as publisher:  # no broker listens there
+    with Publisher(options_of(1), SETTINGS) as publisher:  # an address at which no broker listens
         done = publisher.commit_once(
             transactional_id="x", group_id="x", batch_id=0, metadata="", record_batches=lambda: ()
         )
@@ -260,7 +261,7 @@ def _final(
     with pytest.raises(PublishError, match=rf"partition {bad}-0: {code.name}.*{says}") as raised:
         publish_to(broker.port, name, 0, encoded(good, 0, b"a"), *wrong)
     assert raised.value.code == code
-    # The transaction was ended, and does not wait for its timeout: a reader gets to the end.
+    # The transaction was ended at once, not by its timeout: a reader gets to the end.
     transact_one(servers, good, b"later")
     assert values_of(servers, good) == [b"later"] and values_of(servers, bad) == []
     assert values_of(servers, good, committed=False) in ([b"a", b"later"], [b"later"])
@@ -356,7 +357,9 @@ def test_what_the_batches_raise_comes_through_after_an_abort(
 
 
 def test_versions_change_between_batches_and_kills(tmp_path: Path) -> None:
-    """A broker that is killed during a batch restarts with another level of transaction.version."""
+    """The broker is killed during each batch, and restarts with another level of
+    transaction.version.
+    """
     name, topic = "query", "changing"
     for number, level in enumerate((1, 2, 1, 0, 2, 2)):
         features = {"barnabas.features": f"transaction.version={level}"}
@@ -606,11 +609,11 @@ def test_a_transaction_that_times_out_is_begun_again(broker: LocalBroker, server
                 lambda: values_of(servers, topic, committed=False),
                 what="the first batch is in the log",
             )
-            transact_one(servers, topic, b"x")  # readable once the transaction before it ends
+            transact_one(servers, topic, b"x")  # readable once the transaction before it has ended
             eventually(lambda: values_of(servers, topic), what="the broker ends the transaction")
             assert publisher._producer is not None
             publisher._producer._settings = (
-                SETTINGS  # for the next attempt, which must not time out
+                SETTINGS  # settings for the next attempt, which must not time out
             )
         yield encoded(topic, 0, b"c")
 
@@ -678,7 +681,7 @@ def test_a_thousand_partitions_in_one_publish() -> None:
         )
         assert (done.record_count, done.attempts) == (1000, 1)
         assert values_of(wide.bootstrap_servers, topic) == [b"%d" % index for index in range(1000)]
-        wide.kill()  # a clean stop with this many partitions takes too long
+        wide.kill()  # killed, since a clean stop with this many partitions takes too long
 
 
 def test_two_hundred_megabytes_need_little_memory(broker: LocalBroker, servers: str) -> None:
@@ -708,7 +711,7 @@ def test_two_hundred_megabytes_need_little_memory(broker: LocalBroker, servers: 
 
 
 def counted(servers: str, topic: str) -> dict[int, int]:
-    """The number of committed records by partition, without storing them."""
+    """The number of committed records by partition, counted without keeping them in memory."""
     counts: dict[int, int] = {}
     for seen in read_all(servers, topic, timeout_s=120):
         counts[seen.partition] = counts.get(seen.partition, 0) + 1
@@ -737,7 +740,7 @@ def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", DeprecationWarning
-            )  # warns that other clients of this process have threads
+            )  # warning that other clients of this process have threads
             child = os.fork()
         if not child:
             code = 1
@@ -748,5 +751,7 @@ def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert (
             not publish_with(publisher, 3).was_committed
-        )  # taking over the transactional id from another connection may close that one
+            # may be a second attempt: a takeover of the transactional id may close the former
+            # connection
+        )
     assert values_of(servers, topic) == [b"0", b"1", b"2", b"3"]

@@ -1,5 +1,5 @@
-"""Publishing a batch without a number: it leaves no consumer group, and is written once although no
-group can say whether an attempt was committed.
+"""Publishing a batch that has no number: it leaves no consumer group, and is written once although
+no group's offset shows whether an attempt was committed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ REQUESTS = [FIND_COORDINATOR, INIT_PRODUCER_ID, METADATA, PRODUCE, END_TXN]
 
 @pytest.fixture(scope="module", params=["1", "2"])
 def behind(request: pytest.FixtureRequest) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
-    """One broker behind one proxy, for each version of the transaction protocol."""
+    """A broker behind a proxy, for each version of the transaction protocol."""
     with broker_behind_proxy({"barnabas.features": f"transaction.version={request.param}"}) as pair:
         yield pair
 
@@ -67,7 +67,7 @@ def encoded(topic: str, partition: int, *values: bytes) -> EncodedRecordBatch:
 
 
 def publish(port: int, topic: str, settings: PublishSettings = PATIENT) -> Publication:
-    """Publish three records to two partitions, with a unique transactional id."""
+    """Publish three records to two partitions under a unique transactional id."""
     options = ClientOptions((("127.0.0.1", port),), retry_backoff_ms=20, request_timeout_ms=600_000)
     batches = [encoded(topic, 0, b"a", b"b"), encoded(topic, 1, b"c")]
     with Publisher(options, settings) as publisher:
@@ -111,7 +111,7 @@ def test_a_connection_that_ends_at_any_request(
 def test_a_transaction_that_timed_out_before_its_lost_end_is_written_again(
     proxied: tuple[LocalBroker, KafkaProxy],
 ) -> None:
-    """The repeated EndTxn is refused, which shows that the first one had no effect."""
+    """The repeated EndTxn is refused, which proves that the first one had no effect."""
     broker, proxy = proxied
     topic = create_topic(broker.bootstrap_servers, "late", 2)
 

@@ -1,4 +1,6 @@
-"""The fixtures in a project with Barnabas installed: no import, no configuration."""
+"""The pytest fixtures work in a project that has Barnabas installed, without an import or a
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_pytest(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest on one file of tests, in a project of its own."""
+    """Run pytest in a new project with one file of tests."""
     (directory / "test_of_a_user.py").write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTEST_XDIST_WORKER", None)

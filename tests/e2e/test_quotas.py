@@ -1,5 +1,5 @@
-"""Quotas with stock clients and the command line. Waiting times come from the responses' throttle
-times and the broker's clock, not from this machine's.
+"""Quotas with Kafka clients and the command line. Waiting times are taken from the responses'
+throttle times and from the broker's clock, so this machine's speed does not matter.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def test_quotas_are_listed_set_and_removed(barnabas: CommandLine) -> None:
 def test_a_stock_client_is_slowed_down_to_its_quota(
     broker: LocalBroker, barnabas: CommandLine
 ) -> None:
-    """librdkafka sends as fast as it may. Its throttle time is that of the bytes beyond the quota
-    of all windows; another client gets no throttle time.
+    """librdkafka sends as fast as it can. Its throttle time corresponds to the bytes beyond the
+    quota of all windows; another client gets no throttle time.
     """
     barnabas.ok("quota", "set", "--client-id", "fast", f"producer_byte_rate={BYTES_A_SECOND}")
     topic = unique("slowed")
@@ -95,7 +95,7 @@ def test_a_stock_client_is_slowed_down_to_its_quota(
         assert producer.flush(60) == 0
         producer.poll(0)
     assert waits_ms["other"] == []
-    # ten seconds' worth is free: the first windows count as unused
+    # The quota of ten seconds is free, since the first windows count as unused.
     beyond_ms = (sent_bytes - (WINDOWS_S - 1) * BYTES_A_SECOND) * 1000 / BYTES_A_SECOND
     assert waits_ms["fast"], "it was not throttled"
     assert max(waits_ms["fast"]) <= beyond_ms + 100

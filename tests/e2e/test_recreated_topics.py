@@ -1,4 +1,4 @@
-"""A topic that is deleted, made again and filled while the Spark source reads a range of it."""
+"""A topic that is deleted, created again and filled while the Spark source reads a range of it."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def make_again(servers: str, topic: str) -> None:
 
 
 def fill(servers: str, topic: str, value: bytes) -> None:
-    """Write records in batches so small that reading them takes several fetches."""
+    """Write records in batches so small that reading all of them takes several fetches."""
     for _ in range(CHUNKS):
         send_all(servers, topic, [value] * CHUNK)

@@ -1,8 +1,9 @@
 """The daemon on a log directory of an Apache Kafka 3.9 that was restarted twice.
 
-Its partitions have the leader epochs 0, 2 and 4, its markers were written by coordinators of these
-epochs, and delta's transaction was left open. expected.json is what librdkafka read from Kafka
-right before its last stop, which was clean. Each test works on a copy.
+Its partitions have the leader epochs 0, 2 and 4, its markers were written by coordinators with
+these epochs, and the transaction of the transactional id delta was left open. expected.json has
+what librdkafka read from Kafka immediately before Kafka's last stop, which was clean. Each test
+works on a copy.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def broker(tmp_path: Path) -> Iterator[LocalBroker]:
     shutil.copytree(FIXTURE / "logdir", tmp_path / "data")
     with LocalBroker(
         tmp_path / "data", settings={"log.retention.ms": "-1"}
-    ) as running:  # its records are of 2023
+    ) as running:  # the directory's records are of 2023, and would expire
         yield running
         wrong = [
             line
@@ -151,8 +152,8 @@ def test_every_answer_has_the_epoch_after_kafkas(broker: LocalBroker) -> None:
 def test_transactions_and_groups_go_on(
     broker: LocalBroker, end: Callable[[LocalBroker], None]
 ) -> None:
-    """Transactions of Kafka's transactional ids, on partitions with markers of coordinator epoch 4,
-    stay committed across restarts.
+    """Transactions of transactional ids that Kafka wrote, on partitions with markers of coordinator
+    epoch 4, stay committed across restarts.
     """
     servers = broker.bootstrap_servers
     wait_until_ready(servers)

@@ -1,4 +1,4 @@
-"""Clients that misbehave do not disturb the others: invalid bytes, slow readers, many connections,
+"""Clients that misbehave do not disturb others: invalid bytes, slow readers, many connections,
 incomplete requests.
 """
 
@@ -57,8 +57,8 @@ def test_bad_bytes_end_their_connection_alone(broker: LocalBroker, what: str) ->
 
 
 def test_noise_in_every_request_disturbs_nobody(broker: LocalBroker) -> None:
-    """A thousand corrupt requests of all kinds, from a fixed seed: each gets a response or its
-    connection is closed; there is no error line and no crash.
+    """A thousand corrupt requests of all kinds, from a fixed seed: each gets a response, or its
+    connection is closed; there is no error in the log and no crash.
     """
     generator = random.Random(20)
     topic = create_topic(broker.bootstrap_servers, "noise")
@@ -169,7 +169,8 @@ def test_many_requests_in_one_go_are_answered_in_order(broker: LocalBroker) -> N
 def test_half_a_request_holds_nobody_up(broker: LocalBroker) -> None:
     with Wire(broker.port) as half, Wire(broker.port) as other:
         half.socket.sendall(struct.pack(">i", 50_000_000) + b"\0" * 1000)
-        assert other.call(METADATA).brokers  # the rest of the other client's request never comes
+        # answered although the first client never sends the rest of its request
+        assert other.call(METADATA).brokers
 
 
 def test_sizes_alone_take_no_memory(broker: LocalBroker) -> None:
@@ -190,9 +191,7 @@ def test_sizes_alone_take_no_memory(broker: LocalBroker) -> None:
 def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(
     broker: LocalBroker,
 ) -> None:
-    """A client requests thousands of fetches of a megabyte each, and reads none of the
-    responses.
-    """
+    """Clients send thousands of fetches of a megabyte each, and read none of the responses."""
     topic = create_topic(broker.bootstrap_servers, "slow", max_message_bytes=str(3 << 20))
     send_all(broker.bootstrap_servers, topic, [bytes(1 << 20)] * 8, message_max_bytes=3 << 20)
     process = psutil.Process(broker.pid)

@@ -1,4 +1,4 @@
-"""Stock clients that must authenticate: each mechanism, wrong passwords, and users that are added
+"""Kafka clients that must authenticate: each mechanism, wrong passwords, and users that are added
 and removed.
 """
 
@@ -160,8 +160,8 @@ def test_a_client_without_sasl_is_not_served(broker: LocalBroker) -> None:
 
 
 def test_a_user_who_is_removed_amid_a_transaction(tmp_path: Path) -> None:
-    """His session continues to its end; then his logins fail, and his transaction is aborted at its
-    timeout.
+    """The user's session continues to its end; then his logins fail, and his transaction is aborted
+    at its timeout.
     """
     reauth = "listener.name.sasl_plaintext.scram-sha-512.connections.max.reauth.ms"
     settings = {reauth: "1500", "connection.failed.authentication.delay.ms": "1"}

@@ -1,5 +1,5 @@
-"""Several brokers in one process under stock clients: leaders and coordinators move, and a broker
-leaves and returns, without lost or duplicated records.
+"""Several brokers in one process with real clients: leaders and coordinators move, and brokers
+leave and return, without lost or duplicated records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def confluent(broker: LocalBroker, **settings: Any) -> dict[str, Any]:
 
 
 def everything(broker: LocalBroker, topic: str, count: int) -> list[bytes]:
-    """All values that read_committed readers get, checked again a moment later."""
+    """All values that a read_committed reader gets; it waits a moment for duplicates at the end."""
     reader = Consumer(
         confluent(broker, **{"group.id": f"audit-{topic}", "auto.offset.reset": "earliest"})
     )
@@ -98,7 +98,7 @@ def test_a_broker_that_is_away_refuses_connections_and_comes_back(broker: LocalB
     assert all(not one["is_there"] for one in control.brokers())
     for node_id in NODES:
         control.give_back(node_id)
-    # the last in-sync replica leads again
+    # The replica that was in sync last leads again.
     assert {one["id"]: one["leads"].get("t") for one in control.brokers()} == {
         1: None,
         2: None,
@@ -134,8 +134,8 @@ def test_ports_are_kept_over_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_plain_producer_and_a_group_ride_over_all_moves(broker: LocalBroker) -> None:
-    """confluent-kafka, while each broker leaves and returns, and a leader and a coordinator
-    move.
+    """A producer and a group of confluent-kafka work while each broker leaves and returns, and a
+    leader and a coordinator move.
     """
     sender = Producer(confluent(broker, **{"enable.idempotence": True}))
     reader = Consumer(
@@ -173,8 +173,8 @@ def test_a_plain_producer_and_a_group_ride_over_all_moves(broker: LocalBroker) -
 
 
 def test_copying_in_transactions_rides_over_all_moves(broker: LocalBroker) -> None:
-    """confluent-kafka: consume, produce and offsets in one transaction, during which coordinators
-    move.
+    """confluent-kafka consumes, produces and commits offsets in one transaction, during which
+    coordinators move.
     """
     source = Producer(confluent(broker))
     values = [str(number).encode() for number in range(90)]
@@ -235,16 +235,19 @@ def test_a_failover_takes_milliseconds(broker: LocalBroker) -> None:
 
 @pytest.fixture
 def collects_sockets() -> Iterator[None]:
-    """Collect the client's open sockets at once: their warnings would fail a later test."""
+    """Collect sockets that the client left open, whose warnings would otherwise fail a later
+    test.
+    """
     yield
     gc.collect()
 
 
 @pytest.mark.usefixtures("collects_sockets")
 def test_kafka_pythons_producers_ride_over_all_moves(broker: LocalBroker) -> None:
-    """Its transactional producer repeats waits of a whole request timeout for a coordinator that is
-    gone. So brokers are stopped only under a plain producer, and coordinators move under the
-    transactional one. Its consumer may keep looking for a stopped broker, and is not tested.
+    """If a coordinator is gone, kafka-python's transactional producer waits for whole request
+    timeouts, several times. So brokers are stopped only while a plain producer runs, and with the
+    transactional producer only coordinators move. kafka-python's consumer may keep searching for a
+    stopped broker, and is not tested.
     """
     settings: dict[str, Any] = {
         "bootstrap_servers": broker.bootstrap_servers.split(","),

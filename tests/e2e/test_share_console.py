@@ -1,7 +1,7 @@
-"""Kafka's console share consumer (`kafka-console-share-consumer.sh` of 4.3) and the broker are
-killed: it prints every record, and acknowledges it according to its options.
+"""Kafka's console share consumer (`kafka-console-share-consumer.sh` of 4.3) prints every record,
+and acknowledges it according to its options, although it and the broker are killed.
 
-Its jars come from `.clients/tools`, which `make clients` fills if it can.
+Its jars are in `.clients/tools`, which `make clients` fills if it can.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def broker() -> Iterator[LocalBroker]:
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broker: LocalBroker
 ) -> CommandLine:
-    """The command line; the group starts at the first record."""
+    """The command line, and a group that starts at the first record."""
     command = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
     command.ok("config", "set", "group", GROUP, "share.auto.offset.reset=earliest")
     return command
@@ -75,7 +75,7 @@ class Console:
 
     def _print(self) -> None:
         assert self._process.stdout is not None
-        # a kill truncates the last line
+        # Left out, since a kill may truncate the last line.
         self.lines.extend(line[:-1] for line in self._process.stdout if line.endswith("\n"))
 
     def _complain(self) -> None:
@@ -84,14 +84,16 @@ class Console:
             self.errors += line
 
     def end(self) -> list[str]:
-        """Wait for its end. Gives: the printed lines, whose number it reports."""
+        """Wait until the consumer ends. Gives: the printed lines; the consumer reports their
+        number.
+        """
         assert self._process.wait(PATIENCE_S) in (0, 143), self.errors
         self._join()
         assert f"Processed a total of {len(self.lines)} messages" in self.errors, self.errors
         return self.lines
 
     def stop(self) -> list[str]:
-        """Stop it cleanly, so that it leaves the group."""
+        """Stop the consumer cleanly, so that it leaves the group. Gives: the printed lines."""
         self._process.terminate()
         return self.end()
 
@@ -107,7 +109,7 @@ class Console:
 
 
 def write(broker: LocalBroker, first: int, count: int) -> None:
-    """Records on all partitions, each with a unique number."""
+    """Write records to all partitions, each with a unique number."""
     for partition in range(PARTITIONS):
         numbers = range(first + partition, first + count, PARTITIONS)
         values = [f"record-{number:05}".encode() for number in numbers]
@@ -128,7 +130,7 @@ def test_every_record_is_printed_and_acknowledged_over_kills(
     written = 0
 
     def write_until_printed(*consoles: Console) -> None:
-        """Write until each of them has printed 50 more lines."""
+        """Write until each of the consoles has printed 50 more lines."""
         nonlocal written
         wanted = [(console, len(console.lines) + 50) for console in consoles]
         deadline_s = time.monotonic() + PATIENCE_S

@@ -1,4 +1,4 @@
-"""The examples of docs/SHARE_GROUPS.md: retries, and a topic for dead letters."""
+"""The examples of docs/SHARE_GROUPS.md: retries, and a dead-letter topic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Stock share consumers and the broker are killed: no record is lost, none is finished twice, and
-the group has nothing left.
+"""Real share consumers and the broker are killed: no record is lost, none is finished twice, and at
+the end the group has finished all records.
 
-Kafka's own client comes from `.clients/streams`, franz-go (Go) from `.clients/go-share`, which
-`make clients` fills where it can.
+Kafka's own client is in `.clients/streams`, franz-go (Go) in `.clients/go-share`, which
+`make clients` fills if it can.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GO_PROGRAM = ROOT / ".clients" / "go-share" / "share_worker"
 
 @pytest.fixture(scope="module")
 def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The compiled program, and Kafka's client."""
+    """The class path of the compiled program and Kafka's client."""
     if shutil.which("javac") is None or not any(LIBRARIES.glob("kafka-clients-*.jar")):
         pytest.skip(
             "Kafka's 4.3 client is not on this machine (`make clients` fetches it if it can)"

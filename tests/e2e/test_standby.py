@@ -36,7 +36,9 @@ VALUES = [b"a", b"b", b"not answered while the standby is stopped", b"c"]
 def standby_of(
     leader: LocalBroker, data_dir: Path, settings: Mapping[str, object] = SETTINGS
 ) -> Iterator[subprocess.Popen[str]]:
-    """The standby's process, once it has caught up. settings: its secret, and those of TLS."""
+    """The process of a standby, once it has caught up. settings: the shared secret, and TLS
+    settings.
+    """
     address = ":".join(map(str, address_of(leader)))
     command = [*daemon_command(), "start", "--standby-of", address]
     for name, value in settings.items():
@@ -60,7 +62,7 @@ def standby_of(
 
 
 def address_of(leader: LocalBroker) -> tuple[str, int]:
-    """The address that the leader's standby connects to."""
+    """The address at which the leader accepts a standby."""
     where = re.compile(r"a standby connects at (\S+):(\d+)")
     found = eventually(
         lambda: where.search("".join(leader.output)), what="the leader's port for a standby"
@@ -100,11 +102,13 @@ def test_a_standby_goes_on_from_what_was_answered(tmp_path: Path) -> None:
             {"bootstrap.servers": successor.bootstrap_servers, "transactional.id": "x"}
         )
         again.init_transactions(PATIENCE_S)  # aborts the open transaction
-        with standby_of(successor, first):  # the former leader comes back
+        # the former leader's directory becomes that of the standby
+        with standby_of(successor, first):
             commit(again, "c")
             with pytest.raises(KafkaException) as fenced:
                 producer.commit_transaction(PATIENCE_S)
-            # the standby cannot know that it had everything, so this counts as a power loss
+            # The new leader cannot know that it had every record, so the takeover counts as a power
+            # loss.
             assert fenced.value.args[0].code() == KafkaError.INVALID_PRODUCER_ID_MAPPING
         assert values_of(successor.bootstrap_servers, "t") == VALUES
     with LocalBroker(first) as back:
@@ -112,7 +116,9 @@ def test_a_standby_goes_on_from_what_was_answered(tmp_path: Path) -> None:
 
 
 def test_a_leader_that_is_stopped_leaves_all_with_its_standby(tmp_path: Path) -> None:
-    """This holds with `async`, too, where no response waits: a clean stop sends the rest."""
+    """This also holds with `async`, where no response waits for the standby: a clean stop sends the
+    rest of the stream.
+    """
     first, second = tmp_path / "first", tmp_path / "second"
     settings = {**SETTINGS, "barnabas.replication.mode": "async"}
     values = [b"%d" % number for number in range(3000)]
@@ -162,7 +168,7 @@ def test_a_standby_follows_over_tls_amid_strangers_who_come_again_and_again(
 
 
 def come_again(port: int, over: threading.Event) -> None:
-    """Connect, send something, and connect again."""
+    """Until `over` is set, connect, send invalid bytes, and connect again."""
     while not over.is_set():
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as sock:
             sock.sendall(b"\0\0\0\1x")

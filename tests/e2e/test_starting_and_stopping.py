@@ -1,5 +1,5 @@
 """The command line as a user sees it: help, wrong settings, errors at the start, and a clean and
-quick stop.
+fast stop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def barnabas(*arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
+    """Run the command `barnabas` to its end."""
     return subprocess.run(
         [*daemon_command(), *arguments],
         capture_output=True,
@@ -52,7 +52,7 @@ def barnabas(*arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.Compl
 
 
 def refusal(*arguments: str) -> str:
-    """The one line of a refused start."""
+    """The only line that a refused start prints."""
     done = barnabas("start", *arguments)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
@@ -144,8 +144,8 @@ def test_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_signal_ends_it_cleanly_and_soon_under_load(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """The stop does not wait for an open transaction, nor for a parked fetch, each with ten minutes
-    left.
+    """The stop waits neither for an open transaction nor for a waiting fetch, each of which could
+    last for another ten minutes.
     """
     with LocalBroker(tmp_path) as broker:
         servers = broker.bootstrap_servers
@@ -176,7 +176,7 @@ def test_a_signal_ends_it_cleanly_and_soon_under_load(
 
 
 def test_more_signals_do_no_harm(tmp_path: Path) -> None:
-    """Signals follow each other from the time that it listens until it has ended: none of them
+    """Signals are sent continuously from when the daemon listens until it has ended: none of them
     interrupts the stop.
     """
     with LocalBroker(tmp_path) as broker:
@@ -190,7 +190,7 @@ def test_more_signals_do_no_harm(tmp_path: Path) -> None:
         while process.poll() is None:
             process.send_signal(next(signals))
             assert time.monotonic() < deadline, "it does not end"
-            time.sleep(0.001)  # lets it make progress
+            time.sleep(0.001)  # gives the daemon time to make progress
         assert broker.stop() == process.returncode == 0, "".join(broker.output)
         assert "Traceback" not in "".join(broker.output)
         assert (tmp_path / ".kafka_cleanshutdown").exists()
@@ -222,7 +222,9 @@ def test_a_signal_as_soon_as_its_port_is_open_ends_it_cleanly(
 
 
 def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Popen[bytes], int]:
-    """The daemon as a supervisor starts it, and its port; shell: redirections."""
+    """The daemon as a supervisor starts it, and its port. Takes: shell, redirections of the
+    shell.
+    """
     ready = data.with_name(f"{data.name}-ready")
     command = (
         f"exec {sys.executable} -P -m barnabas start "
@@ -254,14 +256,15 @@ def ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def test_a_log_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
-    """Examples are a terminal with Ctrl-S and a log collector that hangs: the pipe is full after 64
-    KB.
+    """For example, a terminal with Ctrl-S or a log collector that hangs does not read: the pipe is
+    full after 64 KB.
     """
     reading, writing = os.pipe()
     process, port = started(tmp_path, writing)
     try:
         os.close(writing)
-        for number in range(1500):  # many addresses: log lines are limited for each
+        # from many addresses, since log lines are limited for each address
+        for number in range(1500):
             source = (f"127.0.1.{1 + number % 100}", 0)
             with socket.create_connection(("127.0.0.1", port), source_address=source) as client:
                 client.sendall(b"\xff\xff\xff\xfb")  # an invalid size, which is logged
@@ -303,8 +306,8 @@ def test_a_data_directory_that_vanished_is_told_in_one_line(tmp_path: Path) -> N
 
 
 def test_it_takes_little_memory(tmp_path: Path) -> None:
-    """The memory after the first Metadata response; bench/start.py measures memory and time more
-    exactly.
+    """The memory is measured after the first Metadata response; bench/start.py measures memory and
+    time more precisely.
     """
     with LocalBroker(tmp_path) as broker:
         wait_until_ready(broker.bootstrap_servers)
@@ -312,7 +315,7 @@ def test_it_takes_little_memory(tmp_path: Path) -> None:
 
 
 def test_the_working_directory_does_not_shadow_its_modules(tmp_path: Path) -> None:
-    """A user's own `storage` package is in the directory in which the command runs."""
+    """The user's directory, in which the command runs, has a package named `storage`."""
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "__init__.py").write_text("raise RuntimeError('the wrong storage')\n")
     with subprocess.Popen(

@@ -1,7 +1,8 @@
-"""Clients of other languages against the daemon, with the programs in tests/clients.
+"""Clients for other languages against the daemon, with the programs in tests/clients.
 
-They come from `.clients/`, which `make clients` fills as far as the machine allows; without its
-client a test is skipped. docs/COMPATIBILITY.md has the number of steps of each program.
+The clients are in `.clients/`, into which `make clients` installs as many as the machine allows. A
+test is skipped if its client is missing. docs/COMPATIBILITY.md has the number of steps of each
+program.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ PAGE = (ROOT / "docs" / "COMPATIBILITY.md").read_text("utf-8")
 
 
 def steps(program: str) -> int:
-    """The number of the program's steps, according to that page."""
+    """The number of the program's steps, according to docs/COMPATIBILITY.md."""
     (number,) = re.findall(rf"\[(\d+) steps\]\(\.\./tests/clients/{re.escape(program)}\)", PAGE)
     return int(number)
 
 
 def run(program: str, *command: str, **environment: str) -> None:
-    """Run a program against a broker of its own; each of its steps must succeed."""
+    """Run a program against a new broker; each of its steps must succeed."""
     with LocalBroker() as broker:
         done = subprocess.run(
             [*command, str(PROGRAMS / program), broker.bootstrap_servers],

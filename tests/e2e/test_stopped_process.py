@@ -1,5 +1,5 @@
-"""A broker that was stopped (SIGSTOP) for longer than any timeout: requests sent in the meantime
-are processed before members and transactions time out.
+"""A broker process that was stopped (SIGSTOP) for longer than any timeout: it processes requests
+that were sent meanwhile before members and transactions time out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
 
-TIMEOUT_MS = 5000  # longer than the setup takes on a slow machine
+TIMEOUT_MS = 5000  # longer than the set-up takes on a slow machine
 MEMBERS = 20
 
 
@@ -50,7 +50,7 @@ def stopped(broker: LocalBroker) -> Iterator[None]:
 
 
 def joined(connection: Wire, group: str) -> dict[str, Any]:
-    """Join a group as its only member; gives the fields of its requests."""
+    """Join a group as its only member; gives the fields for its next requests."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
     names = {
         "session_timeout_ms": TIMEOUT_MS,
@@ -78,7 +78,7 @@ def joined(connection: Wire, group: str) -> dict[str, Any]:
 
 
 def begun(connection: Wire, topic: str) -> dict[str, Any]:
-    """A transaction with one record, whose timeout ends while the broker is stopped."""
+    """Begin a transaction with one record, whose timeout ends while the broker is stopped."""
     answer = connection.call(
         wire.request(
             InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=TIMEOUT_MS), 1
@@ -111,8 +111,8 @@ def begun(connection: Wire, topic: str) -> dict[str, Any]:
 
 
 def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeouts() -> None:
-    """Half of the requests use connections made during the stop, which still have to be
-    accepted.
+    """Half of the requests arrive on connections that clients opened during the stop, and which the
+    broker still has to accept.
     """
     settings = {"group.min.session.timeout.ms": "100", "group.initial.rebalance.delay.ms": "0"}
     with LocalBroker(settings=settings) as broker, ExitStack() as stack:
@@ -128,7 +128,7 @@ def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeou
         ]
         session = begun(producer, topic)
         with stopped(broker):
-            # the timeouts of every session and of the transaction have passed
+            # After this time every session and the transaction have exceeded their timeouts.
             time.sleep(1.2 * TIMEOUT_MS / 1000)
             asked = []
             for number, (connection, member) in enumerate(zip(connections, members, strict=True)):

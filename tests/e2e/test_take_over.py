@@ -1,5 +1,5 @@
-"""Two daemons share a lease in a real etcd: the leader is killed, or stopped past its lease, and
-clients with transactions go on by themselves.
+"""Two daemons share a lease in a real etcd: the leader is killed, or is stopped for longer than its
+lease, and clients with transactions continue without help.
 """
 
 from __future__ import annotations
@@ -70,22 +70,22 @@ class Load:
         self.committed += values
 
     def goes_on(self, what: str) -> float:
-        """Wait for two more commits. Gives the seconds that they took."""
+        """Wait for two more commits. Gives: the seconds that they took."""
         began_s, before = time.monotonic(), len(self.committed)
         eventually(lambda: self.failure is not None or len(self.committed) >= before + 6, what=what)
         assert self.failure is None, self.failure
         return time.monotonic() - began_s
 
     def end(self) -> None:
-        """Stop after the current transaction."""
+        """Stop the producer after the current transaction."""
         self._ends.set()
         self._thread.join(PATIENCE_S)
         assert self.failure is None, self.failure
 
 
 def read_all(servers: str, count: int) -> list[bytes]:
-    """The values that a read_committed consumer gets: `count` of them, and any that follow at
-    once.
+    """The values that a read_committed consumer gets: `count` values, and any that follow
+    immediately.
     """
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest",

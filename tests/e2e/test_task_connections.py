@@ -1,5 +1,5 @@
-"""Tasks of the Spark source over a connection that an earlier task of their process left open: the
-broker restarts in between, or the topic is made again.
+"""Tasks of the Spark source over a connection that an earlier task of their process left open:
+meanwhile the broker restarts, or the topic is created again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def options_of(broker: LocalBroker) -> ClientOptions:
 
 
 def task(options: ClientOptions, topic: str, topic_id: str = "") -> list[bytes]:
-    """The values that one task reads."""
+    """The values that a task reads."""
     with task_client(options) as client:
         return [
             value
@@ -56,7 +56,7 @@ def test_a_task_reads_after_the_broker_restarted() -> None:
 
 
 def test_a_task_sees_that_the_topic_was_made_again() -> None:
-    """It must not use the metadata of an earlier task."""
+    """The task must not use the metadata that an earlier task requested."""
     with LocalBroker() as broker:
         servers = broker.bootstrap_servers
         topic = create_topic(servers, "made-again")

@@ -1,5 +1,5 @@
 """Transactions that tasks write and a driver ends, on the real daemon, with and without two-phase
-commit. Races between drivers are in tests/property/test_spark_lineage.py.
+commit. Races between drivers are tested in tests/property/test_spark_lineage.py.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def world(behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path) -> Iterator[Wo
 
 
 class World:
-    """One query: its topic, its driver's id, and its tasks."""
+    """A query: its topic, its driver's transactional id, and its tasks."""
 
     def __init__(self, broker: LocalBroker, proxy: KafkaProxy, root: Path) -> None:
         self.broker, self.proxy, self.root = broker, proxy, root
@@ -107,7 +107,7 @@ class World:
     def task(
         self, *values: bytes, batch_id: int = 0, run: str = "run", **given: Any
     ) -> TaskTransaction:
-        """A task that writes, and ends."""
+        """Run a task that writes values, and ends."""
         writer = self.writer(batch_id, run, **given)
         writer.append(self.encoded(*values))
         return writer.close()
@@ -122,7 +122,7 @@ class World:
         timeout_ms: int = 600_000,
         **given: Any,
     ) -> Publication:
-        """A driver that commits a batch."""
+        """Commit a batch as a driver does."""
         note = CommitNote(f"batch {batch_id}", self.topic)
         topics = frozenset({self.topic})
         parts = TaskParts(
@@ -139,8 +139,8 @@ class World:
             )
 
     def dies_at(self, api_key: int, nth: int = 0, *, last: Action = CUT) -> None:
-        """Apply `last` to the nth request of that API, and cut all later ones, which are then left
-        to the next driver.
+        """Apply `last` to the nth request of that API and cut all later requests, as if the driver
+        died: the rest is left to the next driver.
         """
         left = [nth + 1]
 
@@ -180,7 +180,7 @@ def test_a_batch_of_tasks_and_driver_is_committed_once(world: World) -> None:
 
 @pytest.mark.parametrize("nth", [0, 1, 2])
 def test_what_a_driver_decided_on_its_successor_ends(world: World, nth: int) -> None:
-    """The response to the decision is lost, or that of one of the following EndTxns."""
+    """The driver loses the response to the decision, or to one of the EndTxns that follow."""
     parts = [world.task(b"%d" % number) for number in range(3)]
     world.dies_at(END_TXN, nth, last=PASS_THEN_CUT)
     with pytest.raises(PublishError, match="failed"):
@@ -192,7 +192,9 @@ def test_what_a_driver_decided_on_its_successor_ends(world: World, nth: int) -> 
 
 
 def test_the_next_batch_ends_what_was_decided_before_it(world: World) -> None:
-    """This holds also if its rows come only from the driver, since the option was changed."""
+    """The next batch ends those transactions even if its own rows come only from the driver,
+    because the option was changed.
+    """
     parts = [world.task(b"%d" % number) for number in range(3)]
     world.dies_at(END_TXN, 2)
     with pytest.raises(PublishError):
@@ -216,7 +218,7 @@ def test_what_was_not_decided_is_aborted(world: World) -> None:
 
 
 def test_a_driver_aborts_what_its_failed_attempt_left(world: World) -> None:
-    """It aborts only transactions of its own run, not those of another driver."""
+    """The driver aborts only transactions of its own run, not those of another driver."""
     parts = world.task(b"a"), world.task(b"b", run="other")
     with Publisher(world.options, SETTINGS) as publisher:
         publisher.abandon(
@@ -233,7 +235,9 @@ def test_a_driver_aborts_what_its_failed_attempt_left(world: World) -> None:
 def test_a_driver_that_another_one_replaced_aborts_what_it_did_not_decide_on(
     world: World, monkeypatch: pytest.MonkeyPatch, is_decided: bool
 ) -> None:
-    """It is fenced at each attempt, and takes the id from the other one only that often."""
+    """The driver is fenced at each attempt, and only a few times takes the transactional id back
+    from the other driver.
+    """
     part = world.task(b"a")
     commit = TransactionalProducer.commit
 
@@ -244,7 +248,7 @@ def test_a_driver_that_another_one_replaced_aborts_what_it_did_not_decide_on(
         raise FencedError("another driver has begun")
 
     monkeypatch.setattr(TransactionalProducer, "commit", overtaken)
-    if is_decided:  # its next attempt finds the batch committed
+    if is_decided:  # the driver's next attempt finds that the batch is committed
         assert world.commit(0, part).was_committed
         assert world.values == [b"a"] and world.open_ids() == []
         return
@@ -353,7 +357,7 @@ def test_a_list_that_is_too_long_for_one_note_goes_on_in_the_next_partitions(
 
 
 def test_a_batch_that_takes_too_long_is_not_decided_on(world: World) -> None:
-    """Without two-phase commit a timeout could end its transactions between the decision and their
+    """Without two-phase commit a timeout could end the transactions between the decision and their
     EndTxn.
     """
     part = world.task(b"a")._replace(began_ms=time.time_ns() // 1_000_000 - 46_000)
@@ -368,7 +372,7 @@ def test_a_batch_that_takes_too_long_is_not_decided_on(world: World) -> None:
 
 
 def test_what_times_out_after_the_decision_is_lost_in_words(world: World) -> None:
-    """With two-phase commit no transaction times out then."""
+    """With two-phase commit no transaction times out after the decision."""
     brief = PublishSettings(transaction_timeout_ms=3_000)
     part = world.task(b"a", settings=brief)
     world.dies_at(END_TXN, 1)

@@ -1,5 +1,5 @@
-"""Stock clients over TLS: with and without SASL, with client certificates, and with refused
-ones.
+"""Kafka clients over TLS: with and without SASL, with client certificates, and with certificates
+that are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from barnabas.certificates import make_certificates
 pytestmark = pytest.mark.e2e
 
 USERS = {"alice": "her-secret"}
-LARGE = 300  # records of 10 KB: more than all buffers on the way hold
+# the number of 10 KB records that is more than all buffers between client and broker hold
+LARGE = 300
 
 
 def confluent(broker: LocalBroker, **more: str) -> dict[str, Any]:
@@ -142,7 +143,8 @@ def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
         "barnabas.audit.log": str(tmp_path / "audit"),
     }
     with LocalBroker(tls=True, settings=settings) as broker:
-        for part in ("ca.pem", "ca-key.pem"):  # for certificates of the same authority
+        # copies the authority, which then signs the client certificates
+        for part in ("ca.pem", "ca-key.pem"):
             shutil.copy(Path(broker.ca_file).parent / part, tmp_path)
         make_certificates(tmp_path, clients=["client", "other"])
         topics = {}
@@ -162,7 +164,7 @@ def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
                 contextlib.suppress(ssl.SSLError, ConnectionError),
                 context.wrap_socket(stranger, server_hostname="localhost") as secured,
             ):
-                secured.recv(1)  # with TLS 1.3 the error comes at the first read
+                secured.recv(1)  # with TLS 1.3 the client gets the error at its first read
     assert topics == {"client": {"t"}, "other": set()}
     lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
     logins = {

@@ -1,4 +1,4 @@
-"""One short round of tests/torture/clients.py; `make torture` runs it for any time."""
+"""A short round of tests/torture/clients.py, which `make torture` runs for any time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from barnabas import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
-ROUNDS_S = (12.0, 30.0, 75.0, 190.0)  # a slow machine needs the longer ones
+ROUNDS_S = (12.0, 30.0, 75.0, 190.0)  # durations of a round; a slow machine needs the longer ones
 
 
 def is_enough(harm: Round) -> bool:
-    """Whether the round had enough kills and transactions to prove something."""
+    """Whether the round had enough kills and transactions for its result to mean anything."""
     report, log = harm.report, harm.history.final[f"{harm.topic}-out", 0]
     return bool(
         report.deeds["broker killed"] > 0
@@ -30,7 +30,7 @@ def is_enough(harm: Round) -> bool:
 
 
 def each_in_sight(everything: list[Any], committed: list[Any]) -> Iterator[None]:
-    """Add each hidden row to the committed ones, one at a time."""
+    """Add each hidden row to the committed rows, one at a time."""
     for hidden in [row for row in everything if row not in set(committed)]:
         committed.append(hidden)
         yield
@@ -52,7 +52,7 @@ def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(
                 break
         else:
             pytest.fail(f"hardly anything happened: {report}")
-        # The checkers work: they find a removed, a duplicated and an aborted record.
+        # Check that the checkers work: they find a lost, a duplicated and an aborted record.
         history, partition = harm.history, (f"{report.topic}-out", 0)
         rows = history.final[partition].committed
         gone = rows.pop()

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.e2e
 
 
 class Transaction:
-    """A transaction on t-0, with an offset of the group g."""
+    """A transaction with a record in t-0 and an offset of the group g."""
 
     def __init__(self, client: Wire, name: str) -> None:
         self.client, self.name = client, name
@@ -82,7 +82,9 @@ class Transaction:
 
 
 def run(directory: Path, *options: str) -> tuple[list[dict[str, Any]], Transaction]:
-    """The log of a broker during two transactions, of `one` and `other`."""
+    """The log of a broker during transactions of the ids `one` and `other`, and the transaction of
+    `one`.
+    """
     daemon = subprocess.Popen(
         [
             *daemon_command(), "start", "--port", "0",
@@ -104,7 +106,7 @@ def run(directory: Path, *options: str) -> tuple[list[dict[str, Any]], Transacti
 
 
 def run_transactions(daemon: subprocess.Popen[str]) -> Transaction:
-    """Gives the transaction of `one`, which is complete."""
+    """Run a transaction of each id. Gives: the transaction of `one`, which is complete."""
     assert daemon.stdout is not None
     match = re.search(r"listens on 127\.0\.0\.1:(\d+)", daemon.stdout.readline())
     assert match is not None
@@ -117,7 +119,7 @@ def run_transactions(daemon: subprocess.Popen[str]) -> Transaction:
         one.write_offset()
         other.end(commit=False)
         one.end(commit=True)
-        client.call(  # parked until the last one is complete
+        client.call(  # waits until the last transaction is complete
             wire.request(
                 InitProducerIdRequest(
                     transactional_id="one", transaction_timeout_ms=60_000, producer_id=-1,

@@ -1,4 +1,4 @@
-"""Transactions of the real daemon, with all three libraries: the records that readers see, fencing,
+"""Transactions of the real daemon with all three libraries: the records that readers get, fencing,
 timeouts, and consume-transform-produce.
 """
 
@@ -255,7 +255,7 @@ def test_offsets_of_an_open_transaction_make_a_new_owner_wait(servers: str) -> N
 def _transform(
     servers: str, source: str, target: str, group: str, name: str, *, abort_every: int, stop_at: int
 ) -> None:
-    """Consume, transform, produce, with confluent-kafka; every n-th transaction is aborted and
+    """Consume, transform and produce with confluent-kafka; every n-th transaction is aborted and
     repeated.
     """
     reader = consumer(servers, group, isolation_level="read_committed")
@@ -418,7 +418,7 @@ def test_consume_transform_produce_with_aiokafka(servers: str) -> None:
 
 
 def test_open_transactions_can_be_seen(servers: str) -> None:
-    """KIP-664, by kafka-python's admin client."""
+    """kafka-python's admin client lists and describes them (KIP-664)."""
     topic, name = create_topic(servers, "seen"), unique("seen")
     client = producer(servers, transactional_id=name)
     client.init_transactions(PATIENCE_S)

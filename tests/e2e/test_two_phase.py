@@ -1,5 +1,5 @@
 """barnabas.TwoPhaseProducer against the real daemon: after a crash the next process ends the
-prepared transaction as decided, whichever message is lost.
+prepared transaction as it was decided, whichever message was lost.
 
 Source: KIP-939.
 """
@@ -58,8 +58,8 @@ def committed(proxy: KafkaProxy, topic: str) -> list[bytes]:
 def test_transactions_end_as_they_are_asked_to(
     proxy: KafkaProxy, topic: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several in one session, with records by key, by partition and with neither, and with
-    offsets.
+    """Several transactions in one session, with offsets, and with records by key, by partition and
+    with neither.
     """
     if version == 1:
         monkeypatch.setattr(Connection, "level_of", lambda self, feature: 1)
@@ -87,7 +87,7 @@ def test_transactions_end_as_they_are_asked_to(
 def test_whoever_comes_after_a_crash_ends_it(
     pair: tuple[LocalBroker, KafkaProxy], proxy: KafkaProxy, topic: str, is_decided: bool
 ) -> None:
-    """After a crash of the producer and of the broker."""
+    """The producer and the broker have both crashed."""
     name = unique("txn")
     with new(proxy, name) as first, new(proxy, name) as second:
         first.recover()
@@ -125,7 +125,7 @@ def test_an_end_whose_answer_is_lost_is_asked_for_again(proxy: KafkaProxy, topic
 def test_who_is_interrupted_may_ask_again(
     proxy: KafkaProxy, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The unread rest of a response must not be taken for the next one."""
+    """The unread rest of the interrupted response must not be read as the next response."""
     read = Connection._read
 
     def interrupt(self: Connection, size: int) -> memoryview:
@@ -146,7 +146,8 @@ def test_who_is_interrupted_may_ask_again(
         monkeypatch.setattr(Connection, "_read", interrupt)
         with pytest.raises(KeyboardInterrupt):
             producer.prepare()
-        producer.complete(producer.recover())  # the Produce may have arrived or not
+        # whether the interrupted Produce reached the broker is unknown
+        producer.complete(producer.recover())
     assert committed(proxy, topic) in ([b"a"], [b"a", b"b"])
 
 
@@ -175,8 +176,8 @@ def test_what_was_not_prepared_can_only_be_aborted(proxy: KafkaProxy, topic: str
 
 
 def test_what_is_empty_has_no_state(proxy: KafkaProxy, topic: str) -> None:
-    """The epoch of an empty transaction is also the next one's, which the database would take for
-    decided.
+    """An empty transaction leaves its epoch to the next one, for which the database would then
+    already have a decision.
     """
     with new(proxy, unique("txn")) as producer:
         producer.recover()
@@ -195,8 +196,8 @@ def test_an_operator_ends_what_was_abandoned(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The operator ends it as the other system decided, or aborts it; and the command shows what
-    waits for whom.
+    """The operator ends the transaction as the other system decided, or aborts it; the command
+    shows which transactions wait for which system.
     """
     barnabas = CommandLine(monkeypatch, capsys).use(proxy.bootstrap_servers)
     name = unique("abandoned")

@@ -1,5 +1,5 @@
-"""Wrong passwords with each Python client, mechanism and protocol: each client gets the error, and
-none gets in.
+"""Wrong passwords with each Python client, mechanism and protocol: each client reports the error,
+and none is authenticated.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def librdkafka(broker: LocalBroker, mechanism: str) -> None:
 
 
 def kafka_python(broker: LocalBroker, mechanism: str) -> None:
-    """It logs the refusal, and tries again until its time for the first connection has passed."""
+    """Check that kafka-python fails: it logs the refusal, and retries until the time for the first
+    connection has passed.
+    """
     with pytest.raises((SaslAuthenticationFailedError, KafkaTimeoutError)):
         KafkaAdminClient(
             bootstrap_servers=broker.bootstrap_servers,
@@ -96,7 +98,8 @@ def aiokafka(broker: LocalBroker, mechanism: str) -> None:
     with pytest.raises(AiokafkaError):
         asyncio.run(asyncio.wait_for(begin(), 60))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # the refused login's transport stays open
+        # aiokafka leaves the transport of the refused login open
+        warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 

@@ -1,5 +1,5 @@
-"""The examples as a user runs them: their folder is on the path, each test has its own topics, and
-all share one broker and one PostgreSQL.
+"""Runs the examples as a user does: their folder is on the path, each test has its own topics, and
+all tests share one broker and one PostgreSQL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ sys.path.insert(0, str(EXAMPLES))
 import guarantee_tools  # noqa: E402 (the line above makes these importable)
 from postgres_process import PostgresProcess  # noqa: E402
 
-guarantee_tools.TIMEOUT_S = 300.0  # for a busy machine
+guarantee_tools.TIMEOUT_S = 300.0  # long enough for a busy machine
 
 
 @pytest.fixture(scope="session")
@@ -46,19 +46,21 @@ def servers(broker: LocalBroker) -> str:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresProcess]:
-    """A PostgreSQL without fsync: a kill of the process loses no writes."""
+    """A PostgreSQL without fsync, since a kill of the process loses no writes."""
     with PostgresProcess({"fsync": "off"}) as running:
         yield running
 
 
 @pytest.fixture
 def dsn(postgres: PostgresProcess) -> str:
-    """A schema without tables, in PostgreSQL."""
+    """The connection string of a new, empty schema in PostgreSQL."""
     return empty_schema(postgres)
 
 
 def empty_schema(postgres: PostgresProcess) -> str:
-    """A new schema, which is made at once, while a new database is a copy of files."""
+    """The connection string of a new schema. A new database would take longer: it is a copy of
+    files.
+    """
     name = f"test_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(postgres.dsn, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}")
@@ -67,7 +69,7 @@ def empty_schema(postgres: PostgresProcess) -> str:
 
 @pytest.fixture(scope="session")
 def shared_dsn(postgres: PostgresProcess) -> str:
-    """For fixtures that live longer than a test."""
+    """The connection string of an empty schema, for fixtures that outlive a test."""
     return empty_schema(postgres)
 
 

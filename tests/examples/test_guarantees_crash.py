@@ -1,5 +1,5 @@
-"""The records that each guarantee loses and duplicates when its worker is killed, for each of its
-steps.
+"""Which records each guarantee loses and duplicates when its worker is killed, for each step of the
+worker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ORDERS = 200
 
 @pytest.fixture(scope="module")
 def outcomes(broker: LocalBroker, shared_dsn: str) -> dict[str, Outcome]:
-    """The outcomes of the crash demo, which runs each step once."""
+    """The outcomes of the crash demo, in which each worker is killed once at each step."""
     return {
         outcome.name: outcome
         for outcome in crash_demo.run(broker.bootstrap_servers, shared_dsn, ORDERS, rounds=1)

@@ -1,7 +1,7 @@
-"""Writing to PostgreSQL: kills of the server and of the broker within a transaction, two concurrent
+"""Writing to PostgreSQL: kills of the server and of the broker during a transaction, two concurrent
 writers, repeated upserts.
 
-(Kills of the writer: test_guarantees_crash.py.)
+Kills of the writer are tested in test_guarantees_crash.py.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from postgres_worker import make_tables
 from barnabas import LocalBroker
 
 ORDERS = 200
-PATIENCE_S = 300.0  # for a busy machine
+PATIENCE_S = 300.0  # long enough for a busy machine
 ALL_ONCE = Counter(range(ORDERS))
 
 
 @pytest.fixture
 def with_orders(servers: str, name: str) -> str:
-    """A topic with the orders, and the same number in an aborted transaction; it has the test's
-    name.
+    """A topic, with the test's name, that has the orders, and as many records in an aborted
+    transaction.
     """
     fill(servers, name)
     return name
@@ -77,7 +77,8 @@ def test_the_database_may_be_killed_at_any_step(
         living.run_until(step, 3)
         stored = invoices_in(dsn).total()
         batches = 3 if step == "stored" else 2
-        assert batches <= stored <= 20 * batches  # a batch that arrives slowly is smaller
+        # at least this many orders: a batch that arrives slowly is smaller
+        assert batches <= stored <= 20 * batches
         postgres.kill()
         postgres.restart()
         assert invoices_in(dsn).total() == stored
@@ -103,8 +104,8 @@ def test_the_broker_may_go_within_a_transaction(
 def test_a_writer_that_was_replaced_is_refused_and_finds_its_place(
     servers: str, dsn: str, with_orders: str
 ) -> None:
-    """Each writer has its own group and so all partitions: only the offsets in the database protect
-    the rows.
+    """Each writer has its own group, and so is assigned all partitions: only the offsets in the
+    database protect the rows.
     """
     with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
         first.run_until("rows inserted", 2)
@@ -119,7 +120,7 @@ def test_a_writer_that_was_replaced_is_refused_and_finds_its_place(
 def test_two_writers_at_once_store_everything_once(
     servers: str, dsn: str, with_orders: str
 ) -> None:
-    """They take turns: each is refused if the other was there before."""
+    """The writers take turns: a batch is refused if the other writer has stored it before."""
     with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
         first.run_until("stored")
         with writer(servers, dsn, with_orders, "--group", f"{with_orders}-2") as second:
@@ -165,7 +166,7 @@ def test_two_writers_may_make_the_tables_at_once(dsn: str, tables: str) -> None:
         psycopg.connect(dsn, autocommit=True) as second,
         ThreadPoolExecutor(1) as beside,
     ):
-        first.execute("SELECT")  # begins a transaction and leaves it open
+        first.execute("SELECT")  # begins a transaction that stays open
         make_tables(first, tables)
         made = beside.submit(make_tables, second, tables)
         wait_until_it_waits(dsn, second.info.backend_pid)
@@ -174,7 +175,7 @@ def test_two_writers_may_make_the_tables_at_once(dsn: str, tables: str) -> None:
 
 
 def wait_until_it_waits(dsn: str, backend: int) -> None:
-    """Wait until the session waits for another one."""
+    """Wait until the session waits for a lock of another session."""
     deadline = time.monotonic() + PATIENCE_S
     with psycopg.connect(dsn, autocommit=True) as connection:
         while not connection.execute("SELECT pg_blocking_pids(%s) <> '{}'", (backend,)).fetchone()[
@@ -214,7 +215,7 @@ def test_duplicates_and_disorder_do_no_harm(servers: str, dsn: str, name: str, s
     assert applied.ignored >= len(records) - len(versions), (
         "a repeated record has changed something"
     )
-    # pieces * price_cents, see `an_order`
+    # The total is pieces * price_cents, see `an_order`.
     expected = {
         number: (5, (number % 7 + 1) * (100 + number)) for number in range(20) if number % 4
     }

@@ -1,4 +1,4 @@
-"""Every script runs alone and reports what happened."""
+"""Every script runs without options and reports what happened."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""De-duplication on Spark: each form is killed between the write to the store and Spark's
-checkpoint, started again, and must have each reading once.
+"""De-duplication on Spark: each form is killed after the write to the store and before Spark's
+checkpoint, is started again, and must then have each reading once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = [
 READINGS = example.readings(devices=4, each=50)
 SENT = list(example.sent_at_least_once(READINGS, seed=3))
 PER_BATCH = 110
-# Queries of a few seconds gain nothing from better compilation.
+# Better compilation does not speed up queries of a few seconds.
 SETTINGS = {
     "spark.log.level": "OFF",
     "spark.sql.shuffle.partitions": "1",
@@ -39,7 +39,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A session whose workers find the example through PYTHONPATH."""
+    """A session whose workers find the example's module through PYTHONPATH."""
     from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
     try:
@@ -69,7 +69,7 @@ def test_the_producer_repeats_but_keeps_the_order() -> None:
         first_seen[reading.device] = max(first_seen.get(reading.device, -1), reading.sequence)
 
 
-@pytest.mark.parametrize(  # the test below runs the form with a watermark
+@pytest.mark.parametrize(  # watermark is a long test, since the test below also runs that form
     "name",
     [pytest.param(name, marks=pytest.mark.long if name == "watermark" else ()) for name in FORMS],
 )
@@ -89,8 +89,8 @@ def test_each_reading_once_in_spite_of_a_crash(
 def test_what_is_later_than_the_watermark_is_dropped_whether_it_is_new_or_not(
     spark: SparkSession, servers: str, tables: str, tmp_path: Path
 ) -> None:
-    """That is the price of bounded state. The other two forms query the store, which keeps
-    everything.
+    """State is bounded at this price. The other two forms query the store, which keeps every
+    reading.
     """
     topic = "late-readings"
     make_topic(servers, topic, 1)
@@ -110,7 +110,7 @@ def test_what_is_later_than_the_watermark_is_dropped_whether_it_is_new_or_not(
 
 
 class Overtaken:
-    """A micro-batch during which another driver stores."""
+    """A micro-batch in which another driver stores readings meanwhile."""
 
     def __init__(self, batch: Any, dsn: str) -> None:
         self._batch = batch

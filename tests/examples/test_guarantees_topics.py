@@ -1,5 +1,6 @@
-"""Consume, transform, produce: fencing, abort and rewind, a killed broker. (Kills of the worker:
-test_guarantees_crash.py.)
+"""Consume, transform, produce: fencing, abort and rewind, a killed broker.
+
+Kills of the worker are tested in test_guarantees_crash.py.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ INPUT = "orders-of-topic-tests"
 
 @pytest.fixture(scope="module")
 def with_orders(broker: LocalBroker) -> str:
-    """A broker whose input topic has the orders, and the same number in an aborted transaction."""
+    """A broker whose input topic has the orders, and as many records in an aborted transaction."""
     make_topic(broker.bootstrap_servers, INPUT)
     publish(broker.bootstrap_servers, INPUT, map(an_order, range(ORDERS)))
     aborted = map(an_order, range(ORDERS, 2 * ORDERS))
@@ -60,8 +61,8 @@ def invoices(servers: str, name: str) -> Counter[int]:
 
 
 ALL_ONCE = Counter(range(ORDERS))
-# Settings of a worker that must expire when it is stopped, and not before; and of one that must
-# not, however slow the machine is.
+# A worker with the first settings expires when it is stopped, and not before; one with the second
+# settings does not expire, however slow the machine is.
 IMPATIENT = ("--dynamic", "--session-timeout-ms", "3000", "--max-poll-interval-ms", "3000")
 PATIENT = ("--dynamic", "--session-timeout-ms", "120000", "--max-poll-interval-ms", "300000")
 
@@ -91,8 +92,8 @@ def test_a_successor_with_the_same_transactional_id_fences_the_first(
 
 
 def test_a_worker_that_was_thought_dead_aborts_and_rewinds(with_orders: str, name: str) -> None:
-    """Both have their own transactional ids, so only the group's generation refuses the first one's
-    offsets.
+    """Each worker has its own transactional id, so only the group's generation makes the broker
+    refuse the first worker's offsets.
     """
     with worker(with_orders, name, "--member", "first", *IMPATIENT) as first:
         first.run_until("produced", 2)
@@ -113,19 +114,21 @@ def test_a_second_member_of_the_same_name_ends_the_first(
             assert second.finish() == 0, second.output
         assert first.finish() == FENCED, "".join(first.output)
         assert "taken the place" in first.output[-1]
-    # The first worker's pending batch is processed twice if the worker commits it last, and once if
-    # it was committed before.
+    # If the first worker's pending batch is not yet committed when the second takes over, it is
+    # processed twice.
     doubled = invoices(with_orders, name).total() - ORDERS
     assert (
         0 < doubled <= 20 if guarantee == "at-least-once" else not doubled
-    )  # a batch, which is smaller when records arrive slowly
+    )  # one batch, which is smaller if records arrive slowly
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(
     with_orders: str, name: str, guarantee: str
 ) -> None:
-    """It has no pending records, so reading the next batch is what fails."""
+    """A worker without pending records is notified of its replacement when it reads the next
+    batch.
+    """
     guarantees = (
         "--guarantee",
         guarantee,
@@ -157,7 +160,7 @@ def test_a_worker_whose_partitions_went_to_another_goes_on(
     doubled = invoices(with_orders, name).total() - ORDERS
     assert (
         0 < doubled <= 20 if guarantee == "at-least-once" else not doubled
-    )  # a batch, which is smaller when records arrive slowly
+    )  # one batch, which is smaller if records arrive slowly
 
 
 @pytest.mark.parametrize("step", ["half produced", "offsets sent"])

@@ -1,4 +1,6 @@
-"""A row in PostgreSQL and a record in a topic: both or none, whichever is killed, at each step."""
+"""A row in PostgreSQL and a record in a topic: both or none, whichever process is killed, at each
+step.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ ENABLED = {"transaction.two.phase.commit.enable": "true"}
 
 @pytest.fixture
 def both(broker: LocalBroker, postgres: PostgresProcess, dsn: str, name: str) -> Servers:
-    """The topic and the transactional id have the test's name."""
+    """The broker and PostgreSQL, with a topic that has the test's name."""
     make_topic(broker.bootstrap_servers, name)
     return Servers(broker, postgres, dsn)
 
@@ -40,7 +42,7 @@ def test_the_database_may_be_killed(both: Servers, name: str) -> None:
 def test_the_broker_may_be_killed(
     tmp_path: Path, postgres: PostgresProcess, dsn: str, name: str
 ) -> None:
-    """With transactions of version 1: the crash script uses version 2."""
+    """Transactions have version 1 here; the crash script uses version 2."""
     features = {"barnabas.features": "transaction.version=1"}
     steps = ("sent", "broker prepared", "decided")
     with LocalBroker(tmp_path, settings={**ENABLED, **features}) as broker:
@@ -50,8 +52,9 @@ def test_the_broker_may_be_killed(
 
 
 def test_who_was_thought_dead_is_refused_by_the_database_too(both: Servers, name: str) -> None:
-    """It has prepared at the broker, where another has ended its transaction since; only the
-    session's number prevents it from committing its rows alone.
+    """The first process has prepared its transaction at the broker, where the second has since
+    ended it. Only the session number in the database prevents the first from committing its rows
+    without them.
     """
     arguments = ["--bootstrap-servers", both.broker.bootstrap_servers, "--postgres", both.dsn]
     arguments += ["--topic", name, "--name", name, "--orders", "9", "--batch-size", str(BATCH)]

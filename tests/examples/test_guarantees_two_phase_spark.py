@@ -1,5 +1,5 @@
-"""The function of a micro-batch, without Spark, which calls it through `foreachBatch`, again after
-each crash.
+"""The sink's function, called directly as Spark's `foreachBatch` calls it, which repeats a
+micro-batch after each crash.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from barnabas.spark_connector.connection import ClientError
 
 
 class Batch:
-    """The part of a DataFrame that the function uses."""
+    """A DataFrame with only the method that the sink uses."""
 
     def __init__(self, *rows: str) -> None:
         self._rows = rows
@@ -28,7 +28,7 @@ class Batch:
 
 
 class CrashError(Exception):
-    """The driver dies here."""
+    """A crash of the driver."""
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_micro_batch_is_in_both_once_whichever_step_its_driver_dies_at(
         with sink(broker, table, name, step) as first, pytest.raises(CrashError):
             first(batch, batch_id)
         with sink(broker, table, name) as second:
-            second(batch, batch_id)  # Spark repeats the batch
+            second(batch, batch_id)  # called again, as Spark repeats the batch
             second(batch, batch_id)
     once = Counter(words)
     assert found(broker, table, name) == (once, once)

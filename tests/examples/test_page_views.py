@@ -2,7 +2,7 @@
 exactly-once output when the driver is killed.
 
 Spark needs seconds for each query's first batch, so there are few queries here: one run of the demo
-for all statements about single events, and one kill for all forms at once, after which the queries
+for all assertions about single events, and one kill for all forms at once, after which the queries
 continue in this process.
 """
 
@@ -48,7 +48,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-PATIENCE_S = 600.0  # for a busy machine
+PATIENCE_S = 600.0  # long enough for a busy machine
 TIMES = demo.PAPER + demo.TOO_LATE
 
 
@@ -119,7 +119,9 @@ def test_categories_of_a_task_share_its_stream_time_and_other_tasks_have_their_o
 
 @pytest.mark.parametrize("seed", range(20))
 def test_however_the_records_are_divided_into_batches(seed: int) -> None:
-    """A window's final count is its last revision, emitted once."""
+    """However the records are divided into batches, a window's final count is its last revision,
+    and is emitted once.
+    """
     draw = random.Random(seed)
     times = [(draw.choice("ab"), max(0, number + draw.randrange(-25, 5))) for number in range(60)]
     whole = new_task()
@@ -204,8 +206,8 @@ def test_help(script: str) -> None:
 def test_each_event_in_each_form(
     spark: SparkSession, view_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table of docs/PIPELINE.md with one event in each micro-batch; then the same events in one
-    batch, which gives the same output for each record.
+    """The output equals the table of docs/PIPELINE.md, with one event in each micro-batch. The same
+    events in one batch then give the same output for each record.
     """
     monkeypatch.setattr(demo, "COMPACTION_TIMEOUT_S", PATIENCE_S)
     job = a_job(view_servers, tmp_path, "paper", max_events=1)
@@ -221,8 +223,8 @@ def test_each_event_in_each_form(
         ["[10,15) 4"],
         [],
     ]
-    # The last event but one is late, but Spark counts it: its batch is filtered by the watermark of
-    # the batch before the previous one.
+    # The event before the last is late, but Spark counts it: its batch is filtered by the watermark
+    # of the batch before the previous one.
     assert [step.emitted["final"] for step in steps] == [
         [],
         [],
@@ -279,7 +281,7 @@ def views(*events: tuple[int, str]) -> list[Event]:
 BEFORE = views((12, "news"), (13, "sports"), (16, "news"), (14, "news"))
 AFTER = [
     *views((21, "sports"), (17, "sports")),
-    an_event(22, "news", dwell_ms=300),  # not counted: the reader left at once
+    an_event(22, "news", dwell_ms=300),  # not counted, since the view was too short
     *views((23, "news"), (19, "news")),
     {"user": "ada", "category": "news", "time_ms": 22_500, "dwell_ms": "a while"},  # not an event
     *views((26, "sports"), (24, "news"), (31, "sports"), (28, "news"), (40, "news")),
@@ -299,7 +301,7 @@ REVISIONS = [
     ("news@25000", 1),
     ("news@40000", 1),
 ]
-OPEN = {"sports@30000", "news@40000"}  # at time 40, with a grace of 10
+OPEN = {"sports@30000", "news@40000"}  # final when the stream time is 40 and the grace period 10
 FORMS = ("revisions", "final", "per-record")
 
 
@@ -333,7 +335,7 @@ def start_driver(job: Job, log: Path) -> subprocess.Popen[bytes]:
 
 
 def kill_with_children(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to the driver, to its JVM and to the workers."""
+    """Send SIGKILL to the driver, to its JVM and to the workers."""
     children = (
         psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
     )
@@ -350,7 +352,9 @@ def kill_with_children(process: subprocess.Popen[bytes]) -> None:
 def wait_for(
     job: Job, count: int, *, every: bool, driver: subprocess.Popen[bytes], log: Path
 ) -> None:
-    """Wait until the forms that emit a revision for each event, or one of them, have this many."""
+    """Wait until both forms that emit a revision for each event (or with `every` false, one of
+    them) have emitted that many.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while True:
         assert driver.poll() is None, f"the driver has ended:\n{log.read_text()[-4000:]}"
@@ -364,7 +368,9 @@ def wait_for(
 
 
 def assert_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
-    """The last micro-batch has only changelogs, so a restarted query must read them."""
+    """Check that the last micro-batch stored only changelogs, so that a restarted query must read
+    them.
+    """
     last = max(int(path.name) for path in (job.checkpoint / form / "commits").glob("[0-9]*"))
     stores = [
         path for path in (job.checkpoint / form / "state" / "0").glob("[0-9]*") if path.is_dir()
@@ -381,8 +387,8 @@ def assert_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
 def test_a_killed_driver_costs_nothing(
     spark: SparkSession, view_servers: str, tmp_path: Path
 ) -> None:
-    """The driver is killed between the events, with all forms at once; a new one continues from
-    their checkpoints.
+    """The driver runs all forms and is killed between the events; a new one continues from the
+    forms' checkpoints.
     """
     job = a_job(view_servers, tmp_path, "killed", max_events=1)
     log = tmp_path / "driver.log"
@@ -400,7 +406,7 @@ def test_a_killed_driver_costs_nothing(
         wait_for(job, len(BEFORE), every=True, driver=driver, log=log)
         send(
             view_servers, job.input, AFTER[:4]
-        )  # the others are sent later, so that the query cannot finish before the kill
+        )  # the other events are sent later, so that the query cannot finish before the kill
         wait_for(job, len(BEFORE) + 1, every=False, driver=driver, log=log)
         while not list((job.checkpoint / "final" / "commits").glob("[0-9]*")):
             wait_for(job, len(BEFORE) + 1, every=False, driver=driver, log=log)

@@ -1,5 +1,5 @@
-"""A real Broker on a directory of its own, and one connection to it: requests go in and answers
-come out in their encoded form.
+"""A real Broker on its own directory, and one connection to it: requests go in and answers come out
+in their encoded form.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ASKS_FOR_CREATION = 4  # the first version of Metadata that can request topic cr
 
 
 class CountedIds:
-    """Ids that count up."""
+    """An id source that returns 1, 2, 3 and so on."""
 
     def __init__(self) -> None:
         self._next = itertools.count(1)
@@ -45,7 +45,7 @@ class CountedIds:
 
 
 class AdminHost:
-    """broker: the one under test, reopened on the same directory by `restart`."""
+    """A broker, which `restart` reopens on the same directory, and a connection to it."""
 
     def __init__(self, directory: Path, *, disk: Disk | None = None, **settings: str) -> None:
         self._disk = disk
@@ -56,7 +56,7 @@ class AdminHost:
 
     @property
     def parts(self) -> Parts:
-        """All parts of the broker."""
+        """The broker's objects, which a test may inspect."""
         return self.broker.routes.parts
 
     def _open(self) -> Broker:
@@ -112,7 +112,7 @@ def creatable(
     configs: dict[str, str | None] | None = None,
     assignments: dict[int, list[int]] | None = None,
 ) -> Any:
-    """A topic as a field of CreateTopics."""
+    """A topic, as CreateTopics has it."""
     return CreatableTopic(
         name=name,
         num_partitions=partitions,

@@ -1,4 +1,4 @@
-"""The command line, run within the test's process: what it printed, and its exit code."""
+"""Runs the command line within the test's process, and returns its output and exit code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VERBS: dict[str, Sequence[str]] = {
     "quota set": ("--user", "alice", "producer_byte_rate=5000"),
     "records delete": (TOPIC, "--before", "latest", "--yes"),
     "share consume": (TOPIC, "--group", "kitchen"),
-    "support-bundle": (),  # it writes its file into the working directory
+    "support-bundle": (),  # writes its file into the working directory
     "topics alter": (TOPIC, "--config", "retention.ms=5"),
     "topics create": ("more",),
     "topics delete": (TOPIC, "--yes"),
@@ -60,7 +60,7 @@ MOVES_RECORDS = ("consume", "produce")  # by kafka-python
 
 
 class Run(NamedTuple):
-    """One command that was run."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -68,25 +68,26 @@ class Run(NamedTuple):
 
     @property
     def data(self) -> Any:
-        """Its output, decoded from JSON."""
+        """The command's output, decoded from JSON."""
         return json.loads(self.out)
 
     @property
     def lines(self) -> list[Any]:
-        """Its output lines, each decoded from JSON."""
+        """The lines of the command's output, each decoded from JSON."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 class CommandLine:
-    """Runs commands; `servers` is the broker's address."""
+    """Runs commands against the broker that `use` names."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")  # not the user's profile
+        # hides the profiles of the user who runs the tests
+        monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
     def use(self, servers: str) -> CommandLine:
-        """Direct the commands to that broker. Gives this object."""
+        """Set the broker that the commands use. Gives: this object."""
         self._monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", servers)
         return self
 
@@ -100,8 +101,8 @@ class CommandLine:
         return Run(code, out, err)
 
     def alone(self, *arguments: str) -> Run:
-        """Run the command in a process of its own. With that process end the sockets that
-        kafka-python leaves open when a client fails to start.
+        """Run the command in its own process. When kafka-python's client fails to start, it leaves
+        sockets open, which are closed when that process ends.
         """
         source = "import sys; from barnabas.broker.rim.daemon.main import main; "
         source += "sys.exit(main(sys.argv[1:]))"
@@ -115,7 +116,7 @@ class CommandLine:
         return Run(ended.returncode, ended.stdout, ended.stderr)
 
     def ok(self, *arguments: str, stdin: str | bytes = b"") -> Run:
-        """Run it; it must exit with 0."""
+        """Run a command, which must exit with 0."""
         run = self(*arguments, stdin=stdin)
         assert run.code == 0, f"{arguments}: {run}"
         return run

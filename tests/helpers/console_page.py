@@ -1,7 +1,7 @@
 """A broker with a console, its page in a real browser, and the page's errors.
 
 It needs Debian's `chromium-headless-shell` (`.ci/run` installs it) or `chromium`; nothing is
-downloaded. Both draw alike; the first opens a page with a third of the second's CPU time.
+downloaded. Both render the same; the first takes a third of the second's CPU time to open a page.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE_MS = 20_000
 
 
 class Shop:
-    """A broker with a console, on which the transaction `nightly` holds orders-0."""
+    """A broker with a console, on which the open transaction `nightly` holds back orders-0."""
 
     def __init__(self, *, control: bool = False, **settings: object) -> None:
         self.broker = LocalBroker(
@@ -61,7 +61,7 @@ class Shop:
         return int(self.url.rpartition(":")[2])
 
     def producer(self, transactional_id: str) -> Producer:
-        """A transactional producer that is initialised."""
+        """An initialised transactional producer; each id has one."""
         if transactional_id not in self.producers:
             producer = Producer(
                 {
@@ -76,7 +76,7 @@ class Shop:
         return self.producers[transactional_id]
 
     def write(self, transactional_id: str, partition: int, *values: bytes, end: str = "") -> None:
-        """A transaction on orders; it stays open unless `end` is given."""
+        """Write a transaction to the topic orders; it stays open unless `end` is given."""
         producer = self.producer(transactional_id)
         producer.begin_transaction()
         for value in values:
@@ -91,7 +91,9 @@ class Shop:
             producer.abort_transaction(20)
 
     def fill(self) -> None:
-        """Committed, aborted and open transactions, and a group that has read all it can."""
+        """Write committed, aborted and open transactions, and make a group that has read all it
+        can.
+        """
         self.write("morning", 0, b'{"item": "coffee"}', b'{"item": "tea"}', end="commit")
         self.write("morning", 0, b"\xff\x00not text", end="abort")
         self.write("nightly", 0, b"invoice")
@@ -109,7 +111,9 @@ class Shop:
         consumer.close()
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, Any]:
-        """Status, headers and decoded body of the endpoint's response."""
+        """Send a request to the console. Gives: status, headers and decoded body of the
+        response.
+        """
         client = http.client.HTTPConnection("127.0.0.1", self.console_port, timeout=20)
         client.putrequest(method, path, skip_host="Host" in headers)
         for name, value in headers.items():
@@ -123,7 +127,7 @@ class Shop:
 
 
 class Page:
-    """A page that records its errors and the addresses that it requested."""
+    """A page of the browser that records its errors and the addresses that it requests."""
 
     def __init__(self, browser: Any, shop: Shop, **options: Any) -> None:
         self.context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
@@ -153,7 +157,7 @@ class Page:
 
 
 def until(page: Any, expression: str) -> None:
-    """Wait until the expression is true in the page. Playwright's own waiting needs `eval`, which
+    """Wait until an expression is true in the page. Playwright's own function needs `eval`, which
     the page forbids.
     """
     deadline = time.monotonic() + PATIENCE_MS / 1000
@@ -162,7 +166,7 @@ def until(page: Any, expression: str) -> None:
         time.sleep(0.05)
 
 
-# Each width and each scheme once: colours do not depend on the width.
+# Each width and each scheme is used once, since colours do not depend on the width.
 WIDTHS_AND_SCHEMES = [(390, "dark"), pytest.param(1280, "light", marks=pytest.mark.long)]
 """The widths and colour schemes that axe checks. `make test` runs one pair, since each takes ten
 seconds of CPU.
@@ -170,7 +174,9 @@ seconds of CPU.
 
 
 def violations(page: Any) -> list[tuple[str, str]]:
-    """The violations that axe finds in the current page, and whether it scrolls sideways."""
+    """The violations of accessibility rules that axe finds in the current page, and whether the
+    page scrolls sideways.
+    """
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response["violations"]

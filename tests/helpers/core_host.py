@@ -1,5 +1,5 @@
-"""A real Broker driven by a test in place of the rim: several connections, a clock, and flushes
-that end when the test says so.
+"""A real Broker that a test drives in place of the rim: several connections, a clock, and flushes
+that end when the test calls for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ SETTINGS = {
 
 
 class CoreHost:
-    """answers: decoded responses by connection, in order (None: a request without a response).
+    """A broker without sockets, and the work that it has requested.
+
+    answers: decoded responses by connection, in order (None: a request without a response).
     flushes: requested flushes that are not done yet.
     """
 
@@ -63,11 +65,11 @@ class CoreHost:
 
     @property
     def parts(self) -> Parts:
-        """All parts of the broker."""
+        """The broker's objects, which a test may inspect."""
         return self.broker.routes.parts
 
     def event_ms(self) -> int:
-        """The steady time of the next event; the wall clock's time is set with it."""
+        """The monotonic time of the next event; also sets the broker's wall clock."""
         self.broker.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
         return self.now_ms
 
@@ -77,7 +79,7 @@ class CoreHost:
         return connection
 
     def ask(self, connection: int, request: Message, version: int) -> None:
-        """Send the request; its response is added to `answers`, at once or later."""
+        """Send a request; its response is added to `answers`, immediately or later."""
         self._correlation_id += 1
         frame = bytearray(request_frame(request, version, self._correlation_id))
         self._asked[connection] = (type(request), version, self._correlation_id)
@@ -87,8 +89,8 @@ class CoreHost:
         self.carry_out()
 
     def call(self, connection: int, request: Message, version: int) -> Any:
-        """The response, which must come at once, or after the worker has loaded what the handler
-        needs.
+        """The response to a request, which must come immediately, or once the worker has loaded the
+        modules that the handler needs.
         """
         before = len(self.answers[connection])
         self.ask(connection, request, version)
@@ -111,7 +113,8 @@ class CoreHost:
         flushes, outbox.flushes = outbox.flushes, []
         self.flushes += [job for job in flushes if job.then is None]
         for job in flushes:
-            if job.then is not None:  # between two steps of a change of files
+            # flushes between two steps of a change of files are done at once
+            if job.then is not None:
                 for file in job.files:
                     file.fsync()
                 self.broker.on_flushed(job, self.now_ms)
@@ -138,7 +141,7 @@ class CoreHost:
         return work
 
     def flush(self) -> FlushJob:
-        """Finish the current flush."""
+        """Finish the oldest requested flush."""
         job = self.flushes.pop(0)
         self.broker.on_flushed(job, self.event_ms())
         self.carry_out()
@@ -150,7 +153,9 @@ class CoreHost:
         self.carry_out()
 
     def await_answer(self, connection: int, *, ms: int = 0) -> Any:
-        """The response to a parked request; other connections get their turn at each tick."""
+        """The response to a waiting request; the clock advances until it comes, so that other
+        connections get their turns.
+        """
         before = len(self.answers[connection])
         while len(self.answers[connection]) == before:
             if self.work:
@@ -189,7 +194,7 @@ def produce(
     identity: tuple[int, int] | None = None,
     sequence: int = 0,
 ) -> Any:
-    """A Produce of one record."""
+    """A Produce request with one record."""
     records = [NewRecord(None, value, NOW_MS)]
     batch = encode_batch(records)
     if identity is not None:
@@ -221,7 +226,7 @@ def fetch(
     isolation: int = 0,
     forget: dict[str, list[int]] | None = None,
 ) -> Any:
-    """A Fetch of partitions from offsets."""
+    """A Fetch request, from an offset in each partition."""
     rows = [
         FetchTopic(
             topic=name,
@@ -256,7 +261,7 @@ def fetch(
 
 
 def error_of(answer: Any) -> int:
-    """The error code of the only partition of a Produce's answer."""
+    """The error code of the only partition in a Produce response."""
     (topic,) = answer.responses
     (partition,) = topic.partition_responses
     code: int = partition.error_code
@@ -264,5 +269,5 @@ def error_of(answer: Any) -> int:
 
 
 def delete_topic(deletion: TopicDeletion, name: str, now_ms: int) -> None:
-    """Delete a topic at once."""
+    """Delete a topic, with all steps of the deletion."""
     run_through(deletion.delete_topics([name], now_ms), now_ms)

@@ -1,4 +1,4 @@
-"""A port in front of a broker that forwards a number of requests and then goes silent.
+"""A port in front of a broker that forwards a number of requests and then stops answering.
 
     with CountedRequests() as port:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port.number}"}
@@ -20,7 +20,9 @@ CHUNK_BYTES = 1 << 16
 
 
 class CountedRequests:
-    """The port. number: its number on 127.0.0.1. broker_port: the broker's."""
+    """The port in front of the broker. number: its number on 127.0.0.1. broker_port: the port of
+    the broker.
+    """
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -49,7 +51,7 @@ class CountedRequests:
         return f"127.0.0.1:{self.number}"
 
     def allow(self, broker_port: int, requests: int | None) -> None:
-        """Forward this many requests from now on; None for all."""
+        """From now on, forward that many requests; None for all."""
         with self._lock:
             self.broker_port, self._left = broker_port, requests
 

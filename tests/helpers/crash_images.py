@@ -1,9 +1,9 @@
 """The possible contents of a disk after a crash of the process or the machine. Images are taken
-before each change of the disk while a broker runs on, so one run covers all its crashes.
+before each change of the disk while a broker continues to run, so one run covers all its crashes.
 
 kind      names (create, rename, unlink)     bytes
 kill      all                                all
-torn      all                                the last append is half there
+torn      all                                all, but only half of the last append
 power     those made durable                 those made durable
 names     all                                those made durable
 data      those made durable                 all
@@ -26,7 +26,9 @@ POWER_KINDS = ("power", "names", "data")
 
 
 class Image(NamedTuple):
-    """done: how many actions were answered by then. is_same_run: whether the machine stayed up."""
+    """The contents of the disk after a crash. done: how many actions were answered before it.
+    is_same_run: whether the machine stayed up.
+    """
 
     kind: str
     done: int
@@ -38,7 +40,9 @@ class Image(NamedTuple):
 
 
 class ImagedDisk(SimDisk):
-    """done: a counter for the caller, which runs the actions."""
+    """A simulated disk that takes images. done: the number of completed actions, which the caller
+    counts.
+    """
 
     def __init__(self, now_ms: Any) -> None:
         super().__init__(Worst(), now_ms)
@@ -55,7 +59,7 @@ class ImagedDisk(SimDisk):
         return super().counts_down()
 
     def take(self) -> None:
-        """Take an image of each kind now; of equal images the first is kept."""
+        """Take an image of each kind now; of equal images only the first is kept."""
         if not self.is_taking:
             return
         kill = tuple(_walk("", self.root, "kill"))
@@ -94,7 +98,7 @@ def _walk(path: str, directory: Directory, kind: str) -> Iterator[tuple[str, byt
 
 
 def _torn(before: Mapping[str, bytes | None], now: Files) -> Files | None:
-    """The current state, with half of each file's newly appended bytes; None if nothing was
+    """The current files, with only half of each file's newly appended bytes; None if nothing was
     appended.
     """
     rows, is_torn = [], False
@@ -107,7 +111,7 @@ def _torn(before: Mapping[str, bytes | None], now: Files) -> Files | None:
 
 
 def disk_of(image: Image, like: SimDisk) -> SimDisk:
-    """A disk that holds an image, all of it durable."""
+    """A simulated disk with the contents of an image, all durable."""
     disk = SimDisk(Worst(), like.now_ms)
     for path, data in image.files:
         if data is None:
@@ -127,11 +131,12 @@ def disk_of(image: Image, like: SimDisk) -> SimDisk:
 def started_on(
     image: Image, b: DiskBroker, opened: Callable[[Any], None] | None = None
 ) -> DiskBroker:
-    """Another broker with the same settings, started on the image. opened: how to start it, if not
-    like the first one.
+    """Another broker with the same settings, started on the image. Takes: opened, a function that
+    starts it, if not as the first one.
     """
     other = copy.copy(b)
-    for name in ("send", "tick", "flush_one"):  # a test may have wrapped these
+    # removes what a test may have wrapped around these methods
+    for name in ("send", "tick", "flush_one"):
         other.__dict__.pop(name, None)
     other.disk = disk_of(image, b.disk)
     other._ids = CountedIds()

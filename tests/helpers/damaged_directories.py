@@ -1,10 +1,10 @@
-"""A small log directory with every kind of file, one damage in it, and how the broker must handle
-it.
+"""A small log directory with every kind of file, with one damage in it, and a check of how the
+broker handles it.
 
-Either it starts: then every batch outside the damage is read, or is in a file that was set aside,
-or its partition is off line with an error that names the file. The state of the journal and the
-coordinators is complete, unless the damage is in their own files; then a log line says so. Or the
-broker does not start: then one line names the file and says what to do. `python -m
+Either the broker starts: then every batch outside the damage is read, or is in a file that was set
+aside, or its partition is offline with an error that names the file. The state of the journal and
+the coordinators is complete, unless the damage is in their own files; then a log line says so. Or
+the broker does not start: then one line names the file and says what to do. `python -m
 helpers.damaged_directories` tries every byte.
 """
 
@@ -74,7 +74,9 @@ ADVICE = ("restore", "remove", "move", "truncate", "delete", "copy", "give", "us
 
 
 class Damage(NamedTuple):
-    """One change of one file: cut at a byte, one byte changed, or the whole file gone."""
+    """A change of one file: it is truncated at a byte, one byte is changed, or the file is
+    deleted.
+    """
 
     way: str
     name: str
@@ -84,7 +86,7 @@ class Damage(NamedTuple):
 
 
 class Original(NamedTuple):
-    """The directory without damage, and what the broker knew of it."""
+    """The directory before it is damaged, and the state of the broker that wrote it."""
 
     path: str
     topics: dict[str, Any]
@@ -94,7 +96,7 @@ class Original(NamedTuple):
     groups: Any
     batches: dict[
         tuple[str, int], list[tuple[int, int, str, int, bytes]]
-    ]  # base and last offset, file, position, bytes
+    ]  # base and last offset, file, position and bytes of each batch
     committed: dict[tuple[str, int], dict[int, bytes | None]]
 
 
@@ -102,8 +104,8 @@ class Original(NamedTuple):
 
 
 def history(path: Path) -> AdminHost:
-    """Topics with settings, one deleted, one with added partitions; groups with plain and
-    transactional offsets; transactions of every outcome.
+    """A broker with topics with settings, one of them deleted and one with added partitions; groups
+    with plain and transactional offsets; transactions with every outcome.
     """
     host = AdminHost(
         path,
@@ -243,7 +245,9 @@ def commit_offset(host: AdminHost, group: str, offset: int) -> None:
 
 @cache
 def original(way: str) -> Original:
-    """The directory after `history`, stopped cleanly or killed."""
+    """The directory after `history`. Takes: way, whether the broker was stopped cleanly or
+    killed.
+    """
     host = history(Path(scratch_directory()))
     broker = host.broker
     data_dir = broker.logs.data_dir
@@ -305,7 +309,7 @@ def content_of(piece: Slice | None) -> bytes:
 
 
 def committed_values(log: Log) -> dict[int, bytes | None]:
-    """What a read_committed reader of that partition gets."""
+    """The values that a read_committed reader of the partition gets, by offset."""
     found: dict[int, bytes | None] = {}
     at = log.log_start_offset
     while at < log.last_stable_offset:
@@ -328,7 +332,7 @@ def committed_values(log: Log) -> dict[int, bytes | None]:
 
 
 def files_of(way: str) -> dict[str, int]:
-    """Every file with its size."""
+    """Every file of the directory, with its size."""
     path = Path(original(way).path)
     files = sorted(file for file in path.rglob("*") if file.is_file())
     return {str(file.relative_to(path)): file.stat().st_size for file in files}
@@ -351,7 +355,7 @@ def inflict(path: Path, damage: Damage) -> None:
 
 
 class Complaints(logging.Handler):
-    """What the broker logs at WARNING and above."""
+    """Collects what the broker logs at WARNING and above."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -364,7 +368,7 @@ class Complaints(logging.Handler):
 
 def check(damage: Damage) -> str:
     """Start on a copy with the damage; gives a word for the outcome. Raises: AssertionError if the
-    outcome is not acceptable.
+    broker handles the damage wrongly.
     """
     before = original(damage.way)
     complaints = Complaints()
@@ -404,7 +408,7 @@ def check_refusal(damage: Damage, text: str) -> None:
 
 
 def is_touched(damage: Damage, name: str, position: int, size: int) -> bool:
-    """Whether the damage is in that batch of that file."""
+    """Whether the damage affects that batch of that file."""
     if name != damage.name:
         return False
     if damage.kind == "flip":
@@ -415,8 +419,8 @@ def is_touched(damage: Damage, name: str, position: int, size: int) -> bool:
 def check_batches(
     damage: Damage, before: Original, broker: Broker, copy: Path, complaints: Complaints
 ) -> bool:
-    """Every untouched batch is read, set aside, or in a partition that is off line with an error.
-    Gives whether any batch is lost.
+    """Check that every untouched batch is read, set aside, or in a partition that is offline with
+    an error. Gives: whether any batch is lost.
     """
     lost = False
     for key, batches in before.batches.items():
@@ -449,16 +453,16 @@ def check_batches(
                 continue
             touched = is_touched(damage, name, position, len(content))
             if name == damage.name and is_in_a_base_offset(damage, before):
-                # no checksum covers a base offset: a slightly wrong one hides its neighbours, in
-                # Apache Kafka, too
+                # No checksum covers a base offset: if it is slightly wrong, its neighbours are not
+                # found, as in Apache Kafka.
                 continue
             if (
                 touched
                 and damage.kind == "flip"
                 and (found is not None or base < log.log_end_offset)
             ):
-                # a reader gets the changed batch, whose checksum does not match, or an error that
-                # names the file
+                # A reader gets the changed batch, whose checksum does not match, or an error that
+                # names the file.
                 continue
             assert (
                 touched
@@ -478,7 +482,7 @@ def check_batches(
         )
     if lost and (
         damage.way == "clean" or damage.kind == "flip"
-    ):  # after a kill, a missing last batch or last file leaves no trace
+    ):  # after a kill, no trace shows that a last batch or a last file is missing
         assert complaints.texts, f"batches are gone, and nothing is said of {damage}"
     return lost
 
@@ -499,7 +503,7 @@ def original_start(key: tuple[str, int]) -> int:
 
 
 def read_batch(log: Log, offset: int) -> bytes | None:
-    """The batch with the offset; None after an error, or if there is none."""
+    """The batch that contains the offset; None after an error, or if there is none."""
     if offset >= log.log_end_offset:
         return None
     try:
@@ -513,11 +517,11 @@ def read_batch(log: Log, offset: int) -> bytes | None:
 def check_knowledge(
     damage: Damage, before: Original, broker: Broker, complaints: Complaints, *, lost: bool
 ) -> None:
-    """Topics, settings, groups and transactions are complete, unless the damage is in the file that
-    stores them.
+    """Check that topics, settings, groups and transactions are complete, unless the damage is in
+    the file that stores them.
     """
-    # Without the boot id any stop that was not clean counts as a power loss, after which all
-    # transactional ids have other producer ids.
+    # If the boot id is missing, any stop that was not clean counts as a power loss, after which all
+    # transactional ids get other producer ids.
     seems_powerless = damage.name == BOOT_ID_NAME and damage.way == "killed"
     if damage.name == JOURNAL:
         assert set(broker.metadata.topics) >= {key[0] for key in before.batches}, (
@@ -545,7 +549,7 @@ def check_knowledge(
     if seems_powerless:
         return
     if is_in_a_base_offset(damage, before):
-        return  # the state of a group includes the offsets of its records
+        return  # the state of a group includes the offsets of its records in the log
     if not (lost and damage.name.startswith(TRANSACTIONS_TOPIC)):
         assert broker.transactions.snapshot() == before.transactions
     if not (lost and damage.name.startswith((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))):
@@ -565,7 +569,7 @@ def all_damages(way: str, every: int) -> Iterator[Damage]:
 
 
 def main() -> int:
-    """Gives 0 if the broker handled every damage well."""
+    """Try all kinds of damage. Gives: 0 if the broker handled each of them well."""
     options = argparse.ArgumentParser(
         prog="python -m helpers.damaged_directories", description=__doc__
     )

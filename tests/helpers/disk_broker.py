@@ -1,10 +1,11 @@
 """A real Broker on a simulated disk, and clients that only send requests.
 
-Nothing happens by itself. Time does not advance until `tick`; flushes are carried out at once, or,
-after `hold_flushes`, one by one with `flush_one` (fsyncs between the steps of a change of files are
-never held); the worker's jobs run at once, too, unless `holds_work`. `answer` gives the response to
-a connection's request, once there is one. Kills and power losses are as `sim.disk` has them, except
-that a power loss here is the worst case: everything that was not fsynced is gone.
+Nothing happens unless a test calls for it. Time does not advance until `tick`; flushes are carried
+out immediately, or after `hold_flushes` one by one with `flush_one` (fsyncs between the steps of a
+change of files are never held); the worker's jobs also run immediately, unless `holds_work`.
+`answer` gives the response to a connection's request, once there is one. Kills and power losses are
+those of `sim.disk`, except that a power loss here is the worst case: everything that was not
+fsynced is lost.
 
     b = DiskBroker()
     b.topic("t")
@@ -75,7 +76,7 @@ from helpers.admin_host import NOW_MS, CountedIds, creatable
 from helpers.our_messages import read_answer, request_frame
 
 DATA_DIR = "/data"
-READER = 90  # the connection of the helper's own requests
+READER = 90  # the connection on which the helper sends its own requests
 LONG_AGO = {"retention.ms": "-1"}
 
 
@@ -96,8 +97,8 @@ class Worst(random.Random):
 
 
 class Fetched(NamedTuple):
-    """One partition's part of a response. aborted: (producer id, first offset), None for
-    read_uncommitted.
+    """The part of a Fetch response about one partition. aborted: (producer id, first offset) of
+    aborted transactions, None for read_uncommitted.
     """
 
     code: int
@@ -109,7 +110,7 @@ class Fetched(NamedTuple):
 
     def rows(self) -> list[tuple[int, bytes]]:
         """(offset, value) of the records that a client delivers from this response; a
-        read_committed client skips the aborted ones.
+        read_committed client skips aborted records.
         """
         waiting = sorted(self.aborted or [], key=lambda row: row[1])
         aborting: set[int] = set()
@@ -138,14 +139,16 @@ class Fetched(NamedTuple):
 def creation_of(
     name: str, partitions: int, configs: Mapping[str, str | None]
 ) -> CreateTopicsRequest:
-    """A CreateTopics of one topic."""
+    """A CreateTopics request with one topic."""
     topics = [creatable(name, partitions, configs=dict(configs))]
     return CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=False)
 
 
 class DiskBroker:
-    """broker: the running one, replaced by `kill`, `lose_power` and `stop`. disk: the disk that
-    they share. closed: the connections that the broker closed, with the reasons.
+    """A broker on a simulated disk.
+
+    broker: the running broker, which `kill`, `lose_power` and `stop` replace. disk: the disk that
+    all of them use. closed: the connections that the broker closed, with the reasons.
     """
 
     def __init__(
@@ -161,7 +164,7 @@ class DiskBroker:
         self.disk = SimDisk(rng, now_ms) if new_disk is None else new_disk(now_ms)
         self.clock_ns: Callable[[], int] = lambda: 0
         self.disk.mkdir(DATA_DIR)
-        self.disk.fsync_dir("/")  # the broker syncs nothing above DATA_DIR
+        self.disk.fsync_dir("/")  # as the broker never syncs a directory above DATA_DIR
         self._properties = {
             "log.dirs": DATA_DIR,
             "transaction.state.log.num.partitions": "2",
@@ -170,11 +173,12 @@ class DiskBroker:
         } | {name.replace("_", "."): value for name, value in settings.items()}
         self._ids = CountedIds()
         self.holds_flushes = self.holds_work = False
-        self.cleanings: list[CleanJob] = []  # requested and not done yet, newest last
+        self.cleanings: list[CleanJob] = []  # numbers the connections from 1
         self._next_connection = 1
         self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._answers: dict[int, Any] = {}
-        self.answer_frames: dict[int, bytes] = {}  # last response by connection, without size
+        # the last response of each connection, without the size field
+        self.answer_frames: dict[int, bytes] = {}
         self.closed: dict[int, str] = {}
         self._correlation = 0
         self.broker: Broker
@@ -184,11 +188,11 @@ class DiskBroker:
 
     @property
     def parts(self) -> Parts:
-        """All parts of the broker."""
+        """The broker's objects, which a test may inspect."""
         return self.broker.routes.parts
 
     def open(self) -> None:
-        """Start the broker on the disk. All connections are new."""
+        """Start the broker on the disk. It has no connections of an earlier broker."""
         self._asked.clear()
         self._answers.clear()
         config = BrokerConfig.from_properties(dict(self._properties))
@@ -199,31 +203,31 @@ class DiskBroker:
         self._carry_out()
 
     def set_property(self, name: str, value: str) -> None:
-        """Change a setting, from the next start on."""
+        """Change a setting; it takes effect at the next start."""
         self._properties[name] = value
 
     def kill(self) -> None:
-        """SIGKILL, and a new start."""
+        """Kill the process, and start the broker again."""
         self.disk.kill()
         self.holds_flushes = False
         self.open()
 
     def copy_disk(self, *, is_new_mount: bool) -> None:
-        """Kill the broker, and start it on a copy of the disk, of which some data was not written
-        back; see `SimDisk.copy`.
+        """Kill the broker, and start it on a copy of the disk, to which some data had not been
+        written back; see `SimDisk.copy`.
         """
         self.disk.copy(is_new_mount=is_new_mount)
         self.holds_flushes = False
         self.open()
 
     def lose_power(self) -> None:
-        """The machine loses everything that is not on its disk, and the broker is started again."""
+        """Let the machine lose everything that is not on its disk, and start the broker again."""
         self.disk.lose_power()
         self.holds_flushes = False
         self.open()
 
     def stop(self) -> None:
-        """A clean stop, and a new start."""
+        """Stop the broker cleanly, and start it again."""
         self.broker.close_logs(self.now_ms)
         self.disk.kill()
         self.open()
@@ -240,11 +244,13 @@ class DiskBroker:
                 self.disk.fsync_dir(directory.rpartition("/")[0] or directory)
 
     def saved(self) -> dict[str, bytes]:
-        """All files, to be put back with `load`."""
+        """The contents of all files, which `load` restores."""
         return {path: bytes(inode.data) for path, inode in self.disk.files()}
 
     def load(self, saved: Mapping[str, bytes]) -> None:
-        """Put the files back, as if the process had been killed then; the broker is not started."""
+        """Restore saved files, as if the process had been killed when they were saved; the broker
+        is not started.
+        """
         self.disk.kill()
         self.disk.root = Directory()
         for path, data in saved.items():
@@ -262,7 +268,7 @@ class DiskBroker:
         self.holds_flushes = True
 
     def flush_one(self) -> bool:
-        """Carry out the current flush; False if there is none."""
+        """Carry out the oldest requested flush; False if there is none."""
         jobs = self.broker.outbox.flushes
         if not jobs:
             return False
@@ -330,14 +336,14 @@ class DiskBroker:
     # --- requests --------------------------------------------------------------------------------
 
     def connect(self) -> int:
-        """A new connection's number."""
+        """Open a connection; gives its number."""
         connection = self._next_connection
         self._next_connection += 1
         self.broker.on_connected(connection, "192.0.2.9", "192.0.2.1", 9092)
         return connection
 
     def send(self, connection: int, request: Message, version: int) -> None:
-        """Send a request; `answer` gives its response."""
+        """Send a request; `answer` gives its response later."""
         self._correlation += 1
         frame = request_frame(request, version, self._correlation)
         self._answers.pop(connection, None)
@@ -346,11 +352,11 @@ class DiskBroker:
         self._carry_out()
 
     def answer(self, connection: int) -> Any:
-        """The response to the connection's last request; None while it is parked."""
+        """The response to the connection's last request; None while the request waits."""
         return self._answers.get(connection)
 
     def call(self, request: Message, version: int, connection: int = READER) -> Any:
-        """The answer, which must come at once."""
+        """The response to a request, which must come without advancing the clock."""
         self.send(connection, request, version)
         while self.answer(connection) is None and self.broker.requests.work.is_ready:
             self.tick()
@@ -367,7 +373,7 @@ class DiskBroker:
         return connection in self.closed
 
     def topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        """A topic without time retention, so records with any timestamp are kept."""
+        """Create a topic without time retention, so that records with any timestamp are kept."""
         settings: dict[str, str | None] = {
             **LONG_AGO,
             **{key.replace("_", "."): value for key, value in configs.items()},
@@ -375,9 +381,7 @@ class DiskBroker:
         assert self.call(creation_of(name, partitions, settings), 7).topics[0].error_code == 0
 
     def topic_after_flushes(self, name: str, partitions: int = 1) -> None:
-        """A topic that is created while flushes are held: it exists when they have ended, at a
-        tick.
-        """
+        """Create a topic while flushes are held: it exists when these have ended, at a tick."""
         connection = self.connect()
         self.send(connection, creation_of(name, partitions, LONG_AGO), 7)
         while self.answer(connection) is None:
@@ -392,7 +396,7 @@ class DiskBroker:
         assert self.answer(connection).topics[0].error_code == Code.NONE
 
     def make_files(self, topic: str) -> None:
-        """Create each partition's directory, as its first batch does."""
+        """Create each partition's directory, which otherwise its first batch does."""
         for log in self.broker.topics.logs_of(topic):
             log.files.make()
 
@@ -430,7 +434,7 @@ class DiskBroker:
         self.send(connection, request, 11)
 
     def fetched(self, connection: int = READER) -> Fetched | None:
-        """The response to the connection's fetch; None while it waits."""
+        """The response to the connection's fetch; None while the fetch waits."""
         answer = self.answer(connection)
         if answer is None:
             return None
@@ -445,7 +449,7 @@ class DiskBroker:
         return Fetched(row.error_code, *ends, aborted, bytes(row.records or b""))
 
     def fetch(self, topic: str, offset: int = 0, connection: int = READER, **how: Any) -> Fetched:
-        """One fetch that does not wait."""
+        """The response to a fetch that does not wait."""
         self.send_fetch(connection, topic, offset, **how)
         found = self.fetched(connection)
         assert found is not None and found.code == 0, found
@@ -460,8 +464,8 @@ class DiskBroker:
         committed: bool = False,
         max_bytes: int = 1 << 20,
     ) -> list[Any]:
-        """(offset, value) of all that a client gets from `offset` to the end, fetch by fetch. Fails
-        if a fetch makes no progress.
+        """(offset, value) of all records that a client gets from `offset` to the end, fetch by
+        fetch. Fails if a fetch makes no progress.
         """
         found: list[Any] = []
         while True:
@@ -479,7 +483,7 @@ class DiskBroker:
             offset = one.next_offset(offset)
 
     def read(self, topic: str, partition: int = 0, *, committed: bool = False) -> list[bytes]:
-        """The values of all records."""
+        """The values of all records in a partition."""
         return [value for _, value in self.rows(topic, partition=partition, committed=committed)]
 
     def end_offset(self, topic: str, partition: int = 0, *, committed: bool = False) -> int:
@@ -552,11 +556,13 @@ class DiskBroker:
         timeout_ms: int = 60_000,
         version: int = 4,
     ) -> tuple[int, int, int]:
-        """(code, producer id, epoch)."""
+        """Send InitProducerId. Gives: (code, producer id, epoch)."""
         return init_row(self.call(init_request(txn, pid, epoch, timeout_ms), version))
 
     def state(self, txn: str) -> tuple[str, int, int]:
-        """(state, producer id, epoch), as DescribeTransactions has them."""
+        """The state of a transactional id: (state, producer id, epoch), from
+        DescribeTransactions.
+        """
         row = self.call(DescribeTransactionsRequest(transactional_ids=[txn]), 0).transaction_states[
             0
         ]
@@ -564,7 +570,7 @@ class DiskBroker:
         return row.transaction_state, row.producer_id, row.producer_epoch
 
     def set_epoch(self, txn: str, epoch: int) -> None:
-        """Raise the epoch of an idle transactional id with one record, in place of thousands of
+        """Raise the epoch of an idle transactional id with one record, which replaces thousands of
         InitProducerId requests.
         """
         found = self.broker.transactions.metadata(txn)
@@ -579,7 +585,7 @@ class DiskBroker:
     def commit(
         self, group: str, topic: str, offset: int, *, leader_epoch: int = -1, metadata: str = ""
     ) -> int:
-        """OffsetCommit of partition 0, without members; its code."""
+        """Commit an offset of partition 0 for a group without members. Gives: the error code."""
         row = OffsetCommitRequestPartition(
             partition_index=0,
             committed_offset=offset,
@@ -612,7 +618,7 @@ class DiskBroker:
     def write_marker(
         self, pid: int, epoch: int, topic: str, *, commit: bool, coordinator_epoch: int = 0
     ) -> int:
-        """WriteTxnMarkers on partition 0; its code."""
+        """Send WriteTxnMarkers for partition 0. Gives: the error code."""
         marker = WritableTxnMarker(
             producer_id=pid,
             producer_epoch=epoch,
@@ -630,7 +636,7 @@ class DiskBroker:
         return code
 
     def markers(self, topic: str, partition: int = 0) -> list[tuple[int, int, bool]]:
-        """(producer id, epoch, commit) of every marker in a log."""
+        """(producer id, epoch, whether it commits) of every marker in a log."""
         log = self.broker.topics.partition(topic, partition)
         assert log is not None
         return [
@@ -641,7 +647,7 @@ class DiskBroker:
 
 
 class Producer:
-    """A transactional producer: it sends requests over its current connection. Its methods give
+    """A transactional producer, which sends requests over its current connection. Its methods give
     error codes.
     """
 
@@ -658,8 +664,8 @@ class Producer:
         self.sequences.clear()
 
     def reconnect(self) -> int:
-        """Open a new connection; gives the old one's number. Requests in flight on the old one may
-        arrive later.
+        """Open a new connection. Gives: the number of the old one, on which requests in flight may
+        still arrive.
         """
         old, self.connection = self.connection, self.b.connect()
         return old
@@ -687,8 +693,8 @@ class Producer:
         sequence: int | None = None,
         connection: int | None = None,
     ) -> int:
-        """Produce without adding the partition. A given sequence does not advance the producer's
-        own.
+        """Produce without adding the partition. If a sequence is given, the producer's own sequence
+        does not advance.
         """
         at = self.sequences.get((topic, partition), 0)
         code, _ = self.b.produce(
@@ -706,14 +712,16 @@ class Producer:
         return code
 
     def is_late(self, topic: str, *values: bytes, sequence: int, connection: int) -> bool:
-        """Whether a batch over an abandoned connection is ignored, and that connection closed."""
+        """Whether a batch that arrives over an abandoned connection is ignored, and that connection
+        closed.
+        """
         request = self.b.produce_request(
             topic, values, pid=self.pid, epoch=self.epoch, sequence=sequence, txn=self.txn
         )
         return self.b.is_hung_up_on(connection, request, 9)
 
     def send(self, topic: str, partition: int, *values: bytes) -> None:
-        """Add the partition and write to it, as a client does."""
+        """Add the partition to the transaction and write to it, as a client does."""
         assert self.add(topic, partition) == 0
         assert self.produce(topic, partition, *values) == 0
 
@@ -732,13 +740,13 @@ class Producer:
         return code
 
     def ends_over_a_lost_one(self, commit: bool, connection: int) -> bool:
-        """Whether a late EndTxn over an abandoned connection is processed; if not, the connection
-        is closed.
+        """Whether an EndTxn that arrives late over an abandoned connection is processed; if not,
+        the broker closes the connection.
         """
         return not self.b.is_hung_up_on(connection, self.end_request(commit), 3)
 
     def start_end(self, commit: bool) -> None:
-        """Send EndTxn; `ended` gives its response."""
+        """Send EndTxn; `ended` gives the code in its response."""
         self.b.send(self.connection, self.end_request(commit), 3)
 
     def ended(self) -> int | None:
@@ -760,8 +768,8 @@ class Producer:
         return code
 
     def offset_request(self, group: str, topic: str, offset: int, partition: int = 0) -> Any:
-        """TxnOffsetCommit of any number. The metadata says that it need not be an offset of the
-        log, which a power loss would reset.
+        """A TxnOffsetCommit of any number. Its metadata shows that the number need not be an offset
+        in the log, so that a power loss does not reset it.
         """
         row = TxnOffsetCommitRequestPartition(
             partition_index=partition,
@@ -812,7 +820,7 @@ def init_row(answer: Any) -> tuple[int, int, int]:
 
 
 def code_of_adding(answer: Any) -> int:
-    """The only error code in a response, which all partitions must have."""
+    """The only error code in an AddPartitionsToTxn response, which all partitions must have."""
     (code,) = {
         row.partition_error_code
         for topic in answer.results_by_topic_v3_and_below

@@ -1,5 +1,5 @@
-"""A sequence of every kind of write that a broker does, on a disk that records it: the history of
-`property/test_crash_images.py` and `property/test_failing_disk.py`.
+"""A sequence of every kind of write that a broker does, on a disk that records all changes: the
+history that `property/test_crash_images.py` and `property/test_failing_disk.py` use.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from helpers.disk_broker import DiskBroker, Producer
 from helpers.full_disk import REQUESTS, FullDisk, codes
 from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 
-# Rows that may differ from both states after a start.
+# Rows of the state that after a start may differ both from the state before an action and from the
+# state after it.
 AMID = re.compile(
-    # markers found after a kill are written again, and their transactions end at the restart
+    # Markers that were missing after a kill are written again, and their transactions end at the
+    # restart.
     r"log .*\.(high_watermark|last_stable_offset|log_end_offset|end_offset|size|coordinator_epoch):"
     r"|transactions\..*\.last_update_ms:"
-    # deletions and initialisations of share states continue
+    # Deletions and initialisations of share states continue after the start.
     r"|metadata\.deletions|share states\.|groups\..*\.initializing_since_ms"
-    # lost ids are skipped
+    # Lost producer ids are skipped.
     r"|metadata\.next_producer_id"
 )
 Fact = Callable[[DiskBroker], bool]
@@ -44,9 +46,9 @@ DELETE_TOPICS = 20
 class Course:
     """A broker with every kind of state, and the actions on it.
 
-    states: its state after each change; names: the action that made each. facts: lasting promises,
-    and the number of states at that time. is_whole: whether the whole state is compared, since no
-    time passes and no restart happens.
+    states: the broker's state after each change; names: the action that made each change. facts:
+    lasting promises, each with the number of states when it was made. is_whole: whether the whole
+    state is compared, which requires that no time passes and no restart happens.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Course:
             setattr(self.b, name, self._noting(getattr(self.b, name)))
 
     def _noting(self, event: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap an event of the broker so that the state after it is recorded."""
+        """Wrap an event of the broker so that the state after each event is recorded."""
 
         def noting(*arguments: Any, **named: Any) -> Any:
             done = event(*arguments, **named)
@@ -88,7 +90,7 @@ class Course:
         return noting
 
     def do(self, name: str, action: Callable[[], object], fact: Fact | None = None) -> None:
-        """Run an action; from its response on the fact must hold, through any crash."""
+        """Run an action. Once it is answered, the fact must hold, whatever crash follows."""
         self.name = name
         action()
         self._note()
@@ -110,7 +112,7 @@ class Course:
     # --- what is done ----------------------------------------------------------------------------
 
     def requests(self) -> None:
-        """Each request that writes."""
+        """Send each request that writes."""
         for key, request in REQUESTS.items():
             self.do(f"request {key}", lambda made=request: self.full.call(*made(self.full)))
 
@@ -125,7 +127,7 @@ class Course:
             self.do("commit", lambda producer=producer: producer.end(True), _kept(number))
 
     def remake(self) -> None:
-        """A topic is deleted, and another is created under its name."""
+        """Delete a topic, and create another one under its name."""
         self.name = "writes"
         assert self.b.produce("kept", (b"first",))[0] == self.b.commit("offsets", "kept", 1) == 0
         self.do("delete", lambda: self.full.call(deletion("kept"), 4), _is_not_first)
@@ -158,8 +160,8 @@ class Course:
         self.b.tick()
 
     def starts(self) -> None:
-        """Three restarts: after a clean stop, a kill and a power loss. Crashes are tried within the
-        starts, too, since a start writes.
+        """Restart three times: after a clean stop, a kill and a power loss. Images are also taken
+        within the starts, since a start writes.
         """
         self.is_whole = False
         for name in ("stop", "kill", "lose_power"):
@@ -179,7 +181,8 @@ def _kept(number: int) -> Fact:
 
     def fact(b: DiskBroker) -> bool:
         committed = b.group_offset("offsets", "kept")
-        is_open = committed[0] == Code.UNSTABLE_OFFSET_COMMIT  # by the next transaction
+        # the next transaction may have advanced the offset
+        is_open = committed[0] == Code.UNSTABLE_OFFSET_COMMIT
         return value in b.read("t", 1, committed=True) and (is_open or committed[1] > number)
 
     return fact
@@ -213,8 +216,8 @@ def _config(topic: str, name: str, value: str) -> IncrementalAlterConfigsRequest
 
 
 def changed_amid(course: Course, done: int, b: DiskBroker, way: str, ahead: int = 1) -> list[str]:
-    """The rows in which a broker, started on an image, has neither the state before the interrupted
-    action nor one of up to `ahead` states after it. way: only rows with this prefix.
+    """The rows in which a broker, started on an image, differs both from the state before the
+    interrupted action and from the next `ahead` states after it. way: only rows with this prefix.
     """
     known = known_of(b.broker, course.unsettled)
     known = {row: value for row, value in known.items() if row.startswith(way)}

@@ -1,5 +1,5 @@
-"""One interface to the three client libraries for producing and reading, and waiting with a
-deadline, for the end-to-end tests.
+"""For the end-to-end tests: one interface to the three client libraries for producing and reading,
+and functions that wait until a deadline.
 
 No wait here is a fixed sleep: `eventually` tries again until its deadline, and reads end at the end
 of the log.
@@ -19,19 +19,20 @@ import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 T = TypeVar("T")
-PATIENCE_S = 120.0  # for steps that are fast on an idle machine
-# One broker has no other to be discovered, and a librdkafka that looks for another while it
-# restarts may wait for ever (its issues 5456 and 5511).
+PATIENCE_S = 120.0  # generous: all awaited steps are fast on an idle machine
+# If the only broker restarts, librdkafka's search for another one may never end (its issues 5456
+# and 5511).
 RECONNECTING = {"metadata.recovery.strategy": "none"}
 # If kafka-python's consumer is polled for less time than its first join takes, it may lose the
-# response of that join, and then neither reads nor joins again. A poll returns at the first record
+# response to that join, and then neither reads nor joins again. A poll returns at the first record
 # anyway.
 KAFKA_PYTHON_POLL_MS = 5_000
-QUIET = {"log_level": 0}  # librdkafka logs each connection that a killed broker ends on stderr
+# otherwise librdkafka logs to stderr each connection that a killed broker ends
+QUIET = {"log_level": 0}
 
 
 class Seen(NamedTuple):
-    """One record that a reader got."""
+    """A record that a reader got."""
 
     partition: int
     offset: int
@@ -47,7 +48,9 @@ def unique(prefix: str) -> str:
 def eventually(
     probe: Callable[[], T], *, what: str, timeout_s: float = PATIENCE_S, pause_s: float = 0.05
 ) -> T:
-    """The first true value of `probe`; an AssertionError with its last value at the deadline."""
+    """The first true value of `probe`. Raises: AssertionError with the last value at the
+    deadline.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         value = probe()
@@ -64,7 +67,9 @@ def admin(servers: str) -> AdminClient:
 
 
 def create_topic(servers: str, prefix: str, partitions: int = 1, **configs: str) -> str:
-    """A topic with a new name; settings with underscores for dots."""
+    """Create a topic with a new name. The names of settings have underscores for dots. Gives: the
+    name.
+    """
     name = unique(prefix)
     create_named_topic(servers, name, partitions, **configs)
     return name
@@ -73,14 +78,15 @@ def create_topic(servers: str, prefix: str, partitions: int = 1, **configs: str)
 def create_named_topic(servers: str, name: str, partitions: int = 1, **configs: str) -> None:
     """Create the topic, and wait until it exists."""
     settings = {key.replace("_", "."): value for key, value in configs.items()}
-    client = admin(servers)  # its futures fail when it is garbage-collected
+    # kept in a variable, since the futures fail when the client is garbage-collected
+    client = admin(servers)
     for future in client.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
         future.result(PATIENCE_S)
 
 
 def producer(servers: str, **settings: Any) -> confluent_kafka.Producer:
-    """A confluent-kafka producer; settings with underscores for dots. Transactions have a long
-    timeout unless one is given.
+    """A confluent-kafka producer. The names of settings have underscores for dots. Transactions
+    have a long timeout unless one is given.
     """
     if "transactional_id" in settings:
         settings = {"transaction_timeout_ms": 600_000, **settings}
@@ -90,7 +96,9 @@ def producer(servers: str, **settings: Any) -> confluent_kafka.Producer:
 
 
 def consumer(servers: str, group: str = "", **settings: Any) -> confluent_kafka.Consumer:
-    """A confluent-kafka consumer from the start of the log, without automatic commits."""
+    """A confluent-kafka consumer that starts at the beginning of the log, without automatic
+    commits.
+    """
     base = {
         "bootstrap.servers": servers,
         "group.id": group or unique("reader"),
@@ -110,7 +118,9 @@ def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
 def send_all(
     servers: str, topic: str, values: Iterable[bytes], *, partition: int = 0, **settings: Any
 ) -> list[int]:
-    """Produce in order and wait for all acknowledgements. Gives the acknowledged offsets."""
+    """Produce values in order, and wait for all acknowledgements. Gives: the acknowledged
+    offsets.
+    """
     offsets: list[int] = []
     failures: list[Any] = []
 
@@ -137,7 +147,7 @@ def transact(
     partition: int = 0,
     commit: bool = True,
 ) -> None:
-    """One transaction from begin to end."""
+    """Run one transaction from its beginning to its end."""
     client.begin_transaction()
     for value in values:
         client.produce(topic, value, partition=partition)
@@ -151,11 +161,11 @@ def transact(
 def in_a_short_transaction(
     servers: str, topic: str, value: bytes, *, timeout_ms: int
 ) -> confluent_kafka.Producer:
-    """One record in an open transaction that the broker aborts after `timeout_ms`, or later if the
-    record does not arrive in that time.
+    """Write a record in an open transaction that the broker aborts after `timeout_ms`, or later if
+    the record does not arrive in that time.
 
-    Gives: its producer. Attempts that timed out too early are aborted; their records may be in the
-    log, too.
+    Gives: the transaction's producer. An attempt whose transaction times out before the record
+    arrives is repeated; the log may also have the aborted records of such attempts.
     """
     while True:
         failures: list[Any] = []
@@ -182,8 +192,8 @@ def in_a_short_transaction(
 def read_all(
     servers: str, topic: str, *, committed: bool = True, timeout_s: float = PATIENCE_S
 ) -> list[Seen]:
-    """Everything that a new consumer finds up to the end of each partition (with `committed`: up to
-    the last stable offset).
+    """All records that a new consumer finds up to the end of each partition (with `committed`: up
+    to the last stable offset).
     """
     level = "read_committed" if committed else "read_uncommitted"
     reader = consumer(servers, isolation_level=level, enable_partition_eof=True)
@@ -221,7 +231,7 @@ def read_all(
 
 
 def values_of(servers: str, topic: str, *, committed: bool = True) -> list[bytes | None]:
-    """The values in order, partition by partition."""
+    """The values of a topic in order, partition by partition."""
     return [
         seen.value
         for seen in sorted(

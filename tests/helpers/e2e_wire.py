@@ -1,5 +1,5 @@
-"""A client that sends single requests over a plain socket, for cases that stock clients hide
-(retries of old batches, corrupt bytes).
+"""A client that sends single requests over a plain socket, for cases that client libraries do not
+allow (retries of old batches, corrupt bytes).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Wire:
         self.socket.sendall(struct.pack(">i", len(frame)) + frame)
 
     def receive(self, call: wire.Call) -> Any:
-        """The answer to the last request."""
+        """The response to the last request."""
         (size,) = struct.unpack(">i", self._exactly(4))
         data = self._exactly(size)
         assert struct.unpack_from(">i", data)[0] == self._correlation_id, (

@@ -1,4 +1,4 @@
-"""A disk on which one operation fails: the n-th since counting began, and no other."""
+"""A disk on which exactly one operation fails: the n-th since counting began."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from helpers.full_disk import ALL
 
 
 class Halves(Worst):
-    """A write that fails leaves half of its bytes."""
+    """A random generator with which a failing write leaves half of its bytes."""
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return start // 2
 
 
 class FailingDisk(ImagedDisk):
-    """fails_at: the number of operations before the failure. With ENOSPC those that need space are
-    counted, with other codes all changes and fsyncs. count: operations since `begin`.
+    """A disk with one failure. fails_at: the number of operations before it. With ENOSPC only
+    operations that need space are counted, with other codes all changes and fsyncs. count: the
+    operations since `begin`.
     """
 
     def __init__(self, now_ms: Any) -> None:
@@ -29,11 +30,12 @@ class FailingDisk(ImagedDisk):
         self.code, self.fails_at, self.count, self.is_counting = errno.EIO, -1, 0, False
 
     def begin(self) -> None:
-        """Count from now on; no images are taken."""
+        """Begin to count operations; no images are taken."""
         self.is_counting = True
 
     def allow(self, operation: str) -> None:
-        if operation != "open":  # a change, which `step` or `refuses` counts
+        # an open that creates is a change, which `step` or `refuses` counts
+        if operation != "open":
             super().allow(operation)
 
     def refuses(self, operation: str) -> bool:
@@ -64,10 +66,10 @@ class FailingDisk(ImagedDisk):
         return is_next
 
     def forget(self) -> None:
-        """Stop failing; everything that was not made durable is lost."""
+        """Stop failing, and lose everything that was not made durable."""
         self.is_counting, self.rng = False, Worst()
 
 
 def is_of_the_disk(error: OSError) -> bool:
-    """Whether the disk raised the error, not the broker for another reason."""
+    """Whether the disk raised the error, rather than the broker for another reason."""
     return isinstance(error, FailedFsync) or error.errno in (errno.EIO, errno.ENOSPC)

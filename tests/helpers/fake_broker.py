@@ -1,11 +1,11 @@
-"""Servers that do what a real broker does not do on demand: gaps of compaction, truncated batches,
+"""Servers that behave as a real broker cannot be made to: gaps of compaction, truncated batches,
 connections that end in mid-response, temporary errors, several nodes, other brokers' versions.
 
 `FakeBroker` answers ApiVersions, Metadata, ListOffsets and Fetch from logs that a test provides.
 `FakeLog.batches` are encoded batches in offset order; a fetch returns those that begin before the
 isolation level's end offset, up to max_bytes but at least one.
 
-`FakeCluster` takes transactions: several nodes that share one state, each the leader of some
+`FakeCluster` supports transactions: several nodes that share one state, each the leader of some
 partitions, and coordinators on different nodes.
 """
 
@@ -94,7 +94,8 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.records import Record, add_sequence, computed_crc, read_header, records_of
 
-Versions = dict[int, tuple[type[Message], int, int]]  # of requests, by API key
+# by API key: the request, and its lowest and highest version
+Versions = dict[int, tuple[type[Message], int, int]]
 SPEAKS: Versions = {
     FetchRequest.API_KEY: (FetchRequest, 4, 11),
     ListOffsetsRequest.API_KEY: (ListOffsetsRequest, 1, 5),
@@ -106,8 +107,8 @@ HANG_UP = -2
 
 
 class FrameServer:
-    """Accepts connections and answers each request with the result of `handle`, where None closes
-    the connection. It has one thread for each connection.
+    """Accepts connections and answers each request with the result of `handle`; if that is None, it
+    closes the connection. Each connection has its own thread.
     """
 
     def __init__(self, speaks: Versions, handle: Callable[[Message], Message | None]) -> None:
@@ -179,10 +180,10 @@ class FakeLog:
     batches: Sequence[bytes] = ()
     aborted: Sequence[
         tuple[int, int, int]
-    ] = ()  # producer_id, first_offset, offset of the abort marker
+    ] = ()  # producer_id, first_offset and offset of the abort marker of each aborted transaction
     start_offset: int = 0
-    end_offset: int | None = None  # after the last batch
-    stable_offset: int | None = None  # by default the log's end
+    end_offset: int | None = None  # None: the offset after the last batch
+    stable_offset: int | None = None  # None: the end of the log
 
     @property
     def end(self) -> int:
@@ -210,8 +211,9 @@ class FakeBroker:
     requests: list[Message] = field(default_factory=list)
     topic_ids: dict[str, uuid.UUID] = field(
         default_factory=dict
-    )  # brokers report none for a topic that is not in it
-    fetch_versions: tuple[int, int] = (4, 11)  # from 13 on a topic is identified by its id
+    )  # for topics that are missing here, the broker reports no id
+    # since version 13, a fetch identifies a topic by its id
+    fetch_versions: tuple[int, int] = (4, 11)
 
     HANG_UP = HANG_UP
 
@@ -350,7 +352,7 @@ class FakeBroker:
             records += batch
             upper = header.next_offset
             if len(records) > asked.partition_max_bytes and len(records) > len(batch):
-                del records[asked.partition_max_bytes :]  # cut off within a batch, as Kafka does
+                del records[asked.partition_max_bytes :]  # truncated within a batch, as Kafka does
                 break
         aborted = [
             AbortedTransaction(producer_id=producer, first_offset=first)
@@ -381,8 +383,8 @@ def _versions(speaks: Versions, code: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=code, api_keys=keys, throttle_time_ms=0)
 
 
-# The requests of producers, in the versions of Apache Kafka 2.5, and of 4.0 up to this connector's
-# highest.
+# The requests of producers, with their versions in Apache Kafka 2.5, and in 4.0 up to the highest
+# that this connector knows.
 _PRODUCER_KINDS: tuple[tuple[type[Message], tuple[int, int], tuple[int, int]], ...] = (
     (ApiVersionsRequest, (0, 3), (0, 4)),
     (MetadataRequest, (0, 9), (0, 12)),
@@ -402,7 +404,7 @@ KAFKA_4_0 = {kind.API_KEY: (kind, *versions) for kind, _, versions in _PRODUCER_
 
 @dataclass
 class FakeTransaction:
-    """The coordinator's state of one transactional id."""
+    """The state of a transactional id in its coordinator."""
 
     producer_id: int
     epoch: int = 0
@@ -416,27 +418,27 @@ class FakeTransaction:
 @dataclass
 class FakeCluster:
     """Nodes 1 to `nodes`; node 1 + partition % nodes leads a partition, node 1 coordinates
-    transactions, the last one groups.
+    transactions, and the last node coordinates groups.
 
     It is strict about the protocol of transactions: a wrong epoch, sequence or checksum, or a
     partition that was not added, is an AssertionError or a real broker's error. `disturb` sees
-    every request with the number of the node before it is answered, and may give an error code for
-    it, or HANG_UP.
+    every request with the number of the node before it is answered, and may return an error code
+    for it, or HANG_UP.
     """
 
     partitions: dict[str, int]
     nodes: int = 2
     speaks: Versions = field(default_factory=lambda: KAFKA_4_0)
-    transaction_version: int = 0  # 2: finalised, and required of clients
+    transaction_version: int = 0  # 2: clients see that level as finalised, and must follow it
     disturb: Callable[[int, Message], int | None] = lambda node, request: None
     requests: list[tuple[int, Message]] = field(default_factory=list)
     committed: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
-    offsets: dict[str, int] = field(default_factory=dict)  # the last committed offsets by group
+    offsets: dict[str, int] = field(default_factory=dict)  # the last committed offset of each group
     notes: dict[str, dict[str, tuple[int, str]]] = field(
         default_factory=dict
-    )  # by group and topic: offset and metadata
-    aborted: int = 0  # aborted transactions that were not empty
-    creates: bool = True  # whether it creates missing topics, with one partition
+    )  # offset and metadata, by group and topic
+    aborted: int = 0  # the number of aborted transactions that were not empty
+    creates: bool = True  # whether missing topics are created, with one partition
 
     def __enter__(self) -> FakeCluster:
         self._lock = threading.Lock()
@@ -467,11 +469,11 @@ class FakeCluster:
             server.hang_up()
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
-        """The committed values in order."""
+        """The committed values of a partition, in order."""
         return [record.value for record in self.committed.get((topic, partition), [])]
 
     def asked(self, kind: type[Message]) -> int:
-        """How many requests of a kind were received."""
+        """How many requests of that kind the cluster has received."""
         return sum(isinstance(request, kind) for _, request in self.requests)
 
     def _handle(self, node: int, request: Message) -> Message | None:

@@ -1,4 +1,4 @@
-"""A `DiskBroker` with state of every kind, whose disk can be full for a while, and a writing
+"""A `DiskBroker` with state of every kind, whose disk can be made full for a time, and a writing
 request of each API.
 
     full = FullDisk()
@@ -101,10 +101,11 @@ MANY_MS = 60_000
 
 
 class FullDisk:
-    """The broker, and clients that were there before the disk became full.
+    """A broker, and clients that began before the disk became full.
 
-    producer: with an open transaction on t-0 and the offsets of "g". member: of the classic group
-    "classic", which is stable. sharer: of the share group "share", which holds records of s-0.
+    producer: has an open transaction on t-0 and on the offsets of "g". member: a member of the
+    classic group "classic", which is stable. sharer: a member of the share group "share" that holds
+    records of s-0.
     """
 
     def __init__(self, new_broker: type[DiskBroker] = DiskBroker, **settings: Any) -> None:
@@ -144,7 +145,7 @@ class FullDisk:
 
     @contextmanager
     def no_space(self, code: int = errno.ENOSPC) -> Iterator[None]:
-        """Within it no write succeeds: no byte, no file, no directory, no longer name."""
+        """A context in which no write succeeds: no byte, no file, no directory, no longer name."""
         self.b.disk.refuse(Refusal(ALL, code))
         try:
             yield
@@ -179,7 +180,7 @@ class FullDisk:
         }
 
     def settle(self) -> None:
-        """Advance the clock until requests that wait for space have been tried again."""
+        """Advance the clock until requests that waited for space have been tried again."""
         for _ in range(12):
             self.b.tick(1_000)
             for _ in range(20):
@@ -217,7 +218,7 @@ class FullDisk:
         return member_id, generation
 
     def call(self, request: Message, version: int) -> Any:
-        """The response, which must come within a few ticks."""
+        """The response to a request, which must come within a few ticks."""
         connection = self.b.connect()
         self.b.send(connection, request, version)
         for _ in range(20):
@@ -235,7 +236,7 @@ class FullDisk:
 
 
 def codes(answer: Any) -> set[int]:
-    """All error codes of a response, except those of rows that are expected."""
+    """All error codes in a response, except in rows for which an error is expected."""
     if isinstance(answer, list):
         return set().union(*map(codes, answer)) if answer else set()
     if not isinstance(answer, Message):
@@ -296,7 +297,7 @@ def _add_partitions(full: FullDisk) -> Message:
 
 
 def _group_elsewhere() -> str:
-    """A group of another partition of __consumer_offsets than the transaction's."""
+    """A group whose partition of __consumer_offsets differs from that of the group "g"."""
     return next(name for name in "abcd" if partition_for(name, 2) != partition_for("g", 2))
 
 

@@ -43,7 +43,8 @@ ACL = Acl(2, "orders", 3, "User:alice", "*", 3, 3)
 CREDENTIAL = ScramCredential(b"salt", b"stored", b"server", 4096)
 ALICES = (("user", "alice"),)
 PLAN_BYTES = 12345.0
-KAFKAS_MARK = b'{"version":0,"brokerEpoch":8}'  # marks a clean stop
+# content of the file with which Kafka marks a clean stop
+KAFKAS_MARK = b'{"version":0,"brokerEpoch":8}'
 
 
 def new_disk(seed: int = 0) -> SimDisk:
@@ -52,12 +53,12 @@ def new_disk(seed: int = 0) -> SimDisk:
 
 
 def config_of(**settings: str) -> BrokerConfig:
-    """The broker's settings, with underscores for dots."""
+    """The broker's settings as a config. The names of settings have underscores for dots."""
     return BrokerConfig.from_properties(properties_of(**settings))
 
 
 def properties_of(**settings: str) -> dict[str, str]:
-    """The properties that the broker is started with."""
+    """The properties with which the broker is started."""
     return {
         "log.dirs": DATA,
         "node.id": str(NODE_ID),
@@ -68,7 +69,7 @@ def properties_of(**settings: str) -> dict[str, str]:
 
 
 def opened(disk: SimDisk, **settings: str) -> Broker:
-    """A broker opened on the directory."""
+    """A broker that has opened the directory."""
     return open_broker(config_of(**settings), CountedIds(), disk=disk, now_ms=NOW_MS)
 
 
@@ -100,7 +101,9 @@ def fill(disk: SimDisk) -> None:
 
 
 def begin_transaction(broker: Broker, transactional_id: str, **changes: int) -> None:
-    """An open transaction over orders-0, as in its last record; changes: other fields."""
+    """Begin a transaction on orders-0, by writing its record. Takes: changes, other values of the
+    record's fields.
+    """
     ongoing = TransactionMetadata(
         transactional_id,
         PRODUCER_ID,
@@ -121,7 +124,7 @@ def planned(
     topic_settings: Mapping[str, str] | None = None,
     **settings: str,
 ) -> HandOver:
-    """The plan of the hand-over."""
+    """The plan for handing the directory over."""
     config = config_of(**settings)
     plan = plan_hand_over(
         take_survey(disk, DATA), KAFKA_VERSIONS[kafka], config, topic_settings or {}
@@ -140,13 +143,13 @@ def planned(
 
 
 def graduate(disk: SimDisk) -> None:
-    """Hand the directory over."""
+    """Hand the directory over to Kafka."""
     plan = planned(disk)
     hand_over(disk, DATA, plan, encode_bootstrap(plan, NOW_MS), lambda path: flush(disk, path))
 
 
 def flush(disk: SimDisk, directory: str) -> None:
-    """Make all files in it durable, with their names."""
+    """Make all files in a directory durable, with their names."""
     for name in disk.list(directory):
         path = f"{directory}/{name}"
         if disk.is_dir(path):
@@ -159,8 +162,8 @@ def flush(disk: SimDisk, directory: str) -> None:
 
 
 def run_kafka(disk: SimDisk, changes: Iterable[KafkaRecord] = (), *, base_offset: int = 0) -> None:
-    """Write what a run of Kafka leaves: its metadata log, with the whole bootstrap and `changes`.
-    With another base offset: `changes` alone, as after a checkpoint.
+    """Write what a run of Kafka leaves: its metadata log, with all records of the bootstrap
+    checkpoint and `changes`. With another base offset it has only `changes`, as after a snapshot.
     """
     values = [encode_record(record) for record in changes]
     if not base_offset:

@@ -1,4 +1,4 @@
-"""A host for a GroupCoordinator, in memory: it keeps the log, replays what it appends, and moves
+"""A host in memory for a GroupCoordinator: it stores the log, replays what it appends, and advances
 the clock.
 
 Requests and responses are encoded and decoded at the request's version. After every event a new
@@ -92,15 +92,15 @@ DEFAULTS = {**SHARE_SETTINGS, **STREAMS_SETTINGS}
 PARKED = "parked"
 CLIENT_ID, CLIENT_HOST = "client", "/192.0.2.7"
 
-# (partition, key, value, producer) of a record, or (partition, None, (producer_id, producer_epoch,
-# commit), None) of a marker
+# A record as (partition, key, value, producer), or a marker as (partition, None, (producer_id,
+# producer_epoch, commit), None).
 LogRow = tuple[int, bytes | None, Any, tuple[int, int] | None]
 
 
 def check_timers(coordinator: GroupCoordinator) -> None:
-    """Each timer belongs to an existing group or member, and each member without a waiting request
-    has a timer. Otherwise a deleted member would expire a second time, or a silent one would stay
-    for ever.
+    """Check that each timer belongs to an existing group or member, and that each member without a
+    waiting request has a timer. Otherwise a deleted member would expire a second time, or a silent
+    member would stay for ever.
     """
     timers = coordinator.timers
 
@@ -129,8 +129,8 @@ def check_timers(coordinator: GroupCoordinator) -> None:
 
 
 def check_open_transactions(coordinator: GroupCoordinator, log: Iterable[LogRow]) -> None:
-    """Each open transaction is in the log without a marker after it. Otherwise entries of finished
-    producer ids would stay for ever, and each session may use a new id.
+    """Check that each open transaction has records in the log and no marker after them. Otherwise
+    entries of finished producer ids would stay for ever, and each session may use a new id.
     """
     is_open: set[tuple[int, int]] = set()
     for partition, key, value, producer in log:
@@ -143,7 +143,9 @@ def check_open_transactions(coordinator: GroupCoordinator, log: Iterable[LogRow]
 
 
 class Directory:
-    """The host's topics as the coordinator sees them; a re-created topic has a new id."""
+    """The host's topics as the coordinator sees them; a topic that is created again has a new
+    id.
+    """
 
     def __init__(self, topics: dict[str, int]) -> None:
         self._topics = topics
@@ -154,7 +156,7 @@ class Directory:
         self.hidden_from: dict[str, set[str]] = {}
 
     def notice(self) -> None:
-        """Notice deleted topics now: a re-created one has a new id."""
+        """Forget the ids of deleted topics now, so that a topic created again has a new id."""
         assert self.version >= 0
 
     @property
@@ -183,16 +185,16 @@ class Directory:
         return list(self._topics)
 
     def visible_to(self, context: RequestContext) -> Callable[[str], bool] | None:
-        """Which topics that client sees; None if none is hidden."""
+        """A function that says which topics a client sees; None if no topic is hidden from it."""
         hidden = self.hidden_from.get(context.client_id)
         return None if hidden is None else lambda name: name not in hidden
 
 
 class ShareStates:
-    """The start offsets of share partitions, in place of the share coordinator's states.
+    """The start offsets of share partitions, which replace the share coordinator's states.
 
-    at_once: changes are applied at once; otherwise they wait in `pending`. failing: an error code
-    for every change, which is then not applied.
+    at_once: whether changes are applied immediately; otherwise they wait in `pending`. failing: an
+    error code for every change, which is then not applied.
     """
 
     def __init__(self) -> None:
@@ -222,8 +224,8 @@ class ShareStates:
 
 
 class GroupHost:
-    """log: all appended rows in order; a row's offset is its index among the rows of its
-    partition.
+    """A group coordinator with its log, clock and topics. log: all appended rows in order; a row's
+    offset is its index among the rows of its partition.
     """
 
     def __init__(
@@ -280,7 +282,7 @@ class GroupHost:
         )
 
     def replayed(self, rows: Iterable[LogRow] | None = None) -> GroupCoordinator:
-        """A new coordinator that has replayed the log."""
+        """A new coordinator that has replayed the log, or the given rows."""
         coordinator = self.new_coordinator()
         offsets = [0] * self.partition_count
         for row in self.log if rows is None else rows:
@@ -321,7 +323,7 @@ class GroupHost:
             self.change_states()
 
     def change_states(self) -> None:
-        """Apply the changes that wait for the share coordinator."""
+        """Apply the changes that wait for the share states."""
         while self.share_states.pending:
             change = self.share_states.pending.pop(0)
             codes = self.share_states.carry_out(change, self.directory)
@@ -330,7 +332,9 @@ class GroupHost:
     def end_transaction(
         self, producer_id: int, commit: bool, producer_epoch: int = 0, group: str | None = None
     ) -> None:
-        """Write the marker to the group's partition, or to all."""
+        """Write a transaction's marker to the group's partition, or to all partitions if no group
+        is given.
+        """
         partitions = (
             range(self.partition_count)
             if group is None
@@ -341,12 +345,12 @@ class GroupHost:
         self.handle(Result())
 
     def event_ms(self) -> int:
-        """The steady time of the next event; the wall clock's time is set with it."""
+        """The monotonic time of the next event; also sets the wall clock."""
         self.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
         return self.now_ms
 
     def restart(self) -> None:
-        """The broker is killed and restarted; waiting requests never get a response."""
+        """Kill and restart the broker; requests that waited never get a response."""
         for ticket in self.waiting():
             del self.requests[ticket]
         self.event_ms()
@@ -358,8 +362,8 @@ class GroupHost:
         ends: Mapping[tuple[str, int], int],
         epoch_ends: Mapping[tuple[str, int, int], tuple[int, int]] | None = None,
     ) -> None:
-        """A restart after a power loss, which truncated the logs to these ends. epoch_ends: by
-        topic, partition and leader epoch.
+        """Restart after a power loss that truncated the logs to these ends. epoch_ends: by topic,
+        partition and leader epoch.
         """
         self.restart()
         self.handle(self.coordinator.on_power_loss(self.now_ms))
@@ -381,7 +385,7 @@ class GroupHost:
         self.handle(self.coordinator.reset_offsets(rows))
 
     def pass_time(self, ms: int) -> None:
-        """Advance by `ms`, with a tick at every deadline in between."""
+        """Advance the clock by `ms`, with a tick at every deadline in between."""
         end_ms = self.now_ms + ms
         while (
             deadline_ms := self.coordinator.next_deadline_ms()
@@ -400,11 +404,13 @@ class GroupHost:
     # --- requests --------------------------------------------------------------------------------
 
     def waiting(self) -> list[int]:
-        """The tickets of requests that have no answer yet."""
+        """The tickets of requests that have not been answered."""
         return [ticket for ticket in self.requests if ticket not in self.answers]
 
     def send(self, name: str, version: int, client_id: str = CLIENT_ID, /, **fields: Any) -> int:
-        """Send a request and give its ticket; `answers` has its response, at once or later."""
+        """Send a request. Gives: its ticket, under which `answers` has the response, immediately or
+        later.
+        """
         request_class = our_messages.request_class(name)
         encoded = memoryview(bytearray(request_class(**fields).encode(version)))
         request = request_class.decode(encoded, version)
@@ -420,11 +426,11 @@ class GroupHost:
             self.handle(Result(replies=[Reply(ticket, answer)]))
         else:
             self.handle(decide(request, context, self.event_ms()))
-        encoded[:] = bytes(len(encoded))  # what the coordinator keeps must be copied
+        encoded[:] = bytes(len(encoded))  # the coordinator must copy what it keeps
         return ticket
 
     def call(self, name: str, version: int, /, **fields: Any) -> Any:
-        """The answer, which must come at once."""
+        """The response to a request, which must come immediately."""
         ticket = self.send(name, version, **fields)
         assert ticket in self.answers, f"{name} waits"
         return self.answers[ticket]
@@ -439,7 +445,7 @@ class GroupHost:
         rack: str | None = None,
         client_id: str = CLIENT_ID,
     ) -> Any:
-        """ShareGroupHeartbeat; a joining member subscribes to "t" by default."""
+        """The response to a ShareGroupHeartbeat; a joining member subscribes to "t" by default."""
         if epoch == 0 and topics is None:
             topics = ["t"]
         ticket = self.send(
@@ -464,11 +470,11 @@ class GroupHost:
         client_id: str = CLIENT_ID,
         **fields: Any,
     ) -> Any:
-        """StreamsGroupHeartbeat; a joining member has the required fields, and by default a
-        topology that reads "t".
+        """The response to a StreamsGroupHeartbeat; a joining member sends the required fields, and
+        by default a topology that reads "t".
 
-        Takes: owned, standby: tasks by subtopology; without `owned` a later heartbeat leaves the
-        fields of tasks out.
+        Takes: owned, standby: tasks by subtopology; without `owned` a later heartbeat leaves out
+        the fields for tasks.
         """
         if epoch == 0:
             owned = {} if owned is None else owned
@@ -507,9 +513,9 @@ class GroupHost:
         owned: Mapping[str, Iterable[int]] | None = None,
         **fields: Any,
     ) -> Any:
-        """ConsumerGroupHeartbeat; a joining member has the required fields.
+        """The response to a ConsumerGroupHeartbeat; a joining member sends the required fields.
 
-        Takes: owned, by the names of topics.
+        Takes: owned, partitions by topic name.
         """
         if epoch == 0:
             fields = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"], **fields}
@@ -533,7 +539,9 @@ class GroupHost:
         return self.answers[ticket]
 
     def assigned(self, answer: Any) -> dict[str, list[int]] | None:
-        """The partitions in a heartbeat's response, by topic name."""
+        """The assigned partitions in a heartbeat's response, by topic name; None if it has no
+        assignment.
+        """
         if answer.assignment is None:
             return None
         return {
@@ -557,7 +565,9 @@ class GroupHost:
         version: int = 9,
         client_id: str = CLIENT_ID,
     ) -> int:
-        """JoinGroup with a parameter for each field, of which most tests name a few."""
+        """Send a JoinGroup; gives its ticket. It has a parameter for each field, of which most
+        tests set only a few.
+        """
         listed = {"range": b"sub"} if protocols is None else protocols
         return self.send(
             "JoinGroup",
@@ -655,7 +665,9 @@ class GroupHost:
         leader_epoch: int = -1,
         version: int = 9,
     ) -> dict[tuple[str, int], int]:
-        """OffsetCommit with a parameter for each field, of which most tests name a few."""
+        """The codes in the response to an OffsetCommit. It has a parameter for each field, of which
+        most tests set only a few.
+        """
         answer = self.call(
             "OffsetCommit",
             version,
@@ -687,7 +699,9 @@ class GroupHost:
         metadata: str | None = "",
         version: int = 4,
     ) -> dict[tuple[str, int], int]:
-        """TxnOffsetCommit with a parameter for each field, of which most tests name a few."""
+        """The codes in the response to a TxnOffsetCommit. It has a parameter for each field, of
+        which most tests set only a few.
+        """
         answer = self.call(
             "TxnOffsetCommit",
             version,
@@ -712,7 +726,9 @@ class GroupHost:
         stable: bool = False,
         version: int = 7,
     ) -> Any:
-        """{(topic, partition): (offset, metadata)}, or the error code in place of the pair."""
+        """The offsets in an OffsetFetch response: {(topic, partition): (offset, metadata)}, with an
+        error code in place of the pair if the partition has one.
+        """
         if version >= 8:
             topics = (
                 None
@@ -749,7 +765,9 @@ class GroupHost:
         }
 
     def delete_offsets(self, group: str, partitions: Mapping[str, list[int]]) -> Any:
-        """{(topic, partition): code}, or the request's error code."""
+        """Delete offsets. Gives: {(topic, partition): code}, or the error code of the whole
+        request.
+        """
         topics = [
             OffsetDeleteRequestTopic(
                 name=topic,
@@ -792,7 +810,7 @@ class GroupHost:
 
 
 def topology_of_topics(*names: str, epoch: int = 0) -> Topology:
-    """A topology with one subtopology, which reads these topics."""
+    """A topology with one subtopology that reads these topics."""
     return Topology(epoch, [Subtopology(subtopology_id="0", source_topics=list(names))])
 
 
@@ -801,7 +819,7 @@ def _task_rows(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
 
 
 class GroupMember:
-    """A member of a group as its requests: it uses the assigned id at once, and keeps the
+    """A member of a group that sends requests: it uses its assigned id from then on, and keeps the
     generation of its last JoinGroup.
     """
 
@@ -832,7 +850,7 @@ class GroupMember:
         return self.host.join_later(self.group, self.id, **{**self.join_with, **changed})
 
     def took(self, answer: Any) -> Any:
-        """Store the generation and the protocol of a JoinGroup response; gives the response."""
+        """Store the generation and the protocol in a JoinGroup response. Gives: the response."""
         if answer is not PARKED and answer.error_code == Code.NONE:
             self.generation = answer.generation_id
             self.sync_with["protocol"] = answer.protocol_name
@@ -874,7 +892,7 @@ def alone(host: GroupHost, group: str = "g", data: bytes = b"", **join: Any) -> 
 
 
 def pair(host: GroupHost, group: str = "g", **join: Any) -> tuple[GroupMember, GroupMember]:
-    """A stable group, in its second generation, of a leader and a follower."""
+    """A stable group in its second generation, with a leader and a follower."""
     leader = alone(host, group, b"leader", **join)
     follower = GroupMember(host, group, b"follower", **join)
     ticket = follower.join_later()
@@ -886,7 +904,7 @@ def pair(host: GroupHost, group: str = "g", **join: Any) -> tuple[GroupMember, G
 
 
 def subscription(*topics: str, data: bytes = b"") -> bytes:
-    """A consumer's subscription, version 0."""
+    """A consumer's subscription, encoded in version 0."""
     names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     return bytes(2) + len(topics).to_bytes(4, "big") + names + len(data).to_bytes(4, "big") + data
 

@@ -1,4 +1,5 @@
-"""A port that requires TLS, a login, or both, and forwards requests to a broker that has neither.
+"""A port that requires TLS, a login, or both, and forwards requests to a broker that requires
+neither.
 
     with GuardedListener(broker.port, tls=server_context("server.pem"),
     sasl=SaslServer("SCRAM-SHA-256", {"alice": "secret"})) as guarded:
@@ -36,7 +37,7 @@ from barnabas.protocol.errors import Code
 
 TLS_FILES = Path(__file__).parent.parent / "fixtures" / "tls"
 API_VERSIONS = 18
-MAX_FRAME_BYTES = 100 << 20  # the limit of a broker
+MAX_FRAME_BYTES = 100 << 20  # a broker's limit for the size of a request
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
@@ -52,7 +53,7 @@ def server_context(name: str, *, ask_for_certificate: bool = False) -> ssl.SSLCo
 
 @dataclass
 class SaslServer:
-    """The server's side of logins, after RFC 4616 and RFC 5802. With `knows_passwords` false it is
+    """The server's side of logins, as in RFC 4616 and RFC 5802. With `knows_passwords` false it is
     an impostor that accepts every login.
     """
 
@@ -68,8 +69,8 @@ class SaslServer:
 
 
 class Login:
-    """One login. `answer` gives the response to a client's message, or raises ValueError to refuse
-    it.
+    """One login in progress. `answer` returns the response to a client's message, or raises
+    ValueError to refuse it.
     """
 
     def __init__(self, server: SaslServer) -> None:
@@ -126,7 +127,9 @@ class Login:
 
 
 class GuardedListener:
-    """A listener on a free port of 127.0.0.1, as a context. `broker_port` may be set later."""
+    """A listener on a free port of 127.0.0.1, used as a context manager. `broker_port` may be set
+    later.
+    """
 
     def __init__(
         self,
@@ -136,8 +139,9 @@ class GuardedListener:
         sasl: SaslServer | None = None,
     ) -> None:
         self.broker_port, self.tls, self.sasl = broker_port, tls, sasl
-        self.now_s: Callable[[], float] = time.monotonic  # the clock for expiry of logins
-        self.expired = 0  # connections closed because their login had expired
+        # the clock that decides when logins expire
+        self.now_s: Callable[[], float] = time.monotonic
+        self.expired = 0  # the number of connections closed because their login had expired
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._sockets: list[socket.socket] = []
@@ -230,7 +234,7 @@ class GuardedListener:
                 continue
             if self.sasl is not None and api_key != API_VERSIONS:
                 if login is None or not login.done:
-                    return  # as Apache Kafka does: no response before the login
+                    return  # closes without a response, as Apache Kafka does before a login
                 if self.now_s() >= ends:
                     self.expired += 1
                     return

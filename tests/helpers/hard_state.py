@@ -1,6 +1,7 @@
-"""The hard state of groups as plain values, to compare one with another that replayed the same log.
+"""The hard state of a group coordinator as plain values, to compare it with the state of another
+that replayed the same log.
 
-Times by the steady clock are left out: they depend on when a log was replayed.
+Times of the monotonic clock are left out: they depend on when a log was replayed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 
 def hard_state(holder: GroupCoordinator | ConsumerGroup | GroupOffsets | None) -> Any:
-    """The state; None for a consumer group that does not exist."""
+    """The hard state of a coordinator, a group or its offsets; None for a consumer group that does
+    not exist.
+    """
     if isinstance(holder, GroupCoordinator):
         return _of_coordinator(holder)
     if isinstance(holder, GroupOffsets):
@@ -63,7 +66,7 @@ def _of_coordinator(coordinator: GroupCoordinator) -> dict[str, Any]:
 
 
 def _of_typed(typed: Any) -> Any:
-    """The state of a share group or streams group; None for one that does not exist."""
+    """The hard state of a share group or streams group; None for a group that does not exist."""
     if typed is None or not typed.exists:
         return None
     if isinstance(typed, StreamsGroup):

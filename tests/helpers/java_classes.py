@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests:. python -m helpers.java_classes
 
-Without it, reading and verifying the classes takes more than half of the CPU time of starting
+Without the archive, reading and verifying classes takes more than half of the CPU time of starting
 Spark, and the tests start Spark dozens of times. The file is Java's own archive for class data
 sharing (JDK 17, `-XX:ArchiveClassesAtExit`). A Java of another version, or with other jars, does
 not use it.
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARCHIVE = Path(__file__).resolve().parents[2] / "build" / "spark-classes.jsa"
-# Each Java here lives for a minute or less, too short to win back the startup cost of the
-# optimising compiler and the parallel collector.
+# Each Java process of the tests runs for a minute or less, too short for the optimising compiler
+# and the parallel collector to save more time than their start costs.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # no warnings about classes and jars that do not fit
-LONGEST_EXIT_S = 300.0  # the archive is written when Java ends
+# hides warnings about classes and jars that do not fit the archive
+QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+LONGEST_EXIT_S = 300.0  # long, since Java writes the archive when it ends
 
 
 def java_options() -> str:
@@ -37,8 +38,8 @@ def java_options() -> str:
 def make() -> None:
     """Run queries in a Spark whose Java archives its loaded classes when it exits.
 
-    Raises: MissingRequirementError without Java or PySpark; TimeoutExpired if Java does not exit,
-    FileNotFoundError if it writes no archive.
+    Raises: MissingRequirementError if Java or PySpark is missing; TimeoutExpired if Java does not
+    exit; FileNotFoundError if it writes no archive.
     """
     from barnabas.spark import local_session
 
@@ -54,7 +55,7 @@ def make() -> None:
     try:
         _run_queries(spark)
         spark.stop()
-        java.stdin.close()  # Java exits at the end of its stdin
+        java.stdin.close()  # Java exits when its stdin is closed
         java.wait(LONGEST_EXIT_S)
         unfinished.replace(ARCHIVE)
     finally:
@@ -64,7 +65,7 @@ def make() -> None:
 
 
 def _run_queries(spark: SparkSession) -> None:
-    """Read, write and stream, as most tests do."""
+    """Run queries that read, write and stream, as most tests do."""
     from barnabas import LocalBroker
 
     with LocalBroker() as broker, tempfile.TemporaryDirectory() as folder:

@@ -8,20 +8,20 @@ a test can inject a failure at an exact point.
         proxy.on_request(PRODUCE, once(lambda frame: broker.kill()))
         servers = proxy.bootstrap_servers
 
-A hook is called with each `Frame` of its api_key (None: of all) in the thread that carries that
-direction of that connection: a hook that blocks holds back what comes after in this direction, and
-nothing else. Its return value decides about the frame:
+A hook is called with each `Frame` of its api_key (None: of all keys), in the thread that forwards
+one direction of a connection: a hook that blocks delays the later frames of that direction, and
+nothing else. Its return value is the action for the frame:
 
-    PASS or None     hand it on
-    CUT              end the connection, the frame is lost
-    PASS_THEN_CUT    hand it on, then end the connection: for a request, the broker executes it
+    PASS or None     forward it
+    CUT              close the connection; the frame is lost
+    PASS_THEN_CUT    forward it, then close the connection: for a request, the broker executes it
                      and its answer is lost, however soon it comes
-    SWALLOW          lose the frame, keep the connection
-    bytes            hand on these instead (a whole frame without its size)
+    SWALLOW          drop the frame, keep the connection
+    bytes            forward these bytes instead (a whole frame without its size)
 
-Of several hooks for one frame the first that returns something else than PASS or None decides.
-Hooks may be added and cleared at any time. Clients use only the proxy if the broker advertises the
-proxy's address, as with `broker_behind_proxy`.
+If a frame has several hooks, the first that returns neither PASS nor None decides. Hooks may be
+added and cleared at any time. Clients use only the proxy if the broker advertises the proxy's
+address, as with `broker_behind_proxy`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET
 
 
 class Action(Enum):
-    """The action for a frame."""
+    """What the proxy does with a frame."""
 
     PASS = "pass"
     CUT = "cut"
@@ -69,12 +69,12 @@ PASS, CUT, PASS_THEN_CUT, SWALLOW = Action.PASS, Action.CUT, Action.PASS_THEN_CU
 
 
 class Frame(NamedTuple):
-    """A request or a response. `data` is without its leading size."""
+    """A request or a response. data: the frame without the size field."""
 
     api_key: int
     api_version: int
     correlation_id: int
-    connection: int  # numbered from 0 in the order of accepting
+    connection: int  # connections are numbered from 0 in the order in which they are accepted
     data: bytes
 
 
@@ -82,8 +82,8 @@ Hook = Callable[[Frame], Action | bytes | None]
 
 
 def once(action: Action | bytes | Hook, *, after: int = 0) -> Hook:
-    """A hook that applies to one frame: the first, or the one after `after` others. Threads may
-    share it.
+    """A hook that applies to one frame: the first, or with `after` the one that follows so many
+    others. It may be shared between threads.
     """
     lock, seen = threading.Lock(), 0
 
@@ -113,7 +113,7 @@ def hold(
 
 
 class KafkaProxy:
-    """Listens on a free port of 127.0.0.1 while the context lasts, and hands everything on to
+    """Listens on a free port of 127.0.0.1 while the context lasts, and forwards everything to
     `broker_port`, which may be set later.
     """
 
@@ -130,7 +130,7 @@ class KafkaProxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """For a client's `bootstrap.servers`."""
+        """The value for a client's `bootstrap.servers`."""
         return f"127.0.0.1:{self.port}"
 
     def on_request(self, api_key: int | None, hook: Hook | Action) -> KafkaProxy:
@@ -151,7 +151,7 @@ class KafkaProxy:
         self._hooks = {False: [], True: []}
 
     def cut_all(self) -> None:
-        """End all connections that are open; new ones are accepted."""
+        """Close all open connections; new ones are accepted."""
         with self._lock:
             for each in self._sockets:
                 _end(each)
@@ -220,7 +220,7 @@ class KafkaProxy:
                 if action is PASS_THEN_CUT and not response:
                     del asked[
                         frame.correlation_id
-                    ]  # before forwarding: the broker may respond before the connection is closed
+                    ]  # before the request is forwarded, since the response may be fast
                 if action is not SWALLOW:
                     handed_on = action if isinstance(action, bytes) else data
                     target.sendall(struct.pack(">i", len(handed_on)) + handed_on)
@@ -235,7 +235,7 @@ class KafkaProxy:
     def _frame(
         self, data: bytes, response: bool, number: int, asked: dict[int, tuple[int, int]]
     ) -> Frame | None:
-        """The frame, with the request's API key and version; None for a response that is to be
+        """A frame with its request's API key and version; None for a response that is to be
         dropped.
         """
         if response:
@@ -262,7 +262,7 @@ class KafkaProxy:
 def broker_behind_proxy(
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
-    """A broker that advertises the proxy's address to clients, also after it was killed and
+    """A broker that advertises the proxy's address to clients, even after it was killed and
     restarted.
     """
     with KafkaProxy() as proxy:
@@ -273,7 +273,7 @@ def broker_behind_proxy(
 
 
 def _read_frame(source: socket.socket) -> bytes | None:
-    """One whole frame; None if the connection ends before."""
+    """One whole frame; None if the connection ends before it is complete."""
     prefix = _read(source, 4)
     return None if prefix is None else _read(source, struct.unpack(">i", prefix)[0])
 

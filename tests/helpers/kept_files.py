@@ -1,5 +1,5 @@
-"""A check that a log's state agrees with its files: no unknown file, no missing file, and no state
-of a deleted segment.
+"""A check that a log's state agrees with its files: no file is unknown, none is missing, and no
+state of a deleted segment is left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from barnabas.storage.log.log import Log
 
 
 def wrong_files(broker: Any) -> list[str]:
-    """The differences found. Takes: a broker that is idle."""
+    """The differences between state and files. Takes: broker, an idle broker."""
     logs = broker.routes.parts.logs
     found: list[str] = []
     trash = {path for _, path in logs.log_dir.trash._heap}

@@ -1,7 +1,7 @@
-"""A search for everything from which a broker still refers to something that should be gone.
+"""Finds every path by which a broker still refers to an object that should be gone.
 
-An entry that was not removed is found wherever it is kept, since the search walks over all objects
-that the broker reaches.
+An entry that was not removed is found wherever it is stored, since the search visits all objects
+that are reachable from the broker.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 OURS = "barnabas."
 MOST_OBJECTS = 400_000
-# The connections that have had their audit line for a question, until an access right changes; and
-# the last connection of each transactional id, by which a late request is detected. Both are
-# bounded.
+# Two bounded tables: the access questions that were already audited, by connection, until an access
+# right changes; and the last connection of each transactional id, by which a late request is
+# recognised.
 KEPT_OF_CONNECTIONS = ("audited", "_latest_connections")
 # A bounded cache of decoded offset keys.
 KEPT_OF_TOPICS = ("_topic_partitions",)
@@ -25,8 +25,8 @@ KEPT_OF_TOPICS = ("_topic_partitions",)
 def places_of(
     root: Any, is_wanted: Callable[[Any], bool], left_out: tuple[str, ...] = ()
 ) -> list[str]:
-    """The paths from the root to the wanted objects. Takes: left_out, names that are not
-    followed.
+    """The paths from the root to the wanted objects. Takes: left_out, names of attributes that are
+    not followed.
     """
     found = []
     seen = {id(root)}

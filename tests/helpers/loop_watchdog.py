@@ -1,11 +1,11 @@
-"""The tests' side of the event loop's watchdog: it starts watched daemons and collects faults.
+"""The tests' part of the event loop's watchdog: it starts watched daemons and collects faults.
 
     daemon_command()     the command of a daemon, watched after a call of `start_watching`
     take_faults()        the faults of all daemons of this process since the last call
 
-`watched_daemon.py` says what a fault is. tests/conftest.py starts the watch for every LocalBroker
-and every process that is started by `daemon_command`, and fails the test during which a fault is
-reported.
+`watched_daemon.py` defines what a fault is. tests/conftest.py starts the watch for every
+LocalBroker and every process that is started by `daemon_command`, and fails the test during which a
+fault is reported.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from barnabas import LocalBroker
 from helpers import watched_daemon
 
 BOUND_MS = 50
-CI_FACTOR = 2  # other guests of a hosted machine share its caches
+CI_FACTOR = 2  # higher on CI, where other virtual machines share the caches of the hardware
 _UNWATCHED = ("-P", "-m", "barnabas")
 _WATCHED = ("-P", watched_daemon.__file__)
 
 
 def start_watching() -> None:
-    """Watch the daemons that this process starts from now on."""
+    """From now on, watch the daemons that this process starts."""
     if watched_daemon.FAULTS_DIRECTORY not in os.environ:
         directory = tempfile.mkdtemp(prefix="barnabas-faults-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -42,13 +42,13 @@ def bound_ms() -> int:
 
 
 def daemon_command() -> list[str]:
-    """The interpreter and its arguments, before those of `barnabas`."""
+    """The interpreter and the arguments that precede those of `barnabas`."""
     is_watched = watched_daemon.FAULTS_DIRECTORY in os.environ
     return [sys.executable, *(_WATCHED if is_watched else _UNWATCHED)]
 
 
 def take_faults() -> list[str]:
-    """The faults reported since the last call."""
+    """The faults that daemons have reported since the last call."""
     directory = os.environ.get(watched_daemon.FAULTS_DIRECTORY)
     faults = []
     for path in sorted(Path(directory).glob("*.fault")) if directory else ():

@@ -1,4 +1,4 @@
-"""Our own messages as frames, and their classes by the name of their API."""
+"""Our own messages as frames, and our message classes by the name of their API."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from barnabas.protocol.hot_requests import read_fetch, read_produce
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import Buffer
 
-NO_OPERATIONS = -(2**31)  # the default of fields of authorized operations
+NO_OPERATIONS = -(2**31)  # the default value of a field of authorized operations
 
 
 def request_class(api_name: str) -> type[Message]:
-    """The class of an API's request."""
+    """The class of the request of an API."""
     return _class(api_name, "Request")
 
 
 def response_class(api_name: str) -> type[Message]:
-    """The class of an API's response."""
+    """The class of the response of an API."""
     return _class(api_name, "Response")
 
 
@@ -36,7 +36,7 @@ def read_request(api_name: str, data: Buffer, at: int, version: int) -> tuple[Me
 def request_frame(
     request: Message, version: int, correlation_id: int, client_id: str | None = "tests"
 ) -> bytes:
-    """A request with its header, without its leading size."""
+    """A frame with a request and its header, without the size field."""
     out = bytearray(struct.pack(">hhi", request.API_KEY, version, correlation_id))
     if client_id is None:
         out += b"\xff\xff"
@@ -49,8 +49,8 @@ def request_frame(
 
 
 def read_answer(frame: Buffer, request: type[Message], version: int) -> Message:
-    """Decode the response to a request of that class, from a frame with its header and without its
-    size.
+    """Decode the response to a request of that class. The frame has its header, but no size
+    field.
     """
     api = BY_KEY[request.API_KEY]
     start = 5 if response_has_tagged_header(api, version) else 4
@@ -60,8 +60,8 @@ def read_answer(frame: Buffer, request: type[Message], version: int) -> Message:
 
 
 def operations_in(bits: int) -> set[int] | None:
-    """The operations whose bits are set in a field of authorized operations; None for the
-    default.
+    """The operations whose bits are set in a field of authorized operations; None if the field has
+    its default.
     """
     if bits == NO_OPERATIONS:
         return None

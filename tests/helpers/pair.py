@@ -17,7 +17,7 @@ from helpers.processes import ROOT, environment
 
 KEY = "pair"
 FOLLOWS = "has caught up and follows"
-MAY_TAKE_OVER = "may take over\n"  # in the log of a standby that is in the lease's in-sync set
+MAY_TAKE_OVER = "may take over\n"  # a log line of a standby that has joined the lease's in-sync set
 API_VERSIONS = bytes.fromhex("0000000a0012000000000001ffff")  # version 0
 
 
@@ -34,8 +34,8 @@ def listens(port: int) -> bool:
 def etcd(
     data_dir: Path, certificate: Path | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A new etcd: HOST:PORT and its process; with TLS if a file with certificate and key is
-    given.
+    """A new etcd. Gives: its HOST:PORT and its process. It uses TLS if a file with certificate and
+    key is given.
     """
     port, peer_port = free_port(), free_port()
     client = f"{'http' if certificate is None else 'https'}://127.0.0.1:{port}"
@@ -58,9 +58,9 @@ def etcd(
 
 
 class PairNode:
-    """One daemon of the pair; it keeps its ports when it is started again.
+    """A daemon of the pair; it keeps its ports when it is started again.
 
-    Takes: engine, HOST:PORT of its etcd; settings, in addition to those of a pair in `sync`.
+    Takes: engine, HOST:PORT of the etcd; settings, in addition to the settings of a pair in `sync`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class PairNode:
 
     @property
     def servers(self) -> str:
-        """Its address, for clients."""
+        """The node's address, as clients use it."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
@@ -115,11 +115,11 @@ class PairNode:
         assert self.process.wait(60) == 0, self.log.read_text()
 
     def says(self, text: str, times: int = 1) -> bool:
-        """Whether its log contains the text at least `times` times."""
+        """Whether the node's log contains the text at least `times` times."""
         return self.log.read_text().count(text) >= times
 
     def answers(self) -> bool:
-        """Whether it responds to a request within a moment."""
+        """Whether the node responds to a request within a second."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as sock:
                 sock.sendall(API_VERSIONS)
@@ -151,7 +151,9 @@ def pair(
 
 
 def take_over(leader: PairNode, standby: PairNode) -> float:
-    """Kill the leader, and start it again once the standby answers. Gives the seconds between."""
+    """Kill the leader, and start it again once the standby answers. Gives: the seconds between the
+    kill and the answer.
+    """
     follows = standby.log.read_text().count(FOLLOWS)
     leader.kill()
     began_s = time.monotonic()

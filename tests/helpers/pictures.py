@@ -1,9 +1,9 @@
 """The state of a broker as plain values, each under the path that leads to it, to compare two
 brokers part by part.
 
-All attributes are compared except those in LEFT_OUT, which has a reason for each. So the comparison
-finds any state that a start loses, that outlives its record, or that replay builds differently from
-live code, without a list of attributes.
+All attributes are compared except those in LEFT_OUT, which has a reason for each. So without a list
+of attributes the comparison finds any state that a start loses, that remains after its record was
+deleted, or that replay builds differently from live code.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ LEFT_OUT: dict[str, str] = {
 }  # fmt: skip
 
 
-# They stay set after the rebalance, as in Apache Kafka, until the next one sets them again.
+# These states stay set after a rebalance until the next one sets them again, as in Apache Kafka.
 WAITS_OF_A_REBALANCE = ("join", "sync")
 
 
 def picture(roots: Mapping[str, Any], left_out: Mapping[str, str] = LEFT_OUT) -> dict[str, str]:
-    """The values by path from the roots. Containers and objects show their members, each object
-    once, at its shortest path; an empty one shows itself.
+    """The values by their paths from the roots. Containers and objects are replaced by their
+    members, each object once, at its shortest path; an empty container is a value itself.
     """
     rows: dict[str, str] = {}
     seen: set[int] = set()
@@ -115,8 +115,8 @@ def picture(roots: Mapping[str, Any], left_out: Mapping[str, str] = LEFT_OUT) ->
 
 
 def _is_one(value: Any) -> bool:
-    """Whether the value is an object with an identity, not a plain value that may occur several
-    times.
+    """Whether the value is an object with an identity, rather than a plain value that may occur
+    several times.
     """
     kind = type(value)
     if not kind.__module__.startswith(OURS) or isinstance(value, tuple):
@@ -125,7 +125,7 @@ def _is_one(value: Any) -> bool:
 
 
 def _members(value: Any, left_out: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Timers):  # which deadlines exist, not their times
+    if isinstance(value, Timers):  # the existing deadlines are compared, but not their times
         for key in value:
             if key[0] not in WAITS_OF_A_REBALANCE:
                 yield f"[{_key(key)}]", True
@@ -164,7 +164,7 @@ def _key(key: Any) -> str:
 
 
 def differences(live: Mapping[str, str], restarted: Mapping[str, str]) -> list[str]:
-    """The paths at which the two differ; an empty table may be missing."""
+    """The paths at which two pictures differ; an empty table may be missing from either."""
     return [
         f"{way}: live {live.get(way, 'nothing')[:80]}, "
         f"after a start {restarted.get(way, 'nothing')[:80]}"
@@ -174,9 +174,9 @@ def differences(live: Mapping[str, str], restarted: Mapping[str, str]) -> list[s
 
 
 def _is_more(way: str, live: Mapping[str, str]) -> bool:
-    """Whether a restarted broker may have this row in addition: it checks the retention of every
-    group, which a share group needs at no other time; and an expired producer is back until the
-    next checkpoint.
+    """Whether a restarted broker may have this row in addition. It checks the retention of every
+    group, which for a share group is otherwise unnecessary; and an expired producer exists again
+    until the next checkpoint.
     """
     if "_timers[('retention'" in way:
         return way not in live
@@ -186,7 +186,7 @@ def _is_more(way: str, live: Mapping[str, str]) -> bool:
 def known_of(broker: Any, left_out_groups: Collection[str] = ()) -> dict[str, str]:
     """The picture of the state that a start must restore.
 
-    Takes: left_out_groups, with members that are joining, which a start does not restore.
+    Takes: left_out_groups, groups with members that are joining, which a start does not restore.
     """
     names = [repr(name) for name in left_out_groups]
     return {
@@ -197,10 +197,10 @@ def known_of(broker: Any, left_out_groups: Collection[str] = ()) -> dict[str, st
 
 
 def groups_unknown_to_a_start(broker: Any) -> list[str]:
-    """The classic groups with members that are joining or not synchronised, and groups without a
-    record.
+    """The classic groups with members that are joining or not synchronised, and the groups without
+    a record.
 
-    An aborted transaction's offsets may leave one of the latter.
+    An aborted transaction's offsets may leave a group without a record.
     """
     return [
         group.group_id
@@ -234,5 +234,5 @@ def _roots_of(broker: Any) -> dict[str, Any]:
 
 
 def short(way: str) -> str:
-    """The path without keys and numbers."""
+    """The path without keys and numbers, to name a kind of difference."""
     return re.sub(r"\[[^\[\]]*\]|\{[^{}]*\}", "[]", re.sub(r"'[^']*'|\"[^\"]*\"", "", way))

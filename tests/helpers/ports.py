@@ -1,4 +1,4 @@
-"""Ports of 127.0.0.1 that no other process takes between choice and use."""
+"""Ports of 127.0.0.1 that no other process takes between their choice and their use."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Below the ports that the system gives to connecting sockets and to listeners on port 0, so that no
-# connection takes a port between its choice and its use.
+# These ports are below those that the system gives to connecting sockets and to listeners on port
+# 0, so no connection takes one between its choice and its use.
 OWN_PORTS = range(15_000, 30_000)
 
 
 def free_port() -> int:
-    """A free port for a process that listens late, or closes the port for a while."""
+    """A free port for a process that listens later, or that closes the port for a time."""
     while True:
         port = random.SystemRandom().choice(OWN_PORTS)
         try:

@@ -1,4 +1,4 @@
-"""A disk of the operating system that records in order what is made durable or deleted."""
+"""A disk of the operating system that records, in order, what is made durable or deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from barnabas.storage.disk import Data, File, OsDisk
 
 
 class RecordingDisk(OsDisk):
-    """steps: (operation, name of the file or directory without its path)."""
+    """A disk that records its steps. steps: (operation, name of the file or directory without its
+    path).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,7 +21,7 @@ class RecordingDisk(OsDisk):
         self.steps.append((operation, os.path.basename(path)))
 
     def take_steps(self) -> list[tuple[str, str]]:
-        """The steps since the last call."""
+        """The steps that were recorded since the last call."""
         taken, self.steps = self.steps, []
         return taken
 

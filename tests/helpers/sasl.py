@@ -39,7 +39,9 @@ def plain_token(user: str, password: str) -> bytes:
 def scram_log_in(
     host: CoreHost, connection: int, *, user: str = USER, expects_answer: bool = True
 ) -> Any:
-    """SCRAM-SHA-512's two messages after the handshake; gives the last answer."""
+    """Send the two messages of a SCRAM-SHA-512 login after the handshake. Gives: the last
+    response.
+    """
     answer = host.call(connection, SaslHandshakeRequest("SCRAM-SHA-512"), 1)
     assert answer.error_code == Code.NONE
     bare = f"n={user},r=nonce"
@@ -52,7 +54,7 @@ def scram_log_in(
 
 
 def final_message(bare: str, server_first: str, password: str = PASSWORD) -> bytes:
-    """The client's last message, by RFC 5802."""
+    """The client's last message of a SCRAM login, as in RFC 5802."""
     parts = dict(part.split("=", 1) for part in server_first.split(","))
     salted = hashlib.pbkdf2_hmac(
         "sha512", password.encode(), base64.b64decode(parts["s"]), int(parts["i"])

@@ -1,8 +1,8 @@
-"""A schema registry for tests: the part of Confluent's REST interface that clients need.
+"""A schema registry for tests, with the part of Confluent's REST interface that clients need.
 
-It answers as the API reference says, with the codes of its errors, and keeps schemas in memory. It
-neither parses schemas nor checks compatibility; it refuses new versions of the subjects in
-`incompatible`. The same tests pass with a real registry (tests/README.md says how).
+It answers as the API reference says, with its error codes, and keeps schemas in memory. It neither
+parses schemas nor checks compatibility; it refuses new versions of the subjects in `incompatible`.
+The same tests pass with a real registry (tests/README.md says how).
 
 Source: Confluent Platform, "Schema Registry API Reference".
 """
@@ -24,10 +24,11 @@ Answer = tuple[int, Mapping[str, Any]]
 
 
 class FakeRegistry:
-    """The schemas and the received requests.
+    """The schemas of the registry, and the requests that it received.
 
-    incompatible: subjects for which each new version is refused. authorization: the header required
-    of clients, if any. requests: method, path and the Authorization header of each.
+    incompatible: subjects for which each new version is refused. authorization: the Authorization
+    header that clients must send, if any. requests: method, path and Authorization header of each
+    request.
     """
 
     def __init__(self) -> None:
@@ -39,7 +40,7 @@ class FakeRegistry:
         self._subjects: dict[str, list[int]] = {}
 
     def answer(self, method: str, path: str, body: Any, authorization: str | None) -> Answer:
-        """The status and the body of an answer."""
+        """The status and the body of the response to a request."""
         self.requests.append((method, path, authorization))
         if self.authorization is not None and authorization != self.authorization:
             return 401, {"error_code": 401, "message": "Unauthorized"}
@@ -92,18 +93,18 @@ class FakeRegistry:
 
 
 def _shown(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema as in a response: without a type for Avro."""
+    """A schema as a response has it: without a type if it is Avro."""
     return {name: one for name, one in schema.items() if (name, one) != ("schemaType", "AVRO")}
 
 
 def basic(user: str, password: str) -> str:
-    """The header of a login with a password (RFC 7617)."""
+    """The Authorization header of a login with a password (RFC 7617)."""
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 @contextmanager
 def fake_registry(context: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
-    """A registry that listens while the block runs. context: for TLS."""
+    """A registry that listens while the block runs. Takes: context, for TLS."""
     registry = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Reading a broker's metrics endpoint."""
+"""Reads a broker's metrics endpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Labels = frozenset[tuple[str, str]]
 
 
 class Scrape(NamedTuple):
-    """Samples by name and labels, and the metrics' kinds."""
+    """The result of a scrape: samples by name and labels, and the metrics' kinds."""
 
     samples: dict[tuple[str, Labels], float]
     kinds: dict[str, str]
@@ -28,7 +28,7 @@ class Scrape(NamedTuple):
 
 
 def port_in(log: str) -> int | None:
-    """The port of the metrics endpoint, from the log."""
+    """The port of the metrics endpoint, from the broker's log; None if the log does not have it."""
     match = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", log)
     return None if match is None else int(match[1])
 
@@ -68,7 +68,7 @@ def scrape_at(port: int) -> Scrape:
 
 
 def logins_at(broker: LocalBroker) -> dict[str, tuple[int, int]]:
-    """Successful and failed logins by mechanism, at a broker with one listener."""
+    """The numbers of successful and failed logins by mechanism, at a broker with one listener."""
     seen = scrape_at(port_of(broker))
     counts: dict[str, dict[str, int]] = {}
     for (name, labels), count in seen.samples.items():

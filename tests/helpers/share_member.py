@@ -1,4 +1,4 @@
-"""Members of a share group at a `DiskBroker`: their share sessions, and what they fetch and
+"""Members of a share group of a `DiskBroker`: their share sessions, and what they fetch and
 acknowledge.
 
     b = DiskBroker(**SHARED)
@@ -53,7 +53,7 @@ def begin_group(b: DiskBroker, group: str, *topics: str, start: int = 0) -> None
 
 
 def configure(b: DiskBroker, group: str, **settings: str) -> None:
-    """Settings of a group."""
+    """Set settings of a group. Their names have underscores for dots."""
     configs = [
         AlterableConfig(name.replace("_", "."), 0, value) for name, value in settings.items()
     ]
@@ -63,8 +63,8 @@ def configure(b: DiskBroker, group: str, **settings: str) -> None:
 
 
 class ShareMember:
-    """A member with a session, over a connection of its own. session: the epoch of its next
-    request. last: the last answer.
+    """A member with a share session and its own connection. session: the epoch of its next request.
+    last: the last response.
     """
 
     def __init__(self, b: DiskBroker, group: str, member_id: str) -> None:
@@ -112,11 +112,11 @@ class ShareMember:
         )  # fmt: skip
 
     def send_fetch(self, *places: tuple[str, int], **how: Any) -> None:
-        """Send a fetch; `answer` gives its response."""
+        """Send a fetch; `answer` gives its response later."""
         self.b.send(self.connection, self.fetch_request(*places, **how), 2)
 
     def answer(self) -> Any:
-        """The answer to the last request; None while it waits."""
+        """The response to the last request; None while the request waits."""
         answer = self.b.answer(self.connection)
         if answer is not None and answer is not self.last:
             self.last = answer
@@ -125,14 +125,14 @@ class ShareMember:
         return answer
 
     def fetch(self, *places: tuple[str, int], **how: Any) -> Any:
-        """A fetch that is answered at once."""
+        """The response to a fetch, which must come immediately."""
         self.send_fetch(*places, **how)
         answer = self.answer()
         assert answer is not None, "the fetch waits"
         return answer
 
     def take(self, topic: str, index: int = 0, **how: Any) -> list[tuple[int, int, int]]:
-        """The rows that a fetch of one partition acquired."""
+        """Fetch one partition. Gives: the acquired rows."""
         answer = self.fetch((topic, index), **how)
         assert answer.error_code == 0, answer
         return acquired(answer)
@@ -161,7 +161,7 @@ class ShareMember:
         self.b.send(self.connection, request, 2)
 
     def acknowledged(self) -> int | None:
-        """The code of the last acknowledgement; None while it waits."""
+        """The error code of the last acknowledgement; None while it waits."""
         answer = self.answer()
         if answer is None:
             return None
@@ -182,7 +182,7 @@ class ShareMember:
 
 
 def acquired(answer: Any) -> list[tuple[int, int, int]]:
-    """(first offset, last offset, delivery count) of all rows."""
+    """(first offset, last offset, delivery count) of all acquired rows in a response."""
     return [
         (one.first_offset, one.last_offset, one.delivery_count)
         for topic in answer.responses
@@ -192,7 +192,7 @@ def acquired(answer: Any) -> list[tuple[int, int, int]]:
 
 
 def values(answer: Any) -> list[bytes]:
-    """The values of the acquired records."""
+    """The values of the acquired records in a response."""
     found = []
     for topic in answer.responses:
         for row in topic.partitions:

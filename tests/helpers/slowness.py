@@ -1,12 +1,12 @@
-"""How slow this machine is at present, for tests that limit the core's CPU time.
+"""How slow this machine is now, for tests that limit the core's CPU time.
 
     slowness()       1 on a desktop machine and on faster ones, more on slower ones
     at_desk_s(s)     CPU time measured just now, converted to that of a desktop machine
-    least_desk_s(measured, enough)   the same for the shortest of several attempts
+    least_desk_s(measured, enough)   the shortest of several attempts, converted in the same way
 
-A hosted machine is slower, and its other guests use its caches: the same work takes up to four
-times as long from one minute to the next. So each limit is for a desktop machine, and each
-measurement is divided by the slowness, which is measured right after it.
+A hosted machine is slower, and other guests use its caches: the same work takes up to four times as
+long from one minute to the next. So each limit is for a desktop machine, and each measurement is
+divided by the slowness, which is measured immediately after it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-# The times of a desktop machine: a little below the shortest of 20 measurements on a shared AMD
+# The times of a desktop machine: a little less than the shortest of 20 measurements on a shared AMD
 # EPYC, which were 20 and 14 ms.
 FILLING_S = 0.018  # for 100,000 dictionary entries, with their keys and values
 COPYING_S = 0.010  # for copying 8 MB three times into untouched memory
@@ -30,12 +30,14 @@ def slowness() -> float:
 
 
 def at_desk_s(measured_s: float) -> float:
-    """Convert CPU seconds measured just before on this machine to a desktop machine's."""
+    """Convert CPU seconds, measured just before on this machine, to those of a desktop machine."""
     return measured_s / slowness()
 
 
 def least_desk_s(measured_s: Iterable[float], enough_s: float) -> float:
-    """The shortest of several attempts; stops after one that took less than `enough_s`."""
+    """The shortest of several attempts in seconds of a desktop machine; stops after an attempt that
+    took less than `enough_s`.
+    """
     least_s = float("inf")
     for attempt_s in measured_s:
         if attempt_s < enough_s:

@@ -1,5 +1,5 @@
-"""Slices of one element wherever a limit says how much is done at once, so that a small history has
-as many slices as one of thousands of topics, groups and sessions.
+"""Slices of one element for all limits of how much is done at once, so that a small history has as
+many slices as one with thousands of topics, groups and sessions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 _BOUND = re.compile(
     r"_?([A-Z_]+_)?AT_ONCE|PARTS_IN_A_FRAME|WORK_BETWEEN_PAUSES|CHECKPOINTED_(BESIDE|ALONE)"
 )
-# limits of a request's size, above which it is refused
+# Limits of a request's size, above which it is refused, which stay unchanged.
 _OF_REQUESTS = re.compile(r"MOST_(TOPICS|PARTITIONS)_.*|LONGEST_.*")
 _FOLDERS = ("broker.logs", "broker.share", "broker.requests", "broker.replication",
             "broker.transactions", "broker.handlers", "coordinator", "storage")  # fmt: skip
@@ -22,7 +22,7 @@ _FOLDERS = ("broker.logs", "broker.share", "broker.requests", "broker.replicatio
 
 @contextmanager
 def small_slices(size: int = 1) -> Iterator[list[str]]:
-    """Set every slice to this size while the context lasts. Gives: the names of the limits."""
+    """Set the size of all slices while the context lasts. Gives: the names of the limits."""
     for folder in _FOLDERS:
         package = importlib.import_module(f"barnabas.{folder}")
         for one in pkgutil.walk_packages(package.__path__, package.__name__ + "."):

@@ -1,5 +1,5 @@
-"""A Spark standalone cluster on this machine: a master and workers, each a process of its own with
-an address of its own in 127.0.0.0/8.
+"""A Spark standalone cluster on this machine: a master and workers, each in its own process and
+with its own address in 127.0.0.0/8.
 
 Each worker needs its own address since Spark does not start the speculative copy of a task on the
 host that runs the task.
@@ -22,7 +22,9 @@ MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.depl
 
 
 class Cluster:
-    """Runs while the context lasts; leaving it kills all its processes, executors included."""
+    """A cluster that runs while the context lasts; at the end all its processes are killed,
+    including executors.
+    """
 
     def __init__(self, directory: Path, workers: int = 2) -> None:
         self.directory = directory
@@ -59,11 +61,11 @@ class Cluster:
         self._end()
 
     def kill_worker(self, number: int) -> None:
-        """Kill the worker and its executors, as if the machine were gone."""
+        """Kill the worker and its executors, as if its machine had failed."""
         kill_session(self.workers[number])
 
     def said(self) -> str:
-        """The ends of all logs, for messages of failed assertions."""
+        """The last lines of all logs, for messages of failed assertions."""
         return "\n".join(
             f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
             for path in sorted(self.directory.glob("*.log"))
@@ -109,7 +111,7 @@ class Cluster:
 
 
 def spark_home() -> Path:
-    """The directory of the pip-installed Spark."""
+    """The directory of the Spark that pip installed."""
     given = os.environ.get("SPARK_HOME")
     if given:
         return Path(given)

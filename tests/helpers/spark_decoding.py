@@ -1,4 +1,4 @@
-"""Values that tests read from the decoder's columns."""
+"""Values that tests read from the columns of decoded records."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from barnabas.spark_connector.decoding import Columns
 
 
 def timestamp_types(part: Columns) -> list[int]:
-    """The timestampType of each record."""
+    """The timestampType of each decoded record."""
     return [0] * len(part.offset) if part.timestamp_type is None else part.timestamp_type.tolist()

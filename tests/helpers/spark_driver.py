@@ -1,8 +1,9 @@
-"""A streaming query as a program of its own, so that a test can kill it: `python -m
+"""A streaming query as a separate program, so that a test can kill it: `python -m
 helpers.spark_driver '{"servers": ...}'`.
 
-It reads a topic, changes each value (`v7` -> `v7!`), and writes it with its key to another topic,
-up to the end of the input at its start. Ends with 0, or with 1 and the error on stderr.
+It reads a topic up to the end that the topic has when the program starts, changes each value
+(`v7` -> `v7!`), and writes it with its key to another topic. Exit code 0, or 1 with the error on
+stderr.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ T = TypeVar("T")
 
 @dataclass
 class Query:
-    """The options of the program. shuffled: rows go to other tasks whenever the batch is computed;
-    faults: see `spark_faults`.
+    """The options of the program. shuffled: whether rows go to other tasks each time a batch is
+    computed; faults: see `spark_faults`.
     """
 
     servers: str
@@ -46,7 +47,7 @@ class Query:
 
 def through_slow_starts(run: Callable[[], T]) -> T:
     """Run the query again if a Python process of Spark did not start in time: Spark allows it ten
-    seconds, too few on a busy machine.
+    seconds, which is not enough on a busy machine.
     """
     from pyspark.errors import StreamingQueryException
 
@@ -68,7 +69,8 @@ def main(text: str) -> int:
         spark.readStream.format("barnabas")
         .option("kafka.bootstrap.servers", query.servers)
         .option("subscribe", query.source)
-        .option("joinRangesUpTo", "0")  # joined ranges would change the tasks that faults name
+        # joined ranges would change the numbers of the tasks, which faults name
+        .option("joinRangesUpTo", "0")
     )
     reader = reader.option("startingOffsets", "earliest").option(
         "maxOffsetsPerTrigger", str(query.records_per_batch)

@@ -1,4 +1,4 @@
-"""The implementations of row encoding, which must give the same bytes."""
+"""The implementations of row encoding, all of which must give the same bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ PLAIN = EncodingLoops(encoding_loops.write_records, encoding_loops.murmur2)
 
 @lru_cache(maxsize=1)
 def ways() -> list[EncodingLoops | None]:
-    """Arrays; loops in plain Python; and compiled loops if numba is installed."""
+    """The implementations: arrays (None), loops in plain Python, and compiled loops if numba is
+    installed.
+    """
     found = [None, PLAIN]
     with suppress(UnavailableError):
         found.append(load_encoding())

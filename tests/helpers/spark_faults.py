@@ -1,7 +1,7 @@
 """The sink with tasks that fail on purpose: `format("faulty")`, with the option `faults`.
 
-Faults are JSON: `[{"batch": 3, "task": 0, "does": "raise"}]`. A fault happens in the task's first
-attempt only, at its end, when all rows are encoded and in its spool file: the worst moment, since
+Faults are JSON: `[{"batch": 3, "task": 0, "does": "raise"}]`. A fault occurs only in the task's
+first attempt, at its end, when all rows are encoded and in its spool file: the worst moment, since
 all its output exists and must be discarded.
 
     raise   the task fails with an exception
@@ -29,7 +29,7 @@ from barnabas.spark_connector.source import BarnabasSource
 
 
 class FaultyWriter(StreamWriter):
-    """The stream writer, which applies the faults after its work."""
+    """The stream writer, followed by the faults of its task."""
 
     faults: list[dict[str, Any]]
 
@@ -58,15 +58,15 @@ def does(fault: dict[str, Any]) -> None:
 
 
 def executor() -> int:
-    """The process id of the JVM: the parent of PySpark's daemon, which is the parent of this
-    worker.
+    """The process id of the executor's JVM: the parent of PySpark's daemon, which is the parent of
+    this worker.
     """
     state = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
     return int(state[1])
 
 
 class FaultySource(BarnabasSource):
-    """`barnabas` under another name, with the option `faults`."""
+    """The data source `barnabas` under another name, with the additional option `faults`."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Starting, killing and stopping queries that run as separate programs, and checking their output.
+"""Starts, kills and stops queries that run as separate programs, and checks their output.
 
 source, sink = topics_with_input(servers, records=900)
 with Proof(servers, source, sink) as proof:  # reads the sink all the time, committed records only
@@ -41,8 +41,8 @@ def spark_environment() -> dict[str, str]:
 
 
 def processes_of(session: int) -> list[int]:
-    """All processes of a session, which begins with a process started with start_new_session.
-    PySpark's workers leave its process group, but not its session.
+    """All processes of the session of a process that was started with start_new_session. PySpark's
+    workers leave its process group, but not its session.
     """
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
@@ -64,8 +64,8 @@ def signal_all(session: int, number: signal.Signals) -> None:
 
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to a process that was started with start_new_session, and to all its descendants.
-    They are stopped first, so that none starts another.
+    """Send SIGKILL to a process that was started with start_new_session, and to all its
+    descendants. They are stopped first, so that none of them starts another process.
     """
     deadline = time.monotonic() + PATIENCE_S
     signal_all(process.pid, signal.SIGSTOP)
@@ -77,7 +77,9 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
 
 
 class Driver:
-    """A query's driver: Python, JVM and workers. Leaving the context kills those that still run."""
+    """A query's driver: Python, JVM and workers. At the end of the context, processes that are
+    still running are killed.
+    """
 
     def __init__(self, query: Query) -> None:
         self.query = query
@@ -111,19 +113,19 @@ class Driver:
         return self._process.pid
 
     def kill(self) -> None:
-        """SIGKILL to all at once, so that none can notify another."""
+        """Send SIGKILL to all processes at once, so that none can notify another."""
         assert self._process is not None
         kill_session(self._process)
 
     def freeze(self) -> None:
-        """Stop all its processes, as a machine that hangs for a while."""
+        """Stop all processes of the driver, as if its machine hung."""
         signal_all(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
         signal_all(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float = 600) -> int:
-        """Its exit code; -9 where it was killed."""
+        """Wait until the driver ends. Gives: its exit code; -9 if it was killed."""
         assert self._process is not None
         try:
             return self._process.wait(timeout_s)
@@ -140,7 +142,7 @@ class Driver:
 
 class Input(NamedTuple):
     """A record of the source. The sink must have it in the same partition, since both topics are
-    partitioned by key as by the Java client.
+    partitioned by key in the way of the Java client.
     """
 
     key: bytes
@@ -151,7 +153,7 @@ class Input(NamedTuple):
 def topics_with_input(
     servers: str, *, records: int, keys: int = 23
 ) -> tuple[str, str, list[Input]]:
-    """A source topic with records, an empty sink topic, and the list of the records."""
+    """A source topic with records, an empty sink topic, and the list of the source's records."""
     source, sink = (
         create_topic(servers, "source", PARTITIONS),
         create_topic(servers, "sink", PARTITIONS),
@@ -178,9 +180,9 @@ def topics_with_input(
 
 
 class Proof:
-    """Reads the sink while the query runs, and at the end compares all with the input.
+    """Reads the sink while the query runs, and at the end compares all records with the input.
 
-    ordered: the plan keeps the order of each key's records.
+    ordered: whether the plan preserves the order of each key's records.
     """
 
     def __init__(
@@ -239,12 +241,12 @@ class Proof:
             reader.close()
 
     def seen(self) -> int:
-        """How many records the concurrent reader got so far."""
+        """The number of records that the concurrent reader has got so far."""
         return len(self.history.reads)
 
     def findings(self) -> list[checkers.Finding]:
-        """All faults, when the query is done: no record may be missing, duplicated, reordered, seen
-        and lost later, or never seen.
+        """All faults in the sink once the query has ended: a record may not be missing, duplicated,
+        reordered, read and lost later, or never read.
         """
         self.history.final = final_logs(self._servers, self._sink)
         committed = sum(len(log.committed) for log in self.history.final.values())
@@ -260,7 +262,7 @@ class Proof:
         return checkers.check(self.history)
 
     def aborted(self) -> int:
-        """How many records of the log are aborted: the leftovers of killed drivers."""
+        """The number of aborted records in the sink's log, which killed drivers have left."""
         return len(read_all(self._servers, self._sink, committed=False)) - len(
             read_all(self._servers, self._sink)
         )

@@ -1,5 +1,5 @@
-"""Helpers for tests of the Spark source: writing to topics, running a query, and recording the rows
-of each batch.
+"""Helpers for tests of the Spark source: they write to topics, run a query, and record the rows of
+each batch.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def publish(
     broker: LocalBroker, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]
 ) -> None:
-    """Write batches, each (commit, abort or plain, records); a record is (partition, key, value[,
-    timestamp[, headers]]).
+    """Write batches of records, each (commit, abort or plain, records). A record is (partition,
+    key, value[, timestamp[, headers]]).
     """
     from confluent_kafka import Producer
 
@@ -47,8 +47,8 @@ def publish(
 
 
 class Query:
-    """A streaming query with one checkpoint, started as often as a test wants. `batches` has the
-    rows of every run of each batch id.
+    """A streaming query with one checkpoint, which a test may start several times. `batches` has
+    the rows of every run of each batch id.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Query:
         self.on_batch: Callable[[int], None] = lambda batch_id: None
 
     def run(self, **options: str) -> StreamingQuery:
-        """Read everything available; raises the query's error."""
+        """Read all available records in a new run; raises the query's error."""
         return through_slow_starts(
             lambda: self._finished(self._start({"availableNow": True}, options))
         )
 
     def begin(self, **options: str) -> StreamingQuery:
-        """Start it in continuous micro-batches; returns after the first one."""
+        """Start the query in continuous micro-batches; returns after the first one."""
         return through_slow_starts(
             lambda: self._begun(self._start({"processingTime": "0 seconds"}, options))
         )
@@ -96,7 +96,7 @@ class Query:
         return query
 
     def wait_for(self, *values: str, timeout_s: float = 600) -> None:
-        """Wait until a running query has read all of them."""
+        """Wait until a running query has read all these values."""
         deadline = time.monotonic() + timeout_s
         while not set(values) <= set(self.values):
             assert time.monotonic() < deadline, (
@@ -109,7 +109,9 @@ class Query:
         return sorted(value for runs in self.batches.values() for rows in runs for value in rows)
 
     def forget(self, batch_id: int) -> None:
-        """Delete the batch from the commit log, as if the driver had died before it wrote it."""
+        """Delete the batch from the commit log, as if the driver had died before it wrote the
+        entry.
+        """
         for name in (f"commits/{batch_id}", f"commits/.{batch_id}.crc"):
             (self.checkpoint / name).unlink()
 

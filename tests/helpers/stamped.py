@@ -1,6 +1,8 @@
-"""What groups keep together with the version of the topics that they have read: where the versions
-are equal, it is what these topics give. Otherwise a change of topics that came between the reading
-and the noting is not seen before the next one.
+"""A check of what groups store together with the version of the topics that they have read.
+
+If that version is current, the stored data must equal what the current topics give. Otherwise the
+group read the topics before a change and stored the version after it, and would not see that change
+until the next one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_
 
 
 def wrongly_current(groups: GroupCoordinator) -> Iterator[str]:
-    """What is not as it would be read now, though it counts as read. After any event."""
+    """Data that count as current although the topics would now give other data. It may be called
+    after any event.
+    """
     topics = groups._context.topics
     for group in groups.all_groups():
         one = group.require_consumer() if group.is_consumer else group.typed
@@ -48,7 +52,7 @@ def _patterns(
     if one.lookup is not None or one.patterns_version != topics.version or one.looked_up_for:
         return
     read: PatternReader = groups._kinds.consumers.patterns
-    names = sorted(type(topics).names(topics))  # tests count the calls at the object
+    names = sorted(type(topics).names(topics))  # not `topics.names()`, whose calls tests count
     for regex, row in one.patterns.items():
         try:
             found = run_through(read(regex).matching(names), 0)

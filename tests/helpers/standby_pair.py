@@ -1,6 +1,6 @@
 """A leader and its standby on two simulated disks, and the connection between them, byte by byte.
 
-Bytes move only in `deliver`, which carries a number of bytes each way and may cut messages
+Bytes move only in `deliver`, which carries a number of bytes each way and may split messages
 anywhere.
 """
 
@@ -25,8 +25,8 @@ SECRET = "of both"
 
 
 class LeaderBroker(DiskBroker):
-    """A broker with a standby of its disk. leading: the leader's side of replication, of the
-    running process.
+    """A broker whose disk has a standby. leading: the leader's side of replication, for the running
+    process.
     """
 
     leading: Leading
@@ -51,8 +51,8 @@ class LeaderBroker(DiskBroker):
 
 
 class Pair:
-    """leader: the broker, created with the settings if none is given. standby_disk: the disk of its
-    standby.
+    """A leader and its standby. leader: the broker, created with the settings if none is given.
+    standby_disk: the standby's disk.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Pair:
         self._to_leader = self._to_standby = b""
 
     def connect(self) -> None:
-        """Connect the standby, if it is not connected."""
+        """Connect the standby, unless it is connected."""
         if self.following is None:
             leading = self.leader.leading
             leading.on_connected(bytes(NONCE_BYTES), self.leader.now_ms)
@@ -93,7 +93,7 @@ class Pair:
             self.leader.leading.on_closed()
 
     def deliver(self, most_bytes: int) -> bool:
-        """Carry at most this many bytes each way. Gives whether there were any."""
+        """Carry at most that many bytes each way. Gives: whether there were any."""
         if self.following is None:
             return False
         leading = self.leader.leading
@@ -108,7 +108,7 @@ class Pair:
         return bool(part or sent) or (leading.link is not None and leading.link.is_behind)
 
     def deliver_all(self) -> None:
-        """Carry bytes until none are left."""
+        """Carry bytes until none are in transit."""
         while self.deliver(1 << 20):
             pass
 
@@ -119,7 +119,7 @@ class Pair:
         return link.applied if self.leader.leading.follows and link is not None else -1
 
     def take_over(self) -> DiskBroker:
-        """A broker on a copy of the standby's current files."""
+        """Start a broker on a copy of the standby's current files."""
         successor = DiskBroker(**SETTINGS_OF_SUCCESSOR)
         successor.load(files_of(self.standby_disk))
         successor.open()

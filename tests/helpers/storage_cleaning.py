@@ -1,5 +1,5 @@
 """Compaction of a log without a broker: the steps of `broker.compaction` in one call, and the
-contents of a log after it.
+contents of the log after it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def compact(
     map_bytes: int = 1 << 20,
     disk: Disk | None = None,
 ) -> int | None:
-    """One round of compaction; gives the end offset of the clean part."""
+    """Compact a log once. Gives: the end offset of the clean part."""
     log.flush()
     job = job_of(log, cleaned_to, now_ms, map_bytes)
     if job is None:
@@ -67,7 +67,7 @@ def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:
 
 
 def entries(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of each data record in the files, aborted ones included."""
+    """Offset, key and value of each data record in the files, including aborted records."""
     return [
         (record.offset, record.key, record.value)
         for header, data in log.read_batches()

@@ -28,7 +28,7 @@ TXN_ABORTED = [(7, 16, 19), (7, 40, 43), (7, 44, 47)]
 
 
 def kafka_directory(path: Path) -> LogDirectory:
-    """A copy of Kafka's directory."""
+    """A copy of the directory that Kafka wrote."""
     shutil.copytree(KAFKA, path, dirs_exist_ok=True)
     return LogDirectory(OsDisk(), str(path))
 
@@ -36,7 +36,7 @@ def kafka_directory(path: Path) -> LogDirectory:
 def kafka_log(
     path: Path, topic: str = "txn", last_run: LastRun = LastRun.CLEAN, **config: object
 ) -> Log:
-    """Partition 0 of one of Kafka's topics, opened in a copy."""
+    """Partition 0 of one of Kafka's topics, opened in a copy of the directory."""
     settings = LogConfig(**({"segment_bytes": 2048} | config))  # type: ignore[arg-type]
     return load_log(
         kafka_directory(path),

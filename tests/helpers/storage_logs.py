@@ -58,7 +58,7 @@ def batch(
     codec: int = 0,
     headers: tuple[tuple[str, bytes | None], ...] = (),
 ) -> bytearray:
-    """One batch as a client sends it."""
+    """A batch as a client sends it."""
     keys = keys if keys is not None else [None] * len(values)
     times = times if times is not None else [timestamp] * len(values)
     records = [
@@ -76,7 +76,7 @@ def batch(
 
 
 def append_unchecked(log: Log, batch: bytes | bytearray) -> None:
-    """Append a batch without validation, as an earlier version may have done."""
+    """Append a batch without validation, as an earlier version of the broker may have done."""
     header = read_header(batch)
     checked = Checked(
         bytearray(batch),
@@ -109,7 +109,7 @@ def broken(
     codec: int = 0,
     body: bytes | None = None,
 ) -> bytearray:
-    """One corrupt batch: with a wrong count, checksum, magic, offset or attributes; `body` replaces
+    """A corrupt batch: with a wrong count, checksum, magic, offset or attributes; `body` replaces
     the compressed records.
     """
     records = b"".join(
@@ -151,8 +151,8 @@ def open_manager(
 
 
 def kill(manager: LogManager, *, machine: bool = True) -> None:
-    """End the process: it writes nothing more, and its lock is free. With `machine`, unflushed data
-    may be lost, too.
+    """End the process: it writes nothing more, and its lock is free. With `machine` the machine has
+    also ended, so that unflushed data may be lost.
     """
     assert manager._lock is not None
     manager._lock.release()
@@ -186,7 +186,7 @@ def fetched(data: FetchData) -> bytes:
 
 
 def offsets_in(data: FetchData) -> list[int]:
-    """The offsets of all records in the whole batches of a fetch, markers included."""
+    """The offsets of all records, including markers, in the whole batches of a fetch."""
     raw = fetched(data)
     return [
         record.offset
@@ -196,8 +196,8 @@ def offsets_in(data: FetchData) -> list[int]:
 
 
 def values_of(log: Log) -> dict[int, bytes | None]:
-    """Offset and value of each data record, read as a consumer would: fetch by fetch,
-    read_uncommitted.
+    """Offset and value of each data record, fetched one response after the other, as a
+    read_uncommitted consumer does.
     """
     found: dict[int, bytes | None] = {}
     at = log.log_start_offset
@@ -215,8 +215,8 @@ def values_of(log: Log) -> dict[int, bytes | None]:
 
 
 def committed_values(log: Log) -> dict[int, bytes | None]:
-    """The records that a read_committed consumer delivers, by each fetch's list of aborted
-    transactions.
+    """Offset and value of each record that a read_committed consumer delivers, according to each
+    response's list of aborted transactions.
     """
     found: dict[int, bytes | None] = {}
     at = log.log_start_offset
@@ -241,13 +241,15 @@ def committed_values(log: Log) -> dict[int, bytes | None]:
 
 
 def delete_log(manager: LogManager, topic: str, partition: int, now_ms: int) -> None:
-    """Delete one log; its files go after file.delete.delay.ms."""
+    """Delete one log; its files are deleted after file.delete.delay.ms."""
     manager.remove(topic, partition, now_ms)
     manager.end_removals()
 
 
 def state_at(log: Log, offset: int) -> ProducerStateManager:
-    """The producers' state before the batch at `offset`: from a snapshot, and replay from there."""
+    """The producers' state before the batch at `offset`, from a snapshot and the batches after
+    it.
+    """
     state = log.snapshots.latest(offset, log.segments[0].base_offset, 0)
     for segment in log.segments:
         if log.segments.end_of(segment) > state.end_offset and segment.base_offset < offset:

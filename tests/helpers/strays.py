@@ -1,11 +1,11 @@
-"""A search for state that outlives the object it belongs to, without naming attributes.
+"""A search for state that outlives the object to which it belongs, without a list of attributes.
 
-`strays_of` walks over all objects that a broker reaches. It reports state of an object that is no
-longer in its table, rows of empty tables, and deadlines without an owner.
+`strays_of` visits all objects that are reachable from a broker. It reports state of an object that
+is no longer in its table, rows of empty tables, and deadlines without an owner.
 
-`sizes_of` counts the elements of each container by its path. A broker whose topics, groups,
-connections and timers are all gone must keep no more than one newly started on its directory:
-`surplus`.
+`sizes_of` counts the elements of each container by its path. When all topics, groups, connections
+and timers of a broker are gone, `surplus` gives the containers in which it has more elements than a
+broker that was newly started on its directory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from helpers.stamped import wrongly_current
 
 MOST_OBJECTS = 400_000
 
-# Empty rows that are allowed, by the end of their paths, each with the reason.
+# Empty rows that are allowed, by a part of their paths, each with the reason.
 EMPTY_ROWS = {
     ".targets[": "the target of a member that gets nothing",
     "._disk._files[": "a directory whose files are closed; the row goes with the directory",
@@ -56,7 +56,7 @@ NAMES_KEPT = {
     "._topic_partitions": "decoded keys of offsets, up to a bound",
     ".counters._counts": "labels of metrics, which a group may be named like",
 }
-# Caches that grow with requests and are bounded, and values that are no table.
+# Bounded caches that grow with requests, and values that are not tables.
 GROWING = {
     ".transactions._last_due": "the ids of the last tick, a few",
     ".logs.logs[].segments": "how far files are written and trusted",
@@ -81,7 +81,7 @@ GROWING = {
 
 
 def reached(broker: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(path, holder, value) of each value that is reached, each object once."""
+    """(path, holder, value) of each value that is reachable, each object once."""
     seen = {id(broker)}
     waiting: deque[tuple[str, Any]] = deque([("", broker)])
     count = 0
@@ -99,7 +99,7 @@ def reached(broker: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def strays_of(broker: Any) -> list[str]:
-    """State that belongs to something deleted. Takes: an idle broker."""
+    """State that belongs to a deleted object. Takes: broker, an idle broker."""
     parts = broker.routes.parts
     homes = {
         Log: lambda log: parts.logs.logs.get((log.topic, log.partition)),
@@ -117,7 +117,8 @@ def strays_of(broker: Any) -> list[str]:
         home = homes.get(type(value))
         if home is not None and home(value) is not value:
             found.append(f"{way}: {value!r} is gone, and still there")
-        is_row = isinstance(holder, dict) and way.endswith("]")  # no attribute of a subclass
+        # an entry of the dict, not an attribute of a subclass of dict
+        is_row = isinstance(holder, dict) and way.endswith("]")
         is_empty = isinstance(value, dict | set | list | deque) and not value
         if is_row and is_empty and not any(end in way for end in EMPTY_ROWS):
             found.append(f"{way}: an empty row")
@@ -131,12 +132,12 @@ def strays_of(broker: Any) -> list[str]:
 
 
 def wrong_deadlines(groups: GroupCoordinator) -> list[str]:
-    """Deadlines of groups that are too many or missing; valid after any event."""
+    """Groups' deadlines that are superfluous or missing; may be called after any event."""
     return [*deadlines_of_nothing(groups), *lacking_deadlines_of_groups(groups)]
 
 
 def deadlines_of_nothing(groups: GroupCoordinator) -> Iterator[str]:
-    """Deadlines of deleted groups and members."""
+    """Descriptions of deadlines that belong to deleted groups or members."""
     for key in groups.timers:
         kind, group_id, member_id = key
         group = groups.group(group_id)
@@ -149,7 +150,7 @@ def deadlines_of_nothing(groups: GroupCoordinator) -> Iterator[str]:
 
 
 def lacking_deadlines_of_groups(groups: GroupCoordinator) -> Iterator[str]:
-    """Waits of groups and members that have no deadline."""
+    """Descriptions of waiting groups and members that have no deadline."""
     for group in groups.all_groups():
         lacking = [key for key in _wanted_deadlines(group) if key not in groups.timers]
         yield from (f"no time ends that: {key}" for key in lacking)
@@ -157,7 +158,7 @@ def lacking_deadlines_of_groups(groups: GroupCoordinator) -> Iterator[str]:
 
 def _wanted_deadlines(group: Group) -> Iterator[TimerKey]:
     group_id, classic = group.group_id, group.classic
-    if not isinstance(group.typed, ShareGroup):  # it has no offsets that expire
+    if not isinstance(group.typed, ShareGroup):  # a share group has no offsets that expire
         yield timers_of.RETENTION, group_id, ""
     for member_id in (*group.member_ids, *classic.pending_ids):
         yield timers_of.SESSION, group_id, member_id
@@ -183,7 +184,7 @@ def lacking_deadlines(
 ) -> Iterator[str]:
     """Transactional ids without a deadline, and deadlines of deleted ids.
 
-    Takes: under_way, the ids whose end is in progress.
+    Takes: under_way, the ids whose transactions are being ended.
     """
     for transactional_id in transactions.timers:
         if transactions.metadata(transactional_id) is None:
@@ -199,7 +200,7 @@ def lacking_deadlines(
 
 
 def traces_of(broker: Any, names: Collection[str]) -> list[str]:
-    """The paths at which one of the names is still kept, as a key or a value."""
+    """The paths at which one of the names still occurs, as a key or a value."""
     return [
         f"{way}: {value!r}"
         for way, _, value in reached(broker)
@@ -208,7 +209,7 @@ def traces_of(broker: Any, names: Collection[str]) -> list[str]:
 
 
 def sizes_of(broker: Any) -> Counter[str]:
-    """The number of elements of all containers, by the names on their paths."""
+    """The number of elements in all containers, by their paths without keys."""
     sizes: Counter[str] = Counter()
     for way, _, value in reached(broker):
         if isinstance(value, dict | list | set | deque):
@@ -217,7 +218,7 @@ def sizes_of(broker: Any) -> Counter[str]:
 
 
 def surplus(emptied: Mapping[str, int], started: Mapping[str, int]) -> list[str]:
-    """The paths with more elements in the first than in the second."""
+    """The paths that have more elements in the emptied broker than in the newly started one."""
     return [
         f"{way}: {size} and not {started.get(way, 0)}"
         for way, size in sorted(emptied.items())

@@ -1,4 +1,4 @@
-"""A TCP proxy whose connections can be cut, or fall silent."""
+"""A TCP proxy whose connections can be cut or silenced."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ CHUNK_BYTES, WAIT_S, CONNECT_S = 1 << 16, 0.05, 2.0
 
 
 class TcpProxy:
-    """A port in front of another. While it is cut, connections end and new ones are closed; while
-    it is silent, connections stay open and pass no data.
+    """A port in front of another port. While it is cut, connections are closed, including new ones;
+    while it is silent, connections stay open and carry no data.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
@@ -70,7 +70,7 @@ class TcpProxy:
             sock.close()
 
     def cut(self) -> None:
-        """End all connections, and close new ones at once."""
+        """Close all connections, and from now on close new ones immediately."""
         self._is_cut = True
         with self._lock:
             pairs, self._pairs = self._pairs, []

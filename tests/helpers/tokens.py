@@ -1,4 +1,4 @@
-"""An issuer of tokens: its keys, their JWKS, and signed tokens."""
+"""An issuer of tokens for tests: its keys, their JWKS, and signed tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AUDIENCE, ISSUER = "barnabas", "https://issuer.example"
 
 
 class Issuer:
-    """An issuer with two keys, `rsa` and `ec`, which are also their ids."""
+    """An issuer with two keys, whose ids are `rsa` and `ec`."""
 
     def __init__(self) -> None:
         self.keys: dict[str, Any] = {
@@ -33,12 +33,12 @@ class Issuer:
         return {"keys": [{**row, "kid": name, "use": "sig"} for name, row in named]}
 
     def write(self, path: Path) -> str:
-        """Write the keys to a file; gives its URL."""
+        """Write the public keys to a file; gives its URL."""
         path.write_text(json.dumps(self.jwks()))
         return path.as_uri()
 
     def token(self, user: object = "alice", *, key: str = "rsa", **claims: object) -> str:
-        """A token that is valid for a minute; a claim of None is left out."""
+        """A token that is valid for a minute. A claim whose value is None is left out."""
         now = int(time.time())
         values: dict[str, object] = {
             "sub": user,
@@ -53,5 +53,5 @@ class Issuer:
 
 
 def bearer_message(token: str, before: str = "n,,") -> bytes:
-    """A client's message (RFC 7628)."""
+    """A client's message with a token (RFC 7628)."""
     return f"{before}\x01auth=Bearer {token}\x01\x01".encode()

@@ -1,6 +1,6 @@
-"""A host for a TransactionCoordinator, in memory: it keeps the log, replays what it appends, and
-lets the test say when records are flushed and markers written. The other parts of a result are held
-back until all earlier appends are flushed; a crash loses the unflushed ones.
+"""A host in memory for a TransactionCoordinator: it stores the log, and replays what it appends. A
+test decides when records are flushed and markers written. The replies and effects of a result are
+held back until all earlier appends are flushed; a crash loses unflushed records.
 
 Requests and responses are encoded and decoded at the request's version.
 """
@@ -59,8 +59,8 @@ LogRow = tuple[int, int, bytes, bytes | None]
 
 
 def check_tables(coordinator: TransactionCoordinator, ending: set[str]) -> None:
-    """The tables beside the transactions have exactly the rows that the transactions need. Takes:
-    ending, ids whose end is in progress, which have no timer.
+    """Check that the tables derived from the transactions have exactly the rows that these need.
+    Takes: ending, the ids whose transactions are being ended, which have no timer.
     """
     transactions = coordinator._transactions
     timed = {
@@ -77,9 +77,11 @@ def check_tables(coordinator: TransactionCoordinator, ending: set[str]) -> None:
 
 
 class TxnHost:
-    """log: (partition, offset, key, value) of each record, in order; the first `flushed_count`
-    survive a crash. markers: effects that are not carried out yet, in order. written: those carried
-    out.
+    """A transaction coordinator with its log, clock and topics.
+
+    log: (partition, offset, key, value) of each record, in order; the first `flushed_count` records
+    survive a crash. markers: the effects that are not carried out yet, in order. written: the
+    effects that were carried out.
     """
 
     def __init__(
@@ -99,8 +101,9 @@ class TxnHost:
         self.flushes = flushes
         self.now_ms, self.wall_ahead_ms = now_ms, 0
         self.wall = WallClock()
-        self.decided: set[str] = set()  # decided, and the record not written yet
-        self.awaiting_data: set[str] = set()  # commit requested, and not decided yet
+        self.decided: set[str] = set()  # ids with a decision whose record is not written yet
+        # ids whose commit was requested and is not decided yet
+        self.awaiting_data: set[str] = set()
         self.log: list[LogRow] = []
         self.flushed_count = 0
         self._held_back: list[Result] = []
@@ -140,7 +143,7 @@ class TxnHost:
 
     def crash(self) -> None:
         """Lose everything except the log: connections, waiting responses, unwritten markers. Then
-        the broker starts again.
+        start the broker again.
         """
         self.markers.clear()
         self._versions.clear()
@@ -156,18 +159,20 @@ class TxnHost:
         self.resume()
 
     def resume(self) -> None:
-        """Carry out, after a start, the decisions in the log."""
+        """After a start, carry out the decisions that are in the log."""
         self._release(self.coordinator.prepared())
 
     # events
 
     def event_ms(self) -> int:
-        """The steady time of the next event; the wall clock's time is set with it."""
+        """The monotonic time of the next event; also sets the wall clock."""
         self.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
         return self.now_ms
 
     def send(self, request: Any, version: int) -> int:
-        """Send a request and give its ticket; `answers` has the response, at once or later."""
+        """Send a request. Gives: its ticket, under which `answers` has the response, immediately or
+        later.
+        """
         ticket = self._next_ticket
         self._next_ticket += 1
         name = type(request).__name__.removesuffix("Request")
@@ -181,7 +186,7 @@ class TxnHost:
         return ticket
 
     def _list_transactions(self, request: ListTransactionsRequest, ticket: int) -> None:
-        """Respond at once, as the handler does."""
+        """Respond to ListTransactions immediately, as its handler does."""
         listed = self.coordinator.listed(request, lambda _: True, self.event_ms())
         rows = transaction_listing.matching(
             run_through(listed, self.now_ms), request.transactional_id_pattern
@@ -193,7 +198,7 @@ class TxnHost:
         self.handle(Result(0, replies=[Reply(ticket, response)]))
 
     def call(self, request: Any, version: int) -> Any:
-        """The answer, which must come at once."""
+        """The response to a request, which must come immediately."""
         return self.answers.pop(self.send(request, version))
 
     def tick(self, elapsed_ms: int = 0) -> None:
@@ -201,7 +206,7 @@ class TxnHost:
         self.handle(self.coordinator.on_tick(self.event_ms()))
 
     def write_markers(self, index: int = 0) -> Decision:
-        """Carry out one of the waiting effects."""
+        """Carry out one of the effects that are held in `markers`."""
         decision = self.markers.pop(index)
         self.written.append(decision)
         complete = self.coordinator.complete(decision, self.event_ms())
@@ -260,11 +265,13 @@ class TxnHost:
                 self._append_metadata(partition, effect.prepare)
 
     def _append(self, partition: int, key: bytes, value: bytes | None) -> None:
-        """Append a record that comes from no request."""
+        """Append a record that does not result from a request."""
         self.coordinator.replay(*self._append_row(partition, key, value))
 
     def _append_metadata(self, partition: int, metadata: TransactionMetadata) -> None:
-        """Append as the broker does: such records are not replayed."""
+        """Append a transaction's record as the broker does, which applies the metadata instead of
+        replaying the record.
+        """
         self._append_row(partition, *record_of(metadata))
         self.coordinator.apply(metadata, self.event_ms())
 
@@ -277,7 +284,7 @@ class TxnHost:
     def _answer(self, ticket: int, response: Any) -> None:
         name, version = self._versions.pop(
             ticket
-        )  # KeyError: a second response, or one from another run of the broker
+        )  # raises KeyError for a second response, or for one from an earlier run of the broker
         self.answers[ticket] = response_class(name).decode(response.encode(version), version)
 
     # requests
@@ -309,7 +316,9 @@ class TxnHost:
         *,
         version: int = 3,
     ) -> dict[tuple[str, int], int]:
-        """The code of each partition, in the order of the answer."""
+        """Send AddPartitionsToTxn. Gives: the code of each partition, in the order of the
+        response.
+        """
         topics = [
             AddPartitionsToTxnTopic(name=name, partitions=indexes)
             for name, indexes in partitions.items()
@@ -328,7 +337,9 @@ class TxnHost:
     def add_batch(
         self, asked: list[tuple[str, int, int, bool, Mapping[str, list[int]]]], *, version: int
     ) -> list[tuple[str, Any]]:
-        """Each transaction: (transactional id, producer id, epoch, verify only, partitions)."""
+        """Send an AddPartitionsToTxn for several transactions, each given as (transactional id,
+        producer id, epoch, verify only, partitions).
+        """
         transactions = [
             AddPartitionsToTxnTransaction(
                 transactional_id=txn,
@@ -359,7 +370,7 @@ class TxnHost:
     def end(
         self, txn: str, pid: int, epoch: int, commit: bool, *, version: int = 3, call: bool = True
     ) -> Any:
-        """The error code; with `call` false the ticket."""
+        """Send EndTxn. Gives: the error code, or with `call` false the ticket."""
         request = EndTxnRequest(
             transactional_id=txn, producer_id=pid, producer_epoch=epoch, committed=commit
         )
@@ -390,7 +401,7 @@ class TxnHost:
 
     @property
     def waiting(self) -> list[int]:
-        """Tickets of requests that are not answered yet."""
+        """The tickets of requests that have not been answered."""
         return list(self._versions)
 
     def state(self, txn: str) -> str | None:

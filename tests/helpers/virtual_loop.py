@@ -1,7 +1,7 @@
-"""An asyncio event loop whose clock advances only when nothing is ready: minutes pass at once, and
-timers fire in the order of their times.
+"""An asyncio event loop whose clock advances only when no callback is ready: minutes pass
+immediately, and timers fire in the order of their times.
 
-Timers, watched sockets and tasks that a rim leaves behind are in `leftovers`.
+`leftovers` lists the timers, watched sockets and tasks that a rim leaves behind.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 
 class StuckError(Exception):
-    """Nothing is ready and no timer is set, so the awaited event never comes."""
+    """Nothing is ready and no timer is set, so the awaited event can never occur."""
 
 
 class _Selector(selectors.SelectSelector):
-    """A selector that does not wait: it advances `now_s` instead."""
+    """A selector that advances `now_s` where others would wait."""
 
     now_s = 1000.0
 
@@ -48,11 +48,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return round(self._virtual.now_s * 1000)
 
     def run_for(self, seconds: float) -> None:
-        """Run the events of the next seconds."""
+        """Run all events of the next seconds."""
         self.run_until_complete(asyncio.sleep(seconds))
 
     def settle(self) -> None:
-        """Run everything that is ready, and all that follows from it, without advancing the
+        """Run all callbacks that are ready, and those that result from them, without advancing the
         clock.
         """
 
@@ -63,7 +63,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.run_until_complete(rounds())
 
     def leftovers(self) -> list[str]:
-        """Timers that are set, sockets that are watched, and tasks that wait."""
+        """The timers that are set, sockets that are watched, and tasks that have not ended."""
         timers = [repr(timer) for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
         watched = [f"socket {fd}" for fd in set(self._virtual.get_map()) - self._own]
         tasks = [repr(task) for task in asyncio.all_tasks(self) if not task.done()]
@@ -71,7 +71,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Socket(socket.socket):
-    """One end of a socket pair that behaves like TCP. options: those that were set."""
+    """One end of a socket pair that behaves like TCP. options: the socket options that were set."""
 
     options: list[tuple[int, int]]
 
@@ -85,7 +85,9 @@ class _Socket(socket.socket):
 
 
 def stream_pair(buffer_bytes: int = 0) -> tuple[_Socket, _Socket]:
-    """Two connected non-blocking sockets. Takes: buffer_bytes, of each; 0: the system's default."""
+    """Two connected non-blocking sockets. Takes: buffer_bytes, the buffer size of each; 0 for the
+    system's default.
+    """
     ours, theirs = socket.socketpair()
     ends = _Socket(fileno=ours.detach()), _Socket(fileno=theirs.detach())
     for end in ends:
@@ -111,10 +113,10 @@ class VirtualPort:
         self.is_closed = False
 
     def connect(self, host: str = "10.0.0.2", buffer_bytes: int = 0) -> _Socket:
-        """A new connection; gives the client's end."""
+        """Open a connection; gives the client's end."""
         ours, theirs = stream_pair(buffer_bytes)
         ours.host = host  # type: ignore[attr-defined]
-        ours.setblocking(True)  # as `accept` returns it
+        ours.setblocking(True)  # blocking, as `accept` returns sockets
         self._waiting.append(ours)
         self._signal.send(b"x")
         self._clients.append(theirs)
@@ -146,7 +148,9 @@ class VirtualPort:
 
 
 def received(sock: socket.socket) -> bytes | None:
-    """All bytes received so far; None at the end of the stream, with no bytes before it."""
+    """All bytes that the socket has received so far; None at the end of the stream, if no bytes
+    precede it.
+    """
     data = b""
     try:
         while part := sock.recv(1 << 20):

@@ -1,4 +1,4 @@
-"""Whether a socket or pipe has readable data, with any number of open descriptors."""
+"""A check for readable data in a socket or pipe that works with any number of open descriptors."""
 
 from __future__ import annotations
 

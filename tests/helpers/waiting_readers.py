@@ -1,5 +1,7 @@
-"""The readers that wait although there is what they wait for: what made it readable was not
-reported to them. They would wait for the next append, or until their time is up.
+"""A check for fetches that wait although the records they wait for are already readable.
+
+Such a fetch was not notified when the records became readable. It would wait for the next append,
+or until its maximum wait time.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from barnabas.storage.log.segment_indexes import BuildPutOff
 def waiting_for_what_is_there(
     broker: Any, logs: Collection[Log] | None = None
 ) -> list[tuple[str, str]]:
-    """(kind of reader, what it waits for) of each. Takes: logs, those that have changed; None: all.
-    A broker that does nothing just now.
+    """(kind of reader, the log it waits for) of each such reader. Takes: broker, an idle broker;
+    logs, those that have changed, or None for all.
     """
     purgatory = broker.purgatory
     if not (purgatory.waiting_count or purgatory.watchers):
@@ -28,7 +30,7 @@ def waiting_for_what_is_there(
     found = []
     for log in logs:
         if log in broker.topics.more_readable:
-            continue  # the next tick reports it
+            continue  # the next tick notifies the readers of this log
         found += [
             ("fetch", repr(log))
             for waiting in purgatory._by_log.get(log, ())
@@ -41,7 +43,9 @@ def waiting_for_what_is_there(
 def _has_enough(broker: Any, waiting: WaitingFetch) -> bool:
     fetch = getattr(waiting.try_complete, "__self__", None)
     if not isinstance(fetch, _Fetch) or fetch._generation != broker.cluster.generation:
-        return False  # the latter is answered with the next progress of a log
+        # not a fetch, or a fetch from before leaders moved, which is answered with the next
+        # progress of a log
+        return False
     try:
         with broker.logs.cache.putting_off():
             return fetch.is_enough(*fetch.read())
@@ -50,8 +54,8 @@ def _has_enough(broker: Any, waiting: WaitingFetch) -> bool:
 
 
 def _shared(broker: Any, log: Log) -> Iterator[Any]:
-    """The share fetches that wait for records of a log which may be acquired. One that wants more
-    than a byte, or whose partition is looked at later, may wait on.
+    """The share fetches that wait for records of a log although they may acquire some. A fetch that
+    wants more than one byte, or whose partition is checked later, may continue to wait.
     """
     shares = broker.shares.made
     for loaded in broker.purgatory.watchers.get(log, ()):

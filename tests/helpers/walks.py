@@ -1,8 +1,8 @@
-"""The functions of the product that an event passes through: their number limits what a reader has
+"""Counts the functions of the product that handle an event: their number limits what a reader has
 to follow.
 
-Calls into the standard library and C functions are not counted, nor what the disk does below its
-interface (the descriptor pool is below it), so the numbers are the same with every Python.
+Calls into the standard library, C functions, and code below the disk's interface (the descriptor
+pool is below it) are not counted, so the numbers are the same with every Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
 class Walk:
-    """The calls of the product's functions, while it is entered: (package, file, function)."""
+    """A context that records the calls of the product's functions: (package, file, function)."""
 
     def __init__(self) -> None:
         root = Path(barnabas.__file__).parent
@@ -41,7 +41,8 @@ class Walk:
 
     def _note(self, frame: FrameType, event: str, _argument: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_name not in COMPREHENSIONS:  # calls before Python 3.12
+        # how a call is reported before Python 3.12
+        if event == "call" and code.co_name not in COMPREHENSIONS:
             path = code.co_filename
             for root, package in self._roots.items():
                 if path.startswith(root) and not path.endswith(BELOW_THE_SEAM):
@@ -53,5 +54,5 @@ class Walk:
 
     @property
     def changes(self) -> int:
-        """How often consecutive calls are in different files."""
+        """How often a call is in a different file from the call before it."""
         return sum(after[1] != before[1] for before, after in pairwise(self.calls))

@@ -1,18 +1,18 @@
 """The daemon with a watch on its event loop: `python -P watched_daemon.py start …`.
 
-It is the same program as `python -m barnabas`, with four functions of the standard
-library and one of the core's wrapped before it starts. Between the end of the start and the
-beginning of the stop, each of these writes a fault, a text file in the directory FAULTS_DIRECTORY:
+It is the same program as `python -m barnabas`, with four functions of the standard library and one
+of the core wrapped before it starts. Between the end of the start and the beginning of the stop,
+each of these events writes a fault, a text file in the directory FAULTS_DIRECTORY:
 
-    one callback of the loop uses more CPU time of its thread than BOUND_MS
-    one collection of garbage does, in whatever thread: the others wait for it
+    a callback of the loop uses more CPU time of its thread than BOUND_MS
+    a garbage collection does so, in any thread: the other threads wait for it
     the loop's thread calls fsync, fdatasync or sync
     the loop's thread imports a module: the worker does, before the first request that needs it
 
-The bound is in CPU time of a desk's machine (slowness.py); `loop_watchdog.py` doubles it on CI. A
-stack comes from another thread, which looks at the loop's thread when half of the bound is used up.
+The bound is in CPU time of a desktop machine (slowness.py); `loop_watchdog.py` doubles it on CI. A
+second thread records the loop's stack when a callback has used half of the bound.
 
-It imports nothing of the tests but slowness.py, so that it runs wherever the daemon does.
+Of the tests' modules this one imports only slowness.py, so that it runs wherever the daemon does.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from typing import Any
 FAULTS_DIRECTORY = "BARNABAS_WATCHDOG_FAULTS"
 BOUND_MS = "BARNABAS_WATCHDOG_BOUND_MS"
 KNOWN_SYNCS = {
-    # a change of topics or settings is one frame, which must be durable before it takes effect or
-    # another request sees it
+    # A change of topics or settings is one frame, which must be durable before it takes effect or
+    # another request sees it.
     ("broker/logs/metadata.py", "_append"): "a change of topics or settings",
-    # the coordinator forgets the transaction with its Complete record, which is appended next
+    # The coordinator forgets the transaction with its Complete record, which is appended next.
     (
         "broker/transactions/unwritten_markers.py",
         "_write",
     ): "a transaction ended, with a partition off line",
-    # no other request may see a log's raised start before it is durable
+    # No other request may see a log's raised start before it is durable.
     ("storage/directory/offset_checkpoints.py", "write"): "log starts, which DeleteRecords or "
     "retention raised",
-    # the manifest's segments are renamed next, and those that they replace are deleted
+    # The manifest's segments are renamed next, and the segments that they replace are deleted.
     ("storage/cleaning/segment_swap.py", "_manifest_after"): "a compacted segment takes its place",
-    # no batch may have an epoch that a start after a power loss could assign again
+    # No batch may have an epoch that a start after a power loss could assign again.
     (
         "storage/directory/log_manager.py",
         "begin_leader_epoch",
@@ -58,7 +58,7 @@ do: one or two flushes of a small file, independent of the broker's size, on whi
 the same call depends. Any other wait is a fault.
 """
 SMALL_IMPORTS = ("encodings.",)  # small modules
-OF_TEST_CONTROL = "/broker/control/"  # it serves tests, in a daemon of its own
+OF_TEST_CONTROL = "/broker/control/"  # test control runs only in daemons that tests start
 LOOK_INTERVAL_S = 0.01
 MOST_FAULTS = 50  # of one process
 MOST_STACKS = 3  # of one callback
@@ -68,8 +68,8 @@ NS_PER_MS = 1_000_000
 class LoopWatch:
     """Watches the callbacks of a thread's event loop, and reports faults.
 
-    Takes: bound_ms, of CPU time; report, which is called with the text of each fault. is_on:
-    whether faults are reported.
+    Takes: bound_ms, the limit of CPU time; report, a function that is called with the text of each
+    fault. is_on: whether faults are reported.
     """
 
     def __init__(self, bound_ms: float, report: Callable[[str], object]) -> None:
@@ -77,7 +77,7 @@ class LoopWatch:
         self._report = report
         self._thread = threading.get_ident()
         self._names = itertools.count()
-        self._number = 0  # of the running callback; 0 for none
+        self._number = 0  # the number of the running callback; 0 if none is running
         self._began_ns = 0
         self._requests: list[tuple[int, int, int, int]] = []
         self._collections: list[str] = []
@@ -90,7 +90,7 @@ class LoopWatch:
     # --- callbacks -------------------------------------------------------------------------------
 
     def run(self, handle: Any, run: Callable[[Any], object]) -> None:
-        """Run one callback of the loop through `run`, the loop's own function."""
+        """Run one callback of the loop with `run`, the loop's own function for that."""
         if threading.get_ident() != self._thread or self._number:
             run(handle)
             return
@@ -98,7 +98,7 @@ class LoopWatch:
         self._requests.clear()
         self._collections.clear()
         self._stacks = []
-        callback = handle._callback  # the callback may cancel its own handle
+        callback = handle._callback  # read now, since the callback may cancel its own handle
         self._began_ns = time.thread_time_ns()
         self._number = next(self._names) + 1
         try:
@@ -110,7 +110,7 @@ class LoopWatch:
                 self._report(self._long_callback(repr(callback), took_ns))
 
     def _is_long(self, took_ns: int) -> bool:
-        """Whether a duration is above the limit, converted to a desktop machine (slowness.py)."""
+        """Whether a duration, converted to a desktop machine (slowness.py), is above the limit."""
         return took_ns > self._bound_ns and took_ns > self._bound_ns * _slowness()
 
     def _long_callback(self, callback: str, took_ns: int) -> str:
@@ -133,7 +133,7 @@ class LoopWatch:
         frame: Any,
         now_ms: int,
     ) -> None:
-        """Let the core handle a request, and record which one it was."""
+        """Let the core handle a request, and record which request it was."""
         key, version = int.from_bytes(frame[0:2]), int.from_bytes(frame[2:4])
         size = len(frame)
         began_ns = time.thread_time_ns()
@@ -145,7 +145,7 @@ class LoopWatch:
     # --- garbage ---------------------------------------------------------------------------------
 
     def on_garbage(self, phase: str, info: dict[str, int]) -> None:
-        """A garbage collection begins or ends; called through `gc.callbacks`."""
+        """Handle the begin or the end of a garbage collection, of which `gc.callbacks` notifies."""
         thread = threading.get_ident()
         if phase == "start":
             self._collection_began_ns[thread] = time.thread_time_ns()
@@ -159,27 +159,27 @@ class LoopWatch:
             f"CPU time in thread {threading.current_thread().name}"
         )
         if thread == self._thread and self._number:
-            self._collections.append(text)  # part of the callback
+            self._collections.append(text)  # counts as a part of the callback
         elif self._is_long(took_ns) and self.is_on:
             self._report(f"{text}; the bound is {self._bound_ms:g} ms")
 
     # --- the disk --------------------------------------------------------------------------------
 
     def on_sync(self, name: str) -> None:
-        """A function of `os` waits for the disk."""
+        """Report a function of `os` that waits for the disk, if the loop's thread calls it."""
         if not (self.is_on and self._number) or threading.get_ident() != self._thread:
             return
         stack = _stack_text(sys._getframe(2))
         if _is_in(KNOWN_SYNCS, stack):
             return
-        if stack not in self._synced:  # report each stack once
+        if stack not in self._synced:  # each stack is reported once
             self._synced.add(stack)
             self._report(f"the event loop's thread called os.{name}\nstack:\n{stack}")
 
     # --- modules ---------------------------------------------------------------------------------
 
     def on_import(self, name: str) -> None:
-        """A module is searched that is not imported yet."""
+        """Report a search for a module that is not imported yet, if the loop's thread makes it."""
         if not (self.is_on and self._number) or threading.get_ident() != self._thread:
             return
         if not name.startswith(SMALL_IMPORTS):
@@ -208,18 +208,20 @@ class LoopWatch:
                 stacks.append(f"  (after {_ms(used_ns)})\n{_stack_text(frame)}")
 
     def close(self) -> None:
-        """End the thread that takes stacks."""
+        """End the thread that records stacks."""
         self._is_closed = True
 
 
 class ImportWatch:
-    """The first import finder. It finds no module, and reports each name to the watch."""
+    """An import finder that is asked first. It finds no module, and reports each name to the
+    watch.
+    """
 
     def __init__(self, watch: LoopWatch) -> None:
         self._watch = watch
 
     def find_spec(self, name: str, *_: Any) -> None:
-        """Report a module's name."""
+        """Report a module's name to the watch."""
         self._watch.on_import(name)
 
 
@@ -259,7 +261,7 @@ def _requests_text(requests: list[tuple[int, int, int, int]]) -> str:
 
 
 def _stack_text(frame: FrameType) -> str:
-    """The stack of a callback, outermost first."""
+    """The stack of a callback, the outermost frame first."""
     stack = traceback.extract_stack(frame)
     inner = [at for at, entry in enumerate(stack) if entry.filename == __file__]
     return "".join(traceback.format_list(stack[inner[-1] + 1 if inner else 0 :]))

@@ -1,4 +1,6 @@
-"""The lowest versions of dependencies that pyproject.toml allows, and tests with these."""
+"""The lowest versions of the dependencies that pyproject.toml allows, and tests with these
+versions.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def project() -> dict[str, Any]:
 def lowest(requirement: str) -> tuple[str, str]:
     """The name of a requirement, with its extras, and the lowest version that it allows.
 
-    Raises: ValueError where it has no lower bound.
+    Raises: ValueError if the requirement has no lower bound.
     """
     match = _REQUIREMENT.fullmatch(requirement)
     bound = None if match is None else _LOWEST.search(match["bounds"])
@@ -46,8 +48,8 @@ def is_own(requirement: str) -> bool:
 
 
 def pins(table: Mapping[str, Any], extras: Iterable[str] = EXTRAS) -> list[str]:
-    """The requirements for pip: the broker's dependencies, those of its extras, and those of the
-    tests, each in its lowest version.
+    """The requirements for pip, each in its lowest version: dependencies of the broker, of its
+    extras, and of the tests.
     """
     optional = table["optional-dependencies"]
     wanted = [*table["dependencies"], *(one for extra in extras for one in optional[extra])]

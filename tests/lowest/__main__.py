@@ -1,4 +1,6 @@
-"""`make test-lowest`: the tests of code that uses libraries, with the lowest versions of all."""
+"""`make test-lowest`: runs the tests of code that uses libraries with the lowest allowed versions
+of all libraries.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ TESTS = (
 
 
 def main() -> int:
-    """Install, and run the tests; gives pytest's exit code."""
+    """Install the lowest versions, and run the tests; gives pytest's exit code."""
     wanted = pins(project())
     print("with", *wanted, flush=True)
     if not (DIRECTORY / "bin" / "python").exists():
@@ -36,7 +38,8 @@ def main() -> int:
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *wanted], check=True)
     files = sorted(str(path) for pattern in TESTS for path in (ROOT / "tests").glob(pattern))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # so its version is that of this checkout
+    # the version of barnabas is then that of this checkout
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *files]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 

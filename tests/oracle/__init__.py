@@ -1,1 +1,1 @@
-"""Golden transcripts of Apache Kafka against this broker: `make oracle`."""
+"""Compares this broker with golden transcripts of Apache Kafka: `make oracle`."""

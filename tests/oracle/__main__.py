@@ -1,11 +1,11 @@
-"""Compare a broker with golden transcripts: requests and Apache Kafka's responses.
+"""Compares a broker with golden transcripts: requests and Apache Kafka's responses.
 
     PYTHONPATH=tests:. python -m oracle FOLDER [FAMILY_OR_SCENARIO …]
 
 FOLDER has the transcripts and their runner, `oracle.py`, which takes a broker's address. Each row
-of RUNS is a broker with the settings that its transcripts assume; with names given, rows without
-any of these are skipped. DIFFERENCES has the scenarios that differ by intention, each with the
-reason: an entry for a missing scenario, or one that no longer differs, fails.
+of RUNS is a broker with the settings that its transcripts assume; if names are given, rows without
+any of these are skipped. DIFFERENCES has the scenarios that differ intentionally, each with the
+reason: an entry for a missing scenario, or for one that no longer differs, fails.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ ACLS = {
 
 
 class Run(NamedTuple):
-    """One broker, and the transcripts that it is compared with.
+    """A broker, and the transcripts with which it is compared.
 
-    emulate: the release to emulate. folder: of the transcripts, below FOLDER. golden: the version
-    whose responses are expected. settings: in addition to SETTINGS.
+    emulate: the release to emulate. folder: the transcripts' folder, below FOLDER. golden: the
+    version whose responses are expected. settings: in addition to SETTINGS.
     """
 
     title: str
@@ -73,8 +73,8 @@ class Run(NamedTuple):
 
 
 NEW = "golden-4.3"
-SMALL_SEGMENTS = "retention"  # the family whose settings Apache Kafka 4.3 refuses
-PREVIEW = {  # of groups of the consumer protocol, in 3.9
+SMALL_SEGMENTS = "retention"  # the family whose settings Apache Kafka 4.3 rejects
+PREVIEW = {  # enables groups of the consumer protocol in 3.9
     "group.coordinator.new.enable": "true",
     "group.coordinator.rebalance.protocols": "classic,consumer",
 }
@@ -133,7 +133,7 @@ _STUMBLES = {
     "Kafka, while the connection of the last session is open, from where the share partition in "
     "memory is, and the offset that was set is lost with the next acknowledgement",
 }
-# By scenario, the lines that may differ with timing, and why.
+# By scenario: the lines that may differ depending on timing, and why.
 OF_TIMING: Mapping[str, tuple[set[str], str]] = {
     "joining_a_share_group": (
         {'-  "answer": 0,', '+  "answer": 110,'},
@@ -141,7 +141,7 @@ OF_TIMING: Mapping[str, tuple[set[str], str]] = {
         "before which it had none; when they come later, it gets them with its second",
     ),
 }
-# By run, the scenarios that differ by intention, and why.
+# By run: the scenarios that differ intentionally, and why.
 DIFFERENCES: Mapping[str, Mapping[str, str]] = {
     "Apache Kafka 3.9, who clients are": _WRONG_PROOFS,
     "by default, who clients are": _WRONG_PROOFS,
@@ -164,7 +164,9 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """1 if a run's responses differ; 0 also if there is no such folder, since it is optional."""
+    """Run the comparisons. Gives: 1 if a run's responses differ; 0 otherwise, even if the folder
+    does not exist, since it is optional.
+    """
     folder = Path(arguments[0])
     if not (folder / "oracle.py").exists():
         print(
@@ -187,7 +189,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _scenarios(folder: Path, families: tuple[str, ...]) -> set[str]:
-    """The names of families and of the scenarios in them."""
+    """The names of families, and of the scenarios in them."""
     names = set(families)
     for family in families:
         lines = (folder / "scenarios" / f"{family}.py").read_text().splitlines()
@@ -211,7 +213,9 @@ def _compare(folder: Path, run: Run, wanted: list[str]) -> int:
 
 
 def _judge(folder: Path, run: Run, wanted: list[str], output: str) -> int:
-    """Print unexpected differences; gives 1 if there are any, or an expected one is out of date."""
+    """Print unexpected differences. Gives: 1 if there are any, or if an expected one no longer
+    exists.
+    """
     *failures, summary = re.split(r"^(?=FAILED |[0-9]+ passed)", output, flags=re.MULTILINE)
     reasons = DIFFERENCES.get(run.title, {})
     code, differing, timed = 0, set(), 0
@@ -247,7 +251,9 @@ def _judge(folder: Path, run: Run, wanted: list[str], output: str) -> int:
 
 
 def _changed_lines(failure: str) -> set[str]:
-    """The lines of a diff that only one side has, without the first, which names the scenario."""
+    """The lines of a diff that only one side has, without the first line, which names the
+    scenario.
+    """
     _, *lines = failure.splitlines()
     return {line for line in lines if line.startswith(("-", "+"))}
 

@@ -1,5 +1,5 @@
 """Run seeds and print the findings: `python -m sim --seeds 1000`, `python -m sim --seed 17
---trace`. Every eighth seed also has a schedule of two machines; `--pair` runs only these.
+--trace`. Every eighth seed also has a schedule with two machines; `--pair` runs only these.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> int:
 def _kinds_of_schedule(
     seed: int, options: argparse.Namespace
 ) -> list[tuple[Callable[..., Report], str]]:
-    """The schedules to run for a seed, each with the text before its number."""
+    """The schedules to run for a seed, each with the text to print before the seed's number."""
     pair = (run_pair, "pair ")
     if options.pair:
         return [pair]

@@ -1,5 +1,5 @@
-"""An administrator that grows topics, deletes and creates them again, and deletes records, while
-the other clients work.
+"""An administrator that adds partitions to topics, deletes topics and creates them again, and
+deletes records, while other clients work.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_PARTITIONS = 4
 
 
 class Administrator(Client):
-    """One task of an administrator, over a connection of its own. A request without a response is
+    """An administrator with one task and its own connection. If a request gets no response, it is
     sent again, as Kafka's tools do.
     """
 
@@ -42,7 +42,7 @@ class Administrator(Client):
         super().__init__(world, "admin")
 
     def delete_records(self, partition: Partition, offset: int) -> Asking:
-        """Move the start of a log, once."""
+        """Raise the start of a log once."""
         rows = [
             DeleteRecordsTopic(
                 name=partition[0],
@@ -92,7 +92,7 @@ class Administrator(Client):
         self.hang_up()
 
     def _delete(self, topic: str) -> Asking:
-        """Delete the topic. Gives: False if it was not deleted and continues unchanged."""
+        """Delete the topic. Gives: False if it was not deleted and continues to exist."""
         life = self.world.history.lives[topic][-1]
         life.asked_ms = self.world.loop.now_ms
         call = wire.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 3)
@@ -143,8 +143,8 @@ class Administrator(Client):
         world.set_partition_count(topic, count)
 
     def _until(self, call: wire.Call, *, done_already: int) -> Asking:
-        """Send the request until there is a response, and disk space. done_already: the error that
-        is right if an earlier request was carried out and its response lost.
+        """Repeat the request until it gets a response and the disk has space. done_already: the
+        error that is correct if an earlier attempt was carried out and its response lost.
         """
         lost_before = self.lost
         while (code := (yield from self._code(call))) in (None, Code.KAFKA_STORAGE_ERROR):

@@ -1,4 +1,4 @@
-"""A client that asks the broker for its producers and transactions, and records the responses."""
+"""A client that requests the broker's producers and transactions, and records the responses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ GRACE_MS = 1000
 
 
 class Auditor(Client):
-    """DescribeProducers of some partitions, and DescribeTransactions of all ids in
-    ListTransactions.
+    """A client that sends DescribeProducers for some partitions, and DescribeTransactions for all
+    ids in the answer to ListTransactions.
     """
 
     def __init__(self, world: Any, partitions: list[Partition]) -> None:
@@ -34,7 +34,9 @@ class Auditor(Client):
             yield self.rng.randint(200, 1200)
 
     def look_at_producers(self) -> Asking:
-        """Gives: the response's rows of producers, None without a response."""
+        """Send DescribeProducers. Gives: the rows of producers in the response, or None if it was
+        lost.
+        """
         topics: dict[str, list[int]] = {}
         for name, index in self.partitions:
             topics.setdefault(name, []).append(index)
@@ -67,7 +69,9 @@ class Auditor(Client):
         return reported
 
     def look_at_transactions(self) -> Asking:
-        """Gives: the answer for each transactional id, None without an answer."""
+        """Describe all transactions. Gives: the answer for each transactional id, or None if a
+        response was lost.
+        """
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(
             wire.request(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0)
@@ -108,11 +112,11 @@ class Auditor(Client):
             self.world.history.incident("refused", f"{self.name}: {Refused(what, code)}")
 
     def look_at_the_end(self) -> Asking:
-        """No transaction is open any more, in any partition or for any id, once every timeout has
-        passed.
+        """Check that no transaction is open any more, in any partition or for any id, since every
+        timeout has passed.
 
-        A transaction may stay open for that long without holding up a reader, if its producer died
-        before it wrote, or if all that it wrote has been deleted: transactions do not protect
+        A transaction may have stayed open until now without blocking any reader, if its producer
+        died before it wrote, or if all its records have been deleted: transactions do not protect
         records from retention.
         """
         for _ in range(20):

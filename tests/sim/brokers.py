@@ -1,9 +1,10 @@
 """Several brokers: a client of all of them, and a task that moves leaders and stops brokers.
 
 A client uses a `Bundle` as it uses a `Link` to a single broker. The bundle has a link to each
-broker, opened at first use, and sends each request to the supposed leader or coordinator. A refusal
-corrects its view, as Metadata does for real clients, and the bundle repeats the request. Only
-Produce is left to the client, which keeps its own order. When one link breaks, all do.
+broker, opened at first use, and sends each request to the broker that it believes to be the leader
+or coordinator. A refusal corrects that belief, as Metadata does for real clients, and the bundle
+repeats the request. Only a Produce is repeated by the client, which preserves its own order. When
+one link breaks, all links do.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def places(call: wire.Call, cluster: Cluster) -> list[Place]:
 
 
 def is_refusal(answer: Any) -> bool:
-    """Whether the response says that another broker is the right one."""
+    """Whether the response says that another broker is the leader or coordinator."""
     if isinstance(answer, wire.Produced):
         return answer.error_code in REFUSED
     if isinstance(answer, wire.FetchAnswer):
@@ -97,7 +98,9 @@ class Bundle:
             link.forgives = forgives
 
     def call(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Future:
-        """Send a request to the right broker; the future is its decoded response, or LOST."""
+        """Send a request to the right broker. The future's result is the decoded response, or
+        LOST.
+        """
         future = Future()
         self._try(call, timeout_ms, future, MOST_TRIES)
         return future
@@ -124,7 +127,7 @@ class Bundle:
             return
 
         def answered(answer: Any) -> None:
-            if answer is LOST or not self.is_open:  # all links are lost together
+            if answer is LOST or not self.is_open:  # if one link is lost, all are
                 self._give_up(future)
                 return
             if isinstance(answer, wire.FetchAnswer):
@@ -181,14 +184,16 @@ class Bundle:
 
 
 class Unled:
-    """Requests to a broker that was not the leader of their partitions: each must be refused."""
+    """Requests that reached a broker which was not the leader of their partitions. Each must be
+    refused.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._heard: set[tuple[int, int]] = set()
 
     def on_heard(self, link: Link, frame: bytes) -> None:
-        """A broker receives a request."""
+        """Note a request if the broker that receives it does not lead its partitions."""
         correlation_id = int.from_bytes(frame[4:8], "big")
         call = link.call_of(correlation_id)
         broker = self._world.node.broker
@@ -199,7 +204,7 @@ class Unled:
             self._heard.add((link.link_id, correlation_id))
 
     def on_answered(self, link: Link, data: bytes) -> None:
-        """A broker sends a response."""
+        """Report an incident if a broker answers such a request without a refusal."""
         correlation_id = int.from_bytes(data[4:8], "big")
         call = link.call_of(correlation_id)
         key = (link.link_id, correlation_id)
@@ -249,7 +254,7 @@ def move_leaders(world: World) -> Asking:
 
 
 def _epochs(world: World) -> dict[Place, tuple[int, int]]:
-    """The leader of each partition, and its epoch."""
+    """The leader and the leader epoch of each partition."""
     broker = world.node.broker
     if broker is None:
         return {}
@@ -263,7 +268,7 @@ def _epochs(world: World) -> dict[Place, tuple[int, int]]:
 
 
 def _check_epochs(world: World, before: dict[Place, tuple[int, int]]) -> None:
-    """A partition with a new leader has a higher epoch."""
+    """Check that each partition with a new leader has a higher leader epoch."""
     for place, (leader, epoch) in _epochs(world).items():
         leader_before, epoch_before = before.get(place, (leader, -1))
         if leader != leader_before and epoch <= epoch_before:

@@ -1,4 +1,4 @@
-"""The common part of all simulated clients: connect, send, and retry."""
+"""What all simulated clients have in common: they connect, send, and retry."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ RETRIABLE = frozenset(
 
 
 class Fenced(Exception):
-    """The broker says that another producer has replaced this one: the instance ends."""
+    """The broker reports that another producer has replaced this one, so this instance ends."""
 
 
 class Refused(Exception):
-    """A response after which this client cannot continue as it is. partitions: those of the
-    request; asked_ms: when it was sent.
+    """A response after which this client cannot continue without a new session. partitions: the
+    request's partitions; asked_ms: when the request was sent.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ def name_of(code: int) -> str:
 
 
 class Client:
-    """One client with one connection.
+    """A client with one connection.
 
-    lost: how many requests never got a response. unsure: how many attempts have an unknown outcome:
-    the lost ones, and those sent again after a coordinator moved. asked_after: how many fencing
-    starts there were before its last request; a late response may come from the leader before that.
-    forgives: when the broker may close its connection. ends_after: the number of power losses that
-    the client survives.
+    lost: the number of requests that never got a response. unsure: the number of attempts with an
+    unknown outcome: lost ones, and those sent again after a coordinator moved. asked_after: the
+    number of fencing starts before its last request; a late response may come from an earlier
+    leader. forgives: when the broker may close its connection. ends_after: the number of power
+    losses that the client survives.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -74,7 +74,7 @@ class Client:
         self.ends_after: int | None = None
 
     def connected(self) -> Asking:
-        """Wait for a connection. Raises: Fenced if the client ended with a power loss."""
+        """Wait for a connection. Raises: Fenced if the client has ended because of a power loss."""
         while self.link is None or not self.link.is_open:
             if (
                 self.ends_after is not None
@@ -89,7 +89,7 @@ class Client:
         return self.link
 
     def ask(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Asking:
-        """Send one request; gives the response, or LOST, after which the connection is closed."""
+        """Send one request. Gives: the response, or LOST, after which the connection is closed."""
         link = yield from self.connected()
         self.world.operations += 1
         self.asked_after = self.world.fences
@@ -104,7 +104,7 @@ class Client:
     def insist(
         self, call: wire.Call, code_of: Callable[[Any], int], timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> Asking:
-        """Repeat a request until the response is not a retriable error. Gives the response."""
+        """Repeat a request until the response is not a retriable error. Gives: the response."""
         while True:
             answer = yield from self.ask(call, timeout_ms)
             if answer is not LOST and code_of(answer) not in RETRIABLE:

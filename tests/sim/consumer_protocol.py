@@ -1,9 +1,9 @@
-"""Members of the consumer protocol (KIP-848), whose heartbeats list the partitions that they own,
-and return those that they should own.
+"""Members of the consumer protocol (KIP-848): their heartbeats list the partitions that they own,
+and the responses those that they should own.
 
-They do the work of `group.py` and `consumers.py`, together with classic members or in their place.
-A member that missed the response to a heartbeat sends all fields in the next one, as stock clients
-do.
+They do the work of `group.py` and `consumers.py`, together with classic members or instead of them.
+A member that missed the response to a heartbeat sends all fields in the next one, as Kafka's
+clients do.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ deleted.
 
 
 class ConsumerProtocolWorker(Worker):
-    """A worker that speaks the consumer protocol; `generation` is its member epoch.
+    """A worker with the consumer protocol; `generation` is its member epoch.
 
-    owned: the partitions that it has and has not revoked. is_sure: whether all its heartbeats got
-    responses. joins: how often it has sent a joining heartbeat. It keeps its id, so it may join
-    again with the id of an instance that another process has taken over.
+    owned: the partitions that it was assigned and has not revoked. is_sure: whether all its
+    heartbeats got responses. joins: how often it has sent a joining heartbeat. Its id stays the
+    same, so it may join again with the id of an instance that another process has taken over.
     """
 
     speaks_consumer_protocol = True
@@ -73,10 +73,10 @@ class ConsumerProtocolWorker(Worker):
     # --- the group -------------------------------------------------------------------------------
 
     def join(self) -> Asking:
-        """Become a member, or get the current assignment; True if it may work."""
+        """Become a member, or get the current assignment. Gives: whether it may work."""
         if not self.member_id:
             self.generation = JOINING
-            # in version 0 the broker makes the id
+            # With version 0 the broker assigns the id.
             self.member_id = self._new_id() if self.heartbeat_version else ""
         if self.generation == JOINING:
             self.release_all()
@@ -94,11 +94,11 @@ class ConsumerProtocolWorker(Worker):
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
     def heartbeat(self) -> Asking:
-        """Send heartbeats until there is nothing left to revoke. Gives whether the member may
+        """Send heartbeats until there is nothing left to revoke. Gives: whether the member may
         continue.
         """
         if not self.member_id and self.generation != JOINING:
-            return False  # the response to a commit said that it was removed: it joins again
+            return False  # join again, since the response to a commit said that it was removed
         while True:
             asked_ms, tells_all = self.world.loop.now_ms, not self.is_sure
             owned_before = list(self.owned)
@@ -122,7 +122,7 @@ class ConsumerProtocolWorker(Worker):
                 return False
             if self.owned == owned_before:
                 return True
-            self.is_sure = False  # the next heartbeat lists the partitions it owns now
+            self.is_sure = False  # another heartbeat, which lists the partitions that it owns now
 
     def _own(self, reported: list[Partition], asked_ms: int) -> None:
         """Own exactly these partitions."""
@@ -153,14 +153,14 @@ class ConsumerProtocolWorker(Worker):
         )
 
     def _was_refused(self, code: int) -> None:
-        """The member was removed, or its epoch is not the group's: it revokes everything, and joins
-        again.
+        """Revoke all partitions and join again, since the member was removed or its epoch is not
+        the group's.
 
         Raises: Fenced, Refused.
         """
         self._stop_if_replaced(code)
         if code == Code.UNRELEASED_INSTANCE_ID:
-            return  # the previous process of the instance is still a member
+            return  # try again, since the previous process of the instance is still a member
         if code not in self.moved_on:
             raise Refused(f"{self.name}: ConsumerGroupHeartbeat", code)
         self._was_put_out(Code.UNKNOWN_MEMBER_ID if code in PUT_OUT else code)
@@ -176,7 +176,7 @@ class ConsumerProtocolWorker(Worker):
         ]
 
     def release(self, partitions: list[Partition]) -> None:
-        """Stop working on them: the next owner continues from the committed offsets."""
+        """Stop working on partitions: the next owner continues from the committed offsets."""
         self.end_holdings(partitions)
         for partition in partitions:
             self.positions.pop(partition, None)
@@ -189,8 +189,8 @@ class ConsumerProtocolWorker(Worker):
         return self.generation != JOINING and super().wants_to_leave(share)
 
     def leave(self) -> Asking:
-        """Send a heartbeat with epoch -1; in half of the cases a static member sends -2, and keeps
-        its place for the rest of its session.
+        """Send a heartbeat with epoch -1. In half of the cases a static member sends -2 instead,
+        and keeps its membership for the rest of its session.
         """
         is_for_a_while = self.instance_id is not None and self.rng.random() < 0.5
         asked_ms = self.world.loop.now_ms
@@ -216,7 +216,7 @@ class ConsumerProtocolWorker(Worker):
 
     def _take_up(self) -> Asking:
         """Continue at the group's offsets in newly owned partitions, once no open transaction may
-        change them. False: the group has moved on.
+        change these. Gives: False if the group has moved on.
         """
         partitions = [partition for partition in self.owned if partition not in self.positions]
         if not partitions:
@@ -276,7 +276,7 @@ class ConsumerProtocolWorker(Worker):
 
 
 class ConsumerProtocolConsumer(ConsumerProtocolWorker, Consumer):
-    """A consumer that speaks the consumer protocol, of a topic that is not deleted."""
+    """A consumer with the consumer protocol, of a topic that is not deleted."""
 
     def __init__(self, world: World, name: str, *rest: Any, **more: Any) -> None:
         super().__init__(world, name, *rest, **more)

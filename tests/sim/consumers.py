@@ -1,4 +1,4 @@
-"""Members of a group that read a topic and commit offsets, also while the topic is deleted and
+"""Members of a group that read a topic and commit offsets, even while the topic is deleted and
 created again, or truncated by a power loss.
 """
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class Consumer(Worker):
-    """One instance. It knows the topic's life that its positions belong to, and fetches the group's
-    offsets again in the next life.
+    """A member process. It knows to which life of the topic its positions belong, and fetches the
+    group's offsets again in the next life.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Consumer(Worker):
         self.session_timeout_ms = session_timeout_ms or self.session_timeout_ms
         self.goes_on = world.scenario.members_go_on
         self.tells_epochs = bool(world.scenario.epoch_followers)
-        # stock clients do not check whether the log still has the committed offset
+        # As in Kafka's clients, by default no check whether the log still has the committed offset.
         self.follows_epochs = world.scenario.epoch_followers > 1
         self.leader_epochs: dict[Partition, int] = {}
         self.topics = [self.topic]
@@ -58,13 +58,13 @@ class Consumer(Worker):
         self.life: int | None = None
 
     def init(self, *, bump: bool = False, timeout_ms: int = 0) -> Asking:
-        """It writes nothing, so it needs no producer id."""
+        """Do nothing: a consumer does not write, so it needs no producer id."""
         return
         yield
 
     def lead(self, answer: Any) -> list[Any]:
-        """A leader that has rejoined assigns again: the topic may have been created again in the
-        meantime, with other partitions.
+        """The leader's assignments. A leader that has rejoined assigns again: meanwhile the topic
+        may have been created again, with a different number of partitions.
         """
         assignments = super().lead(answer)
         if answer.skip_assignment:
@@ -93,8 +93,8 @@ class Consumer(Worker):
         )
 
     def work(self) -> Asking:
-        """Work until the group moves on, or a response is lost; after a lost one some continue from
-        their position, as stock clients do.
+        """Work until the group moves on, or a response is lost; after a lost response some
+        consumers continue from their positions, as Kafka's clients do.
         """
         while not self.world.is_over:
             lost = self.lost
@@ -107,7 +107,7 @@ class Consumer(Worker):
                 return
             if self.dying and not self.world.is_draining and self.rng.random() < self.dying:
                 if self.rng.random() < 0.5:
-                    raise Fenced  # the process dies without leaving the group
+                    raise Fenced  # the process dies; it has not left the group
                 yield self.rng.randint(self.session_timeout_ms // 2, 2 * self.session_timeout_ms)
             if self.share and (self.life is None or self._is_another_life()):
                 yield self.rng.randint(5, 60)
@@ -143,8 +143,8 @@ class Consumer(Worker):
                 return
 
     def _follow_epochs(self) -> Asking:
-        """Fetch the leader epochs, and go back if a log was truncated, as librdkafka does. False: a
-        response was lost.
+        """Fetch the leader epochs, and go back if a log was truncated, as librdkafka does. Gives:
+        False if a response was lost.
         """
         guide = Reader(
             self.world, self.name, list(self.positions), committed_only=True, follows_epochs=True
@@ -157,8 +157,8 @@ class Consumer(Worker):
         return guide.lost == 0
 
     def _take(self, answer: wire.FetchAnswer) -> tuple[bool, list[Partition]]:
-        """Whether there was anything to read, and the partitions whose position is out of range.
-        Raises: Refused.
+        """Process a fetch response. Gives: whether there was anything to read, and the partitions
+        whose position is out of range. Raises: Refused.
         """
         has_moved = False
         gone: list[Partition] = []
@@ -191,8 +191,8 @@ class Consumer(Worker):
         return has_moved, gone
 
     def _begin_again(self, partition: Partition) -> Asking:
-        """The group's offset is out of range: continue from the log's start, as with
-        auto.offset.reset=earliest.
+        """Continue from the log's start, as with auto.offset.reset=earliest, since the group's
+        offset is out of range.
 
         This is a finding if nothing was deleted, and neither a power loss nor a commit of another
         life explains it.
@@ -216,7 +216,9 @@ class Consumer(Worker):
         self.positions[partition] = start
 
     def commit(self) -> Asking:
-        """OffsetCommit of its positions. False: the response is lost, or the group has moved on."""
+        """Send an OffsetCommit with its positions. Gives: False if the response is lost, or if the
+        group has moved on.
+        """
         history = self.world.history
         standing = dict(self.positions)
         epochs = self.read_epochs if self.tells_epochs else {}
@@ -242,7 +244,7 @@ class Consumer(Worker):
             return False
         code = max(partition.error_code for partition in answer.topics[0].partitions)
         if code == Code.COORDINATOR_NOT_AVAILABLE:
-            return False  # without disk space; the next commit has the position again
+            return False  # the disk is full; the next commit includes this position
         if code in self.moved_on:
             self._stop_if_replaced(code)
             self._was_put_out(code)

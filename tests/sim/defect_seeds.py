@@ -1,4 +1,4 @@
-"""The seeds that found each planted mistake last, which are tried first.
+"""The seeds that last found each planted mistake, which are tried first.
 
 A seed is only a hint: if the simulator's schedules have changed, the search continues from 0, and
 costs as much as without the table. `python -m sim.defect_seeds` searches for the mistakes that
@@ -16,18 +16,19 @@ from typing import Any
 import pytest
 from checkers import kinds_of
 
-from sim import quota_defects, share_defects, two_phase_defects  # these extend the list
+# imported since they add their mistakes to the list
+from sim import quota_defects, share_defects, two_phase_defects
 from sim.defects import DEFECTS, Defect
 from sim.world import run_seed
 
 MOST_SEEDS = 300
-ONE_IN = 3  # `make test` looks for one in three mistakes, `make test-long` for the others
+ONE_IN = 3  # `make test` searches for one in three mistakes, `make test-long` for the others
 PATH = Path(__file__).with_suffix(".json")
 SEEDS: dict[str, int] = json.loads(PATH.read_text()) if PATH.exists() else {}
 
 
 def one_in_some(defects: Sequence[Any]) -> list[Any]:
-    """The parameters of a test that looks for planted mistakes: most of them are long tests."""
+    """The parameters of a test that searches for planted mistakes; most of them are long tests."""
     return [
         pytest.param(defect, id=defect.name, marks=pytest.mark.long if number % ONE_IN else ())
         for number, defect in enumerate(defects)
@@ -35,7 +36,7 @@ def one_in_some(defects: Sequence[Any]) -> list[Any]:
 
 
 def seeds_for(defect: Defect) -> Iterator[int]:
-    """The seeds to try, in order."""
+    """The seeds to try for a mistake, in order."""
     last = SEEDS.get(defect.name)
     if last is not None:
         yield last
@@ -43,7 +44,9 @@ def seeds_for(defect: Defect) -> Iterator[int]:
 
 
 def finding_seed(defect: Defect) -> int | None:
-    """A seed that finds the mistake, and finds nothing without it; None if there is none."""
+    """A seed that has findings with the mistake, and none without it; None if there is no such
+    seed.
+    """
     for seed in seeds_for(defect):
         with defect.plant():
             found = kinds_of(run_seed(seed, tweak=defect.tweak).findings)
@@ -53,7 +56,7 @@ def finding_seed(defect: Defect) -> int | None:
 
 
 def main() -> None:
-    """Search for all, and write the table after each find."""
+    """Search for all mistakes, and write the table after each one found."""
     assert two_phase_defects.with_power in {defect.tweak for defect in DEFECTS}
     assert quota_defects.focuses.with_quotas in {defect.tweak for defect in DEFECTS}
     assert share_defects.with_power in {defect.tweak for defect in DEFECTS}

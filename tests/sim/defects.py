@@ -1,9 +1,9 @@
-"""Mistakes that a broker of this kind makes, planted into the real classes one at a time: they
-prove that the simulator can find them.
+"""Typical mistakes in a broker, planted into the real classes one at a time: they prove that the
+simulator can find them.
 
 Each is a context manager that replaces one method and restores it. `kinds` are the kinds of
 findings that count as a detection; `tweak` changes a drawn scenario so that the mistake is more
-likely to show.
+likely to be found.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ Tweak = Callable[[Scenario], None]
 
 
 class Defect(NamedTuple):
-    """One mistake. says: the mistake in a sentence."""
+    """A planted mistake. says: a sentence that describes it."""
 
     name: str
     says: str
@@ -111,7 +111,7 @@ def _as_drawn(scenario: Scenario) -> None:
 def defect(
     says: str, *kinds: str, tweak: Tweak = _as_drawn
 ) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:
-    """Add a generator function to the list, as a context manager."""
+    """A decorator that adds a generator function to the list of mistakes, as a context manager."""
 
     def enter(plant: Callable[[], Iterator[None]]) -> Callable[[], Any]:
         manager = contextlib.contextmanager(plant)
@@ -123,7 +123,7 @@ def defect(
 
 @contextlib.contextmanager
 def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute for a while, in the class that defines it."""
+    """Replace an attribute in the class that defines it while the context lasts."""
     if isinstance(owner, type):
         owner = next(one for one in owner.__mro__ if name in one.__dict__)
     old = owner.__dict__[name]
@@ -1320,7 +1320,8 @@ def former_epochs_are_remembered() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "on_batch", keep),
-        changed(repetition, "is_repetition", lambda *_: True),  # the records would distinguish them
+        # otherwise the records would distinguish them
+        changed(repetition, "is_repetition", lambda *_: True),
     ):
         yield
 
@@ -2152,7 +2153,7 @@ def snapshots_of_deleted_segments_stay() -> Iterator[None]:
 
 
 def _with_brokers(scenario: Scenario) -> None:
-    """Leaders move all the time."""
+    """Let leaders move frequently."""
     scenario.spread_over_brokers(20)
 
 

@@ -1,11 +1,11 @@
-"""A disk in memory that loses data as real ones do: `storage.disk.Disk` for simulations.
+"""A disk in memory that loses data as real disks do: `storage.disk.Disk` for simulations.
 
-After a kill of the process, everything that was written is kept, since the operating system has it.
-A kill may come in the middle of a call that changes the disk: an append is then written in part.
+After a kill of the process, everything that was written remains, since the operating system has it.
+A kill may occur in the middle of a call that changes the disk: an append is then partly written.
 
-A power loss affects each file separately: the data of its last fsync stays, and of the later
-appends nothing, all, a part truncated anywhere, or a part with missing sectors (zeros). It affects
-each directory separately: the entries of its last fsync_dir stay, and of the later changes (create,
+A power loss affects each file separately: the data of its last fsync remain, and of later appends
+nothing, everything, a part truncated anywhere, or a part with missing sectors (zeros). It affects
+each directory separately: the entries of its last fsync_dir remain, and of later changes (create,
 rename, unlink) the first few, in their order. A file's own fsync does not make its new name
 durable: some file systems do more, but POSIX does not require it.
 """
@@ -29,16 +29,16 @@ Data = bytes | bytearray | memoryview
 
 
 class Crash(BaseException):
-    """The process ends in the middle of an operation. It is not an Exception, so that no error
+    """The process ends in the middle of an operation. This is not an Exception, so that no error
     handler catches it.
     """
 
 
 class Refusal(NamedTuple):
-    """The operations that a disk refuses for a while, and the error.
+    """The operations that a disk refuses for a time, and the error.
 
-    operations: of "inode" (a new file), "entry" (a new directory), "rename", "write", "open" (any
-    descriptor) and "fsync". after: how many of them succeed first.
+    operations: some of "inode" (a new file), "entry" (a new directory), "rename", "write", "open"
+    (any descriptor) and "fsync". after: how many of these operations succeed first.
     """
 
     operations: frozenset[str]
@@ -47,8 +47,8 @@ class Refusal(NamedTuple):
 
 
 class Inode:
-    """The bytes of one file. synced: the number of durable bytes at its start; `before_cut`: the
-    durable bytes before a truncation that is not durable yet.
+    """The bytes of a file. synced: the number of durable bytes at its start; before_cut: the bytes
+    that are durable until a truncation becomes durable.
     """
 
     __slots__ = ("before_cut", "data", "modified_ms", "synced")
@@ -102,8 +102,8 @@ class Inode:
 
 
 class Directory:
-    """One directory: its current entries, its entries at the last fsync_dir, and the changes
-    between, each all or nothing.
+    """A directory: its current entries, its entries at the last fsync_dir, and the changes since,
+    each of which is durable entirely or not at all.
     """
 
     __slots__ = ("durable", "entries", "pending")
@@ -147,8 +147,8 @@ Node = Inode | Directory
 
 
 class SimFile:
-    """An open file. `size` is the size by this handle's appends: after a failed append, the next
-    one starts at the same position.
+    """An open file. `size` counts only this handle's appends: after a failed append, the next
+    append begins at the same position.
     """
 
     __slots__ = ("_disk", "_generation", "inode", "path", "size")
@@ -176,12 +176,12 @@ class SimFile:
 
     def fsync(self) -> None:
         self._check()
-        if not self._disk.is_full:  # it needs no space
+        if not self._disk.is_full:  # an fsync needs no space, so it succeeds on a full disk
             self._disk.step()
         if self._disk.refuses("fsync"):
             self.inode.lose_power(
                 self._disk.rng
-            )  # the kernel drops the pages that it could not write
+            )  # after a failed fsync the kernel drops the pages that it could not write
             failure = self._disk.failure()
             assert isinstance(failure, OSError)
             raise FailedFsync(failure.errno, failure.strerror)
@@ -223,8 +223,8 @@ class SimLock:
 
 
 class SimDisk:
-    """One file system. generation: counts the processes that used it; files of an ended process
-    must not be used.
+    """A file system. generation: the number of processes that have used it; files that an ended
+    process opened must not be used.
     """
 
     def __init__(self, rng: random.Random, now_ms: Callable[[], int]) -> None:
@@ -244,15 +244,17 @@ class SimDisk:
     # --- faults ----------------------------------------------------------------------------------
 
     def crash_in(self, steps: int, *, is_full: bool = False) -> None:
-        """Kill the process in the middle of the change after `steps` further changes of the disk;
-        -1: never.
+        """Kill the process in the middle of a change of the disk, after `steps` other changes; -1:
+        never.
 
-        is_full: instead, that change and all later ones fail for lack of space.
+        is_full: instead of a kill, that change and all later ones fail because the disk is full.
         """
         self.steps_until_crash, self.is_full = steps, is_full
 
     def crash_after_rename(self, suffix: str, steps: int) -> None:
-        """As `crash_in`, counted from the next rename to a name with this suffix."""
+        """Plan a crash like `crash_in`, with changes counted from the next rename to a name with
+        this suffix.
+        """
         self._aim = suffix, steps
 
     def crash_never(self) -> None:
@@ -269,12 +271,12 @@ class SimDisk:
         return self.steps_until_crash < 0
 
     def refuse(self, refusal: Refusal | None) -> None:
-        """Refuse some operations from now on; None: refuse none any more."""
+        """Refuse some operations from now on; None ends this."""
         self.refusal = refusal
         self._until_refusal = 0 if refusal is None else refusal.after
 
     def refuses(self, operation: str) -> bool:
-        """Whether the next operation is refused."""
+        """Whether the disk refuses the next operation of that kind; counts it."""
         if self.refusal is None or operation not in self.refusal.operations:
             return False
         self._until_refusal -= self._until_refusal > -1
@@ -296,23 +298,26 @@ class SimDisk:
         return OSError(self.refusal.code, os.strerror(self.refusal.code))
 
     def crash(self) -> BaseException:
-        """The exception of a change that a crash interrupts."""
+        """The exception that a crash raises in the change that it interrupts."""
         return OSError(errno.ENOSPC, "the simulated disk is full") if self.is_full else Crash()
 
     def step(self) -> None:
-        """A change that is all or nothing: a crash comes before it (or before the next)."""
+        """Count a change that is all or nothing: a crash may occur before it, or before the next
+        one.
+        """
         if self.counts_down():
             raise self.crash()
 
     def kill(self) -> None:
-        """The process ends; everything it wrote stays."""
+        """End the process; everything that it wrote remains."""
         self.generation += 1
         self.locks.clear()
         self.steps_until_crash, self._aim = -1, None
 
     def lose_power(self) -> None:
-        """The machine ends, and some of the data that was not durable is lost. Every third time the
-        machine stays up instead: the broker is started on a copy of the disk that was made then.
+        """End the machine, and lose some of the data that were not durable. Every third time the
+        machine stays up instead, and the broker is started on a copy of the disk that was made at
+        that moment.
         """
         self.losses += 1
         if self.losses % 3:
@@ -323,22 +328,22 @@ class SimDisk:
 
     def copy(self, *, is_new_mount: bool = True) -> None:
         """Replace the disk by a copy made now, without the page cache, in the same run of the
-        machine; is_new_mount: whether the system distinguishes the mounts.
+        machine. is_new_mount: whether the copy is on another mount, as far as the system shows.
         """
         self.mounts += is_new_mount
         self._forget()
 
     def replace(self, root: Directory, *, is_new_mount: bool = True) -> None:
-        """Replace the contents by another file system, all of it durable, while no process uses
-        it.
+        """Replace the contents by another file system, all of it durable. No process may use the
+        disk meanwhile.
         """
         self.mounts += is_new_mount
         self.root = root
         self._sync_below(root)
 
     def copied(self) -> SimDisk:
-        """A disk with everything that the process has written, as after a kill now. It has no
-        faults, and changes to it do not affect this disk.
+        """Another disk with everything that the process has written, as after a kill at this
+        moment. It has no faults, and changes to it do not affect this disk.
         """
         other = SimDisk(random.Random(0), self.now_ms)
         other.root = _copy_of(self.root)
@@ -347,7 +352,7 @@ class SimDisk:
         return other
 
     def sync_all(self) -> None:
-        """Everything written becomes durable, as after sync(2)."""
+        """Make everything that was written durable, as sync(2) does."""
         self.step()
         self._sync_below(self.root)
 
@@ -370,7 +375,7 @@ class SimDisk:
         self.root.lose_power(rng, keep)
 
     def boot_id(self) -> str:
-        """The id of the machine's run: a new one after each power loss."""
+        """The id of the machine's current run, which changes with each power loss."""
         return f"boot-{self.machine}{self.boots}"
 
     def mount_id(self, path: str) -> str:
@@ -420,7 +425,9 @@ class SimDisk:
         return SimFile(self, path, node)
 
     def is_durable(self, path: str) -> bool:
-        """Whether a power loss keeps the file's name, in a directory whose own name it keeps."""
+        """Whether a power loss would preserve the file's name, given that it preserves its
+        directory's name.
+        """
         parent, name = self._parent(path)
         return parent.durable.get(name) is parent.entries.get(name) and not parent.pending
 
@@ -501,7 +508,7 @@ class SimDisk:
         return bytes(file.data)
 
     def contents(self, path: str) -> bytes:
-        """A file's contents for the simulator's own use; the disk never refuses it."""
+        """A file's contents, for the simulator's own use; this is never refused."""
         return bytes(self._file(path).data)
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
@@ -554,7 +561,7 @@ class SimDisk:
     # --- looking on ------------------------------------------------------------------------------
 
     def files(self) -> Iterator[tuple[str, Inode]]:
-        """Every file, by path."""
+        """Every file, with its path."""
         yield from self._walk("", self.root)
 
     def _walk(self, path: str, directory: Directory) -> Iterator[tuple[str, Inode]]:
@@ -578,7 +585,7 @@ def _copy_of(directory: Directory) -> Directory:
 
 
 def implements_the_protocol(disk: SimDisk) -> Any:
-    """For the type checker: a SimDisk is a Disk."""
+    """A check for mypy that a SimDisk is a Disk."""
     from barnabas.storage.disk import Disk
 
     checked: Disk = disk

@@ -1,6 +1,6 @@
-"""The last check of a simulated broker: everything it had is removed (connections, topics, groups,
-and by time everything else), and then it must keep no more than a broker newly started on its
-directory.
+"""The last check of a simulated broker: everything that it had is removed (connections, topics,
+groups, and by advancing the clock everything else). Then it must not have more state than a broker
+that is newly started on its directory.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from barnabas.protocol.messages.message import Message
 LONG_MS, LEAPS = 30 * 24 * 3600 * 1000, 3
 CONNECTION = 1 << 40
 MOST_TURNS = 400
-KEPT_NAMES = {"group"}  # the word occurs elsewhere, too
+KEPT_NAMES = {"group"}  # not searched for, since the word also occurs elsewhere
 
 
 def keeps(world: Any) -> list[str]:
-    """Remove everything from the running broker. Gives: what it still keeps."""
+    """Remove everything from the running broker. Gives: descriptions of what it still has."""
     node, broker = world.node, world.node.broker
     world.is_emptied = True
     node.hang_up_clients()
@@ -47,7 +47,7 @@ def keeps(world: Any) -> list[str]:
 
 
 def _ask(world: Any, request: Message, version: int) -> None:
-    """Send a request over a connection of its own, which is closed after the answer."""
+    """Send a request on a new connection, which is closed after the answer."""
     node = world.node
     node.connect_nobody(CONNECTION)
     node.on_frame(CONNECTION, node.generation, bytes(request_frame(request, version, 1)))

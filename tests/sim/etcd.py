@@ -1,8 +1,8 @@
-"""An etcd with several members, behind a simulated network, which answers the product's exchanges.
+"""An etcd with several members, behind a simulated network, which answers the product's requests.
 
 Its data are linearizable. Faults affect the network and the members: a request or its response is
 lost or late, and a write may be carried out long after its node has given up; a member is down,
-silent, slow or partitioned from the others, and a restarted one has lost all logins.
+silent, slow or partitioned from the others, and a restarted member has lost all logins.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ Then = Callable[[HttpOutcome], None]
 
 
 class Member:
-    """One member. starts: how often its process started. is_silent: it accepts requests and never
-    responds. is_apart: it is partitioned from the others, so it cannot carry out anything.
+    """A member of the etcd. starts: how often its process was started. is_silent: whether it
+    accepts requests and never responds. is_apart: whether it is partitioned from the others, so
+    that it cannot carry out anything.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Member:
 
     @property
     def answers(self) -> bool:
-        """Whether it carries out requests."""
+        """Whether the member carries out requests."""
         return not (self.is_down or self.is_silent or self.is_apart)
 
 
@@ -57,19 +58,20 @@ class Etcd:
         self.members = [Member() for _ in range(member_count)]
         self.endpoints = tuple(f"http://etcd-{number}:2379" for number in range(member_count))
         self._revision, self._mod_revision, self._value = rng.randint(1, 9), 0, ""
-        self._tokens: dict[str, dict[int, int]] = {}  # by token: members that have it, starts
+        # by token: the members that know it, each with its number of starts at that time
+        self._tokens: dict[str, dict[int, int]] = {}
         self.cut_off: set[int] = set()
         self.delay_ms, self.lost, self.late = 8, 0.0, 0.0
         self.records: list[tuple[int, LeaseRecord]] = []
 
     @property
     def record(self) -> LeaseRecord | None:
-        """The record as it really is."""
+        """The record that is stored now, whatever a node may have read."""
         return self.records[-1][1] if self.records else None
 
     @property
     def is_well(self) -> bool:
-        """Whether each request is carried out and answered soon."""
+        """Whether each request is carried out and answered quickly."""
         return not (self.lost or self.late or self.cut_off) and all(
             member.answers and not member.slow_ms for member in self.members
         )
@@ -89,7 +91,7 @@ class Etcd:
             member.is_silent, member.is_apart, member.slow_ms = False, False, 0
 
     def carry_out(self, call: HttpCall, member: Member) -> HttpOutcome:
-        """The response of the JSON gateway."""
+        """Carry out a request. Gives: the response of etcd's JSON gateway."""
         body: Any = call.body
         if call.path == "/v3/auth/authenticate":
             assert body == {"name": USER, "password": PASSWORD}
@@ -105,28 +107,32 @@ class Etcd:
         (compare,), (success,) = body["compare"], body["success"]
         if compare["mod_revision"] != str(self._mod_revision):
             return HttpAnswer(OK, {"header": {"revision": str(self._revision)}})
-        self._revision += self.rng.choice((1, 1, 2))  # other clients write, too
+        # other clients also write, so the revision grows by more than one
+        self._revision += self.rng.choice((1, 1, 2))
         self._mod_revision, self._value = self._revision, success["request_put"]["value"]
         self.records.append((self.loop.now_ms, decode_lease_record(base64.b64decode(self._value))))
         return HttpAnswer(OK, {"header": {"revision": str(self._revision)}, "succeeded": True})
 
     def _is_known(self, token: str, member: Member) -> bool:
-        """Whether the member knows a simple token, which is kept in the memory of each member."""
+        """Whether the member knows a token; each member stores simple tokens only in memory."""
         starts = self._tokens.get(token, {})
         return starts.get(self.members.index(member)) == member.starts
 
 
 class HttpClient:
-    """One process's connection to etcd: it replaces the product's use of `http.client`, under the
-    virtual clock.
+    """A process's connection to etcd, with a simulated clock, which replaces the product's use of
+    `http.client`.
     """
 
     def __init__(self, etcd: Etcd, node_id: int, timeout_ms: int) -> None:
         self._etcd, self._node_id, self._timeout_ms = etcd, node_id, timeout_ms
-        self._kept: tuple[str, int] | None = None  # the endpoint, its starts at connecting
+        # the endpoint, and the number of its starts when the connection was made
+        self._kept: tuple[str, int] | None = None
 
     def send(self, call: HttpCall, then: Then) -> None:
-        """Send a request and its response once; a failure after the timeout."""
+        """Send a request, and call `then` once: with the response, or with a failure after the
+        timeout.
+        """
         etcd, rng, loop = self._etcd, self._etcd.rng, self._etcd.loop
         member = etcd.members[etcd.endpoints.index(call.endpoint)]
         is_over = False
@@ -145,12 +151,12 @@ class HttpClient:
                 if not is_lost and self._node_id not in etcd.cut_off:
                     loop.later(self._delay_ms(member), end, outcome)
 
-        # connecting and waiting for the response each have this timeout
+        # Connecting and waiting for the response each have this timeout.
         timeout_ms = self._timeout_ms * (1 if self._kept else rng.choice((1, 2)))
         loop.later(timeout_ms, end, HttpFailure("timed out"))
         fate, delay_ms = rng.random(), self._delay_ms(member)
         if self._node_id in etcd.cut_off:
-            if fate < etcd.late:  # it was in transit when the network was cut
+            if fate < etcd.late:  # the request was in transit when the network was cut
                 loop.later(rng.randint(timeout_ms, 4 * timeout_ms), arrive, True)
             return
         if self._kept is not None and self._kept != (call.endpoint, member.starts):

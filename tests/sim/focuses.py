@@ -1,8 +1,8 @@
-"""Schedules that concentrate on one kind of fault: each changes a drawn scenario so that a mistake
-of some kind is more likely to show.
+"""Schedules that concentrate on one kind of fault: each changes a drawn scenario so that a certain
+kind of mistake is more likely to be found.
 
-Planted defects are searched with them (`defects.py`), and a share of all seeds uses one
-(`drawn_focus`), so that any few hundred seeds include the schedules that would otherwise be rare.
+The search for planted mistakes uses them (`defects.py`), and a share of all seeds uses one
+(`drawn_focus`), so that a few hundred seeds include schedules that would otherwise be rare.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def with_power(scenario: Scenario) -> None:
 
 
 def with_quotas(scenario: Scenario) -> None:
-    """More clients that have to wait for a quota, and only those that may."""
+    """More clients that have to wait for a quota, and none that may not."""
     scenario.workers = scenario.consumers = scenario.meddlers = scenario.two_phase = 0
     scenario.groups, scenario.stops_ms, scenario.is_audited, scenario.kafka_epochs = (
         (),
@@ -95,7 +95,7 @@ def with_compaction(scenario: Scenario) -> None:
 
 
 def with_crashes_amid_compaction(scenario: Scenario) -> None:
-    """Kills between any two steps of a swap, and of the start that completes it."""
+    """Kills between any two steps of a swap of segments, and of the start that completes it."""
     with_compaction(scenario)
     scenario.fault_weights, scenario.fault_count, scenario.fault_gap_ms = (
         (0, 0, 0, 1, 0, 0),
@@ -115,7 +115,7 @@ def with_crashes_amid_swaps(scenario: Scenario) -> None:
 
 def with_small_segments_and_power(scenario: Scenario) -> None:
     with_power(scenario)
-    scenario.padding = 0.0  # a padded batch does not fit into such segments
+    scenario.padding = 0.0  # no padding: a padded batch would not fit into such small segments
     for configs in scenario.topic_configs.values():
         configs["segment.bytes"] = "400"
 
@@ -160,7 +160,7 @@ def with_crashes_of_starts(scenario: Scenario) -> None:
 
 
 def with_flushed_records_and_power(scenario: Scenario) -> None:
-    """Only records whose flush was acknowledged, in logs that share a journal."""
+    """Only records whose flush was acknowledged, in logs that share a flush journal."""
     with_power(scenario)
     scenario.topics = {"plain": 4}
     scenario.groups = ()
@@ -241,7 +241,7 @@ def with_kills_and_power_without_journal(scenario: Scenario) -> None:
 
 
 def with_power_and_slow_flushes(scenario: Scenario) -> None:
-    """Transactions whose records, and the journal's frame, take long to become durable."""
+    """Transactions whose records, and whose frame in the journal, take long to become durable."""
     with_power_on_transactions(scenario)
     scenario.properties["barnabas.flush.journal.logs"], scenario.fsync_ms = "1", 60
     scenario.fault_count, scenario.fault_gap_ms = 8, (30, 500)
@@ -285,7 +285,7 @@ def with_retention_and_power(scenario: Scenario) -> None:
 
 
 def with_refused_rolls(scenario: Scenario) -> None:
-    """Repeatedly no space for new segments, in a log that retention keeps short."""
+    """Repeatedly there is no space for new segments, in a log that retention keeps short."""
     scenario.topics = {"plain": 1}
     scenario.topic_configs = {
         "plain": {"segment.bytes": "400", "retention.bytes": "3000", "file.delete.delay.ms": "0"}
@@ -313,7 +313,7 @@ def with_refused_rolls(scenario: Scenario) -> None:
 
 
 def with_no_space(scenario: Scenario) -> None:
-    """Repeatedly, for seconds, no byte can be written, with clients of every kind."""
+    """Repeatedly no byte can be written for seconds, with clients of every kind."""
     scenario.refusals = tuple(
         Refusal(frozenset({"inode", "entry", "rename", "write"}), code, after)
         for code, after in (
@@ -326,14 +326,14 @@ def with_no_space(scenario: Scenario) -> None:
 
 
 def with_no_space_and_groups(scenario: Scenario) -> None:
-    """As `with_no_space`, and groups whose members have short sessions."""
+    """`with_no_space` together with groups whose members have short sessions."""
     with_stops(scenario)
     with_no_space(scenario)
 
 
 def with_starts_without_space(scenario: Scenario) -> None:
-    """As `with_no_space`, and the broker is killed or stopped meanwhile, so that most starts find
-    no space.
+    """`with_no_space` together with kills and stops of the broker meanwhile, so that most starts
+    find no space.
     """
     with_no_space(scenario)
     scenario.faults, scenario.fault_weights, scenario.fault_count = ("kill", "stop"), (3, 1), 8
@@ -341,7 +341,7 @@ def with_starts_without_space(scenario: Scenario) -> None:
 
 
 def with_outages(scenario: Scenario) -> None:
-    """Partitions that go off line and return, during transactions over them."""
+    """Partitions that go offline and return, during transactions on them."""
     scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
         {"tx": 2},
         [],
@@ -373,8 +373,8 @@ def with_outages(scenario: Scenario) -> None:
 
 
 def with_outages_and_slow_flushes(scenario: Scenario) -> None:
-    """Kills between the write of a decision to the journal and the transaction's end; then the
-    partition is back.
+    """Kills between the write of a decision to the journal and the transaction's end; after the
+    restart the partition is online again.
     """
     with_outages(scenario)
     scenario.aims_at_ends = True
@@ -383,14 +383,14 @@ def with_outages_and_slow_flushes(scenario: Scenario) -> None:
 
 
 def with_damaged_batches(scenario: Scenario) -> None:
-    """Partitions that are off line since durable batches are damaged."""
+    """Partitions that are offline because durable batches are damaged."""
     with_outages(scenario)
     scenario.damages_batches = True
 
 
 def with_outages_and_remakes(scenario: Scenario) -> None:
-    """A topic is deleted and created again while it is off line, with transactions over both
-    lives.
+    """A topic is deleted and created again while it is offline, with transactions on both lives of
+    the topic.
     """
     with_outages(scenario)
     scenario.topics, scenario.topic_configs = {"gone": 2}, {"gone": {"file.delete.delay.ms": "0"}}
@@ -424,7 +424,9 @@ def from_kafka(scenario: Scenario) -> None:
 
 
 def from_killed_kafka(scenario: Scenario) -> None:
-    """As `from_kafka`, and that Kafka was killed while its cleaner was running."""
+    """The first writes go to an Apache Kafka that was restarted often, and finally killed while its
+    cleaner was running.
+    """
     with_compaction(scenario)
     scenario.kafka_epochs, scenario.kafka_was_killed = 3, True
     scenario.power_share, scenario.fault_count = 0.0, 0
@@ -457,7 +459,7 @@ def with_several_partitions(scenario: Scenario) -> None:
 
 
 def with_bumped_epochs(scenario: Scenario) -> None:
-    """Power losses, after which idempotent producers go on with their ids and the next epoch."""
+    """Power losses, after which idempotent producers continue with their ids and the next epoch."""
     with_power(scenario)
     (
         scenario.bumps_epochs,
@@ -482,7 +484,7 @@ def with_bumped_epochs(scenario: Scenario) -> None:
 
 
 def with_new_producers(scenario: Scenario) -> None:
-    """As `with_bumped_epochs`, but a producer that is out of sequence requests a new id."""
+    """Power losses, after which a producer that is out of sequence requests a new id."""
     with_bumped_epochs(scenario)
     scenario.bumps_epochs = False
 
@@ -537,7 +539,7 @@ def with_group(scenario: Scenario) -> None:
 
 
 def with_remakes(scenario: Scenario) -> None:
-    """A topic that is deleted and created again, and few other clients."""
+    """A topic that is deleted and created again, with few other clients."""
     with_kills(scenario)
     scenario.topics = {"gone": 1}
     scenario.groups, scenario.meddlers = (), 0
@@ -554,8 +556,8 @@ def with_remakes(scenario: Scenario) -> None:
 
 
 def with_remakes_and_power(scenario: Scenario) -> None:
-    """Topics are deleted and made again between power losses, which are the most frequent fault;
-    records are readable only when they are flushed.
+    """Topics are deleted and created again between power losses, which are the most frequent fault;
+    records are readable only once they are flushed.
     """
     with_remakes(scenario)
     scenario.topic_configs["gone"]["flush.messages"] = "1"
@@ -574,7 +576,7 @@ def with_calm_remakes(scenario: Scenario) -> None:
 
 
 def with_remakes_amid_flushes(scenario: Scenario) -> None:
-    """A slow disk, so that a topic is deleted while transactions over it are being flushed."""
+    """A slow disk, so that a topic is deleted while transactions on it are being flushed."""
     with_remakes(scenario)
     scenario.fault_count, scenario.remakes, scenario.fsync_ms = 0, 12, 200
     scenario.applications, scenario.idempotent_producers, scenario.rounds = 3, 0, 30
@@ -724,7 +726,7 @@ def with_lost_answers(scenario: Scenario) -> None:
 
 
 def with_a_disk_that_fails(scenario: Scenario) -> None:
-    """Its fsyncs fail repeatedly, and then it accepts no new file."""
+    """A disk whose fsyncs fail repeatedly, and which then accepts no new file."""
     scenario.power_share, scenario.crash_at_start, scenario.last_restart = 0.0, 0.0, "kill"
     scenario.fault_count, scenario.stops_ms, scenario.sessions_end_with_power = 0, (), False
     scenario.rounds, scenario.transaction_timeout_ms, scenario.pausing = 12, 5000, 0.0
@@ -747,7 +749,7 @@ def with_reused_sequences(scenario: Scenario) -> None:
 
 
 def with_late_batches(scenario: Scenario) -> None:
-    """Many broken connections, and no other fault."""
+    """Many broken connections, and no other faults."""
     scenario.weather = Weather(delay_ms=5, cut=0.15, linger_ms=600)
     scenario.reuses_sequences = True
     scenario.applications, scenario.workers, scenario.idempotent_producers = 4, 0, 0
@@ -757,9 +759,9 @@ def with_late_batches(scenario: Scenario) -> None:
 
 
 def with_late_batches_anywhere(scenario: Scenario) -> None:
-    """For a planted defect only: late batches may also reach a partition that was added and not
-    written to. There, a batch that arrives before any other of its producer cannot be distinguished
-    from the next transaction's.
+    """Only for a planted defect: late batches may also reach a partition that was added to the
+    transaction and not written to. If such a batch arrives before any other of its producer, the
+    broker cannot distinguish it from a batch of the next transaction.
     """
     with_late_batches(scenario)
     scenario.adds_unwritten = True
@@ -772,7 +774,7 @@ def with_version_2(scenario: Scenario) -> None:
     scenario.properties.pop("barnabas.features", None)
 
 
-# Focuses on schedules that are hardly ever drawn otherwise.
+# Focuses on schedules that would otherwise rarely be drawn.
 FOCUSES: tuple[Focus, ...] = (
     with_crashes_amid_compaction,
     with_small_segments_and_power,
@@ -806,7 +808,7 @@ FOCUSES: tuple[Focus, ...] = (
     with_consumer_protocol,
 )
 
-# Focuses added later, for a share of the seeds without any of the former.
+# Focuses that were added later; a share of the seeds without one of FOCUSES has one of these.
 LATER_FOCUSES: tuple[Focus, ...] = (
     with_crashes_amid_swaps,
     with_damaged_batches,
@@ -814,7 +816,8 @@ LATER_FOCUSES: tuple[Focus, ...] = (
     with_many_producers_and_kills,
     with_no_space,
 )
-# Added last, for a share of the seeds without any of the focuses above.
+# Focuses that were added last; a share of the seeds without one of the other focuses has one of
+# these.
 LATEST_FOCUSES: tuple[Focus, ...] = (with_no_space_and_groups, with_starts_without_space)
 
 

@@ -1,5 +1,5 @@
 """Workers of a consumer group that read records, transform them, and write exactly one result for
-each (KIP-447).
+each record (KIP-447).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOVED_ON = frozenset(
     }
 )
 REBALANCE_TIMEOUT_MS = 2500
-SLOWEST_ROW_MS = 25  # a batch has four rows, and waiting for a standby takes 50 ms for it
+SLOWEST_ROW_MS = 25  # ms; a batch has four rows, and waits 50 ms for a standby
 STATIC_JOIN_VERSION, STATIC_SYNC_VERSION = 9, 5
 
 
@@ -54,12 +54,12 @@ def subscription(topics: list[str]) -> bytes:
 
 
 class Worker(TransactionalProducer):
-    """One instance: it joins the group, and transforms records of its share of `inputs` into
+    """A member process: it joins the group, and transforms records of its share of `inputs` into
     records of `outputs`, with the offsets in the same transaction.
 
-    moved_on: the codes after which it gets its share again. holdings: for the partitions that it
-    owns now; held: all that it ever had. asks_for_place: it has asked to replace another process of
-    its instance, without a response yet.
+    moved_on: the error codes after which it fetches its share again. holdings: for the partitions
+    that it owns now; held: for all that it ever owned. asks_for_place: whether it has sent a
+    request to replace another process of its instance, without a response yet.
     """
 
     moved_on = MOVED_ON
@@ -96,7 +96,7 @@ class Worker(TransactionalProducer):
         self.rounds_done = 0
 
     def run(self) -> Asking:
-        """Gives whether the instance ended by itself."""
+        """Run the worker. Gives: whether it ended by itself."""
         try:
             yield from self.init(timeout_ms=self.timeout_ms)
             while not self.world.is_over:
@@ -121,7 +121,9 @@ class Worker(TransactionalProducer):
     # --- the group -------------------------------------------------------------------------------
 
     def join(self) -> Asking:
-        """JoinGroup and SyncGroup; True with a share of the partitions, False: try again."""
+        """Send JoinGroup and SyncGroup. Gives: True if the member has a share of the partitions,
+        False if it must try again.
+        """
         self.end_holdings()
         if not self.member_id:
             self.ask_for_place()
@@ -149,7 +151,8 @@ class Worker(TransactionalProducer):
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
         if answer is LOST:
             return False
-        if answer.error_code == Code.COORDINATOR_NOT_AVAILABLE:  # it may be carried out later
+        # a lost request may still be carried out
+        if answer.error_code == Code.COORDINATOR_NOT_AVAILABLE:
             yield self.rng.randint(5, 60)
             return False
         if answer.error_code:
@@ -202,8 +205,8 @@ class Worker(TransactionalProducer):
         """The assignments; none if the group continues unchanged, since its leader has only
         rejoined (KIP-814).
 
-        Such a leader does not know how many partitions its former process assigned, and assumes the
-        initial number.
+        Such a leader does not know how many partitions its former process has assigned, and assumes
+        the initial number.
         """
         self.leads_for = (
             self.world.first_input_count if answer.skip_assignment else len(self.inputs)
@@ -211,7 +214,7 @@ class Worker(TransactionalProducer):
         return [] if answer.skip_assignment else self.assign(answer)
 
     def _stop_if_replaced(self, code: int) -> None:
-        """Raises: Fenced if another process has joined with this instance's name."""
+        """Raise Fenced if another process has joined with this instance's name."""
         if code == Code.FENCED_INSTANCE_ID:
             raise Fenced
 
@@ -234,8 +237,8 @@ class Worker(TransactionalProducer):
         )
 
     def _was_heard(self, asked_ms: int) -> None:
-        """A heartbeat or SyncGroup got a response: for a session's time after sending it, the
-        broker must not remove the member.
+        """Note the response to a heartbeat or SyncGroup: until its session time has passed since
+        the request, the broker must not remove the member.
         """
         if self._may_have_lost_place(asked_ms):
             return
@@ -245,21 +248,23 @@ class Worker(TransactionalProducer):
             holding.until_ms = max(holding.until_ms, self._kept_until(asked_ms))
 
     def within_session(self, wait_ms: int) -> int:
-        """A wait between two heartbeats. While draining, two of them fit into the session, as with
-        a stock client, whose heartbeats come from a thread of their own; before that, some sessions
-        time out.
+        """The time to wait between two heartbeats. While draining, two heartbeats fit into the
+        session, as with Kafka's clients, whose heartbeats come from a separate thread; before that,
+        some sessions time out.
         """
         return min(wait_ms, self.session_timeout_ms // 3) if self.world.is_draining else wait_ms
 
     # --- what is its own -------------------------------------------------------------------------
 
     def _kept_until(self, heard_ms: int) -> int:
-        """Until when a member without further responses may assume that it owns its share."""
+        """The time until which a member that gets no further response may assume that it owns its
+        share.
+        """
         return heard_ms + min(self.session_timeout_ms, REBALANCE_TIMEOUT_MS)
 
     def hold(self, partitions: list[Partition], asked_ms: int) -> None:
-        """The response to a request sent at that time says that the member owns these
-        partitions.
+        """Note that the member owns these partitions, according to the response to a request that
+        was sent at that time.
         """
         if self._may_have_lost_place(asked_ms):
             return
@@ -278,15 +283,18 @@ class Worker(TransactionalProducer):
             world.history.holdings.append(holding)
 
     def end_holdings(self, partitions: Iterable[Partition] | None = None) -> None:
-        """From now on these partitions, or all, may be assigned to another member."""
+        """Note that these partitions (None: all of them) may be assigned to another member from now
+        on.
+        """
         for partition in list(self.holdings if partitions is None else partitions):
             holding = self.holdings.pop(partition, None)
             if holding is not None:
                 holding.until_ms = min(holding.until_ms, self.world.loop.now_ms)
 
     def ask_for_place(self) -> None:
-        """It is about to ask to replace another process of its instance. From then on that
-        process's partitions may be assigned again, with or without a response.
+        """Note that the member is about to send a request to replace another process of its
+        instance. From then on that process's partitions may be assigned again, whether or not a
+        response arrives.
         """
         if self.instance_id is not None:
             self.asks_for_place = True
@@ -294,8 +302,8 @@ class Worker(TransactionalProducer):
             asked_ms.setdefault(self.name, self.world.loop.now_ms)
 
     def _replace_other_selves(self) -> None:
-        """It has replaced the other processes of its instance. Another one may still be working:
-        its partitions now belong to this one, or to another member.
+        """Note that this process has replaced the other processes of its instance. These may still
+        be working, although their partitions now belong to this process or to another member.
         """
         if self.instance_id is None:
             return
@@ -303,7 +311,8 @@ class Worker(TransactionalProducer):
         if self.asks_for_place:
             asked_ms = self.world.place_asked_ms[self.group, self.instance_id]
             since_ms, own_ms = min(asked_ms.values()), asked_ms.pop(self.name)
-            for name in asked_ms:  # their requests may still be carried out after this one
+            # these processes' requests may still be carried out after this one
+            for name in asked_ms:
                 asked_ms[name] = max(asked_ms[name], own_ms)
             self.asks_for_place = False
             place = self.group, self.instance_id
@@ -316,8 +325,8 @@ class Worker(TransactionalProducer):
             selves.append(self)
 
     def _may_have_lost_place(self, asked_ms: int) -> bool:
-        """Whether another process of its instance took its place after this one's request: the
-        broker may have answered before that, with a slow response.
+        """Whether another process of its instance may have replaced this one after the request: the
+        broker may have answered before that, and the response was slow.
         """
         if self.instance_id is None or self.asks_for_place:
             return False
@@ -331,7 +340,7 @@ class Worker(TransactionalProducer):
             holding.until_ms = min(holding.until_ms, max(holding.from_ms, since_ms))
 
     def _note_taken(self, partitions: list[Partition], asked_ms: int) -> None:
-        """The broker accepted offsets from the member."""
+        """Record that the broker accepted offsets from the member."""
         world = self.world
         world.history.taken_commits.extend(
             TakenCommit(
@@ -346,12 +355,12 @@ class Worker(TransactionalProducer):
         )
 
     def _was_put_out(self, code: int) -> None:
-        """A response says that the group does not know this member. That is a finding if its
-        session cannot have timed out.
+        """Handle a response which says that the group does not know this member. It is a finding if
+        the member's session cannot have timed out.
 
         A stop of the broker's process times out no client whose request is in the socket when it
         continues. A static member may have been replaced by another process with its name, which
-        has left since: then no member has that name. For offsets, a group of the consumer protocol
+        has since left: then no member has that name. For offsets, a group of the consumer protocol
         knows only the current member id of an instance.
         """
         world = self.world
@@ -359,7 +368,8 @@ class Worker(TransactionalProducer):
         if code != Code.UNKNOWN_MEMBER_ID or heard_ms < 0 or self.heard_after != world.fences:
             return
         if world.scenario.moves:
-            return  # a rebalance may have ended without it while it looked for its coordinator
+            # a rebalance may have ended without the member while it searched for its coordinator
+            return
         if self.instance_id is not None and (
             world.departures.get((self.group, self.instance_id), -1) >= heard_ms
             or self.group in world.history.groups_of_consumer_protocol
@@ -386,8 +396,8 @@ class Worker(TransactionalProducer):
         )
 
     def leave(self) -> Asking:
-        """LeaveGroup, by id or by the instance's name. After a lost response the member's later
-        requests are not its own any more, either.
+        """Send LeaveGroup, with the member's id or the instance's name. If the response is lost,
+        later requests of the member may be refused.
         """
         if self.instance_id is None and self.rng.random() < 0.5:
             call = wire.request(LeaveGroupRequest(group_id=self.group, member_id=self.member_id), 1)
@@ -412,13 +422,16 @@ class Worker(TransactionalProducer):
                 yield 1
                 if (
                     self.rng.random() < 0.5 and self.link is not None and self.link.is_open
-                ):  # otherwise a kill may have restored the member
-                    yield from self.heartbeat()  # the heartbeat thread learns it late
+                ):  # not after a lost connection, since a kill may have restored the member
+                    # as from a heartbeat thread that does not yet know of the leave
+                    yield from self.heartbeat()
         self.member_id = ""
         yield self.rng.randint(10, 400)
 
     def assign(self, answer: Any) -> list[Any]:
-        """As the leader: assign partitions to the members in turn, by their names."""
+        """The assignments by the leader: partitions are assigned to the members in turn, in order
+        of their names.
+        """
         members = sorted(member.member_id for member in answer.members)
         shares: dict[str, list[int]] = {member: [] for member in members}
         for number in range(len(self.inputs)):
@@ -431,7 +444,7 @@ class Worker(TransactionalProducer):
         ]
 
     def fetch_offsets(self, partitions: list[Partition]) -> Asking:
-        """The group's offset, once no open transaction may change it."""
+        """Fetch the group's offsets, once no open transaction may change them."""
         self.positions = {}
         if not partitions:
             return True
@@ -441,7 +454,7 @@ class Worker(TransactionalProducer):
         return True
 
     def heartbeat(self) -> Asking:
-        """Send a heartbeat. Gives whether the member may continue."""
+        """Send a heartbeat. Gives: whether the member may continue."""
         call = wire.request(
             HeartbeatRequest(
                 group_id=self.group,
@@ -469,16 +482,16 @@ class Worker(TransactionalProducer):
     # --- the work --------------------------------------------------------------------------------
 
     def work(self) -> Asking:
-        """Work until the group moves on, or a response is lost: then uncommitted records are read
+        """Work until the group moves on, or a response is lost; then uncommitted records are read
         again.
         """
         while not self.world.is_over:
             if not (yield from self.heartbeat()):
                 return
             if 0 <= self.leads_for != len(self.inputs):
-                return  # there are more partitions than were assigned
+                return  # join again, since there are more partitions than were assigned
             if self.knows_too_few is not None and len(self.inputs) > self.knows_too_few:
-                return  # it was assigned a partition that it did not know yet
+                return  # join again, since it was assigned a partition that it did not know
             if self.wants_to_leave(0.15):
                 return
             if not self.positions:
@@ -501,7 +514,8 @@ class Worker(TransactionalProducer):
                     and self.world.may_forget
                     and not self.world.history.commits_are_durable
                 ):
-                    self.positions[partition] = 0  # the offset survived, and its record did not
+                    # a power loss preserved the offset but not its record
+                    self.positions[partition] = 0
                     continue
                 if found.error_code == Code.KAFKA_STORAGE_ERROR:
                     continue
@@ -527,21 +541,23 @@ class Worker(TransactionalProducer):
                 return
 
     def most_rows(self, taken: int) -> int | None:
-        """How many more rows a transaction may take. While draining, no more than can be written
-        within its timeout, as an operator would set it; before that, some transactions time out.
+        """The number of rows that the transaction may still take; None if unlimited. While
+        draining, it is limited to what can be written within the transaction's timeout; before
+        that, some transactions time out.
         """
         if not self.world.is_draining:
             return None
         return max(0, self.timeout_ms // SLOWEST_ROW_MS - taken)
 
     def turn(self, rows: list[tuple[Partition, int]], moved: dict[Partition, int]) -> Asking:
-        """One transaction: an output for each row, and the offsets. False: it had no effect, or the
-        group moved on.
+        """Run one transaction with an output for each row, and the offsets. Gives: False if it had
+        no effect, or the group moved on.
         """
         world, rng = self.world, self.rng
         self.rounds_done += 1
         if world.is_draining and world.scenario.ids_expire:
-            # its id may have expired while other members had all partitions, and could expire again
+            # Its transactional id may have expired while other members had all partitions, and
+            # could expire again.
             yield from self.init(timeout_ms=self.timeout_ms)
         transaction = world.history.begin(
             f"{self.name}#{self.rounds_done}", session=self.session, now_ms=world.loop.now_ms
@@ -584,7 +600,9 @@ class Worker(TransactionalProducer):
         return True
 
     def send_offsets(self, moved: dict[Partition, int]) -> Asking:
-        """TxnOffsetCommit, after AddOffsetsToTxn in version 1, fenced by the group's generation."""
+        """Send TxnOffsetCommit, in version 1 after AddOffsetsToTxn; the group's generation fences
+        it.
+        """
         if not self.is_version_2:
             call = wire.request(
                 AddOffsetsToTxnRequest(
@@ -651,8 +669,8 @@ def committed_offsets(
     partitions: list[Partition],
     epochs: dict[Partition, int] | None = None,
 ) -> Asking:
-    """OffsetFetch of stable offsets, repeated until there are any. epochs: gets the leader epochs
-    of the last records before them.
+    """Send OffsetFetch until the offsets are stable. epochs: receives the leader epochs of the last
+    records before the offsets.
     """
     topics: dict[str, list[int]] = {}
     for name, index in partitions:

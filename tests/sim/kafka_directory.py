@@ -1,4 +1,5 @@
-"""A log directory as left by an Apache Kafka that was restarted often, converted from one of ours.
+"""A log directory as an Apache Kafka leaves it that was restarted often, converted from one of
+ours.
 
 These changes are made in the files of the simulated disk, once the broker has stopped:
 
@@ -44,12 +45,13 @@ from barnabas.storage.files.checkpoints import (
 from sim.disk import Inode, SimDisk
 
 LEADER_EPOCH, CRC = (12, ">i"), (17, ">I")
-COORDINATOR_EPOCH_FROM_END = 5  # four bytes, and the count of headers behind them
+# from the end of a marker's batch: the epoch has four bytes, followed by the count of headers
+COORDINATOR_EPOCH_FROM_END = 5
 SNAPSHOT_HEAD, PRODUCER_BYTES, COORDINATOR_EPOCH_AT = 10, 46, 34
 
 
 class KafkaTopic(NamedTuple):
-    """The entry of one topic in Kafka's metadata log."""
+    """A topic's entry in Kafka's metadata log."""
 
     name: str
     topic_id: uuid.UUID
@@ -68,8 +70,8 @@ def leave_as_kafka(
 ) -> None:
     """Convert the directory of a stopped broker to one of Kafka's.
 
-    Takes: epochs, the increase of the leader epochs of __transaction_state, and the maximum for
-    others. is_clean: whether Kafka was stopped, not killed.
+    Takes: epochs, the increase of the leader epochs of __transaction_state, and the highest
+    increase of those of other topics. is_clean: whether Kafka was stopped rather than killed.
     """
     rises: dict[str, int] = {}
     for path, inode in list(disk.files()):
@@ -115,7 +117,7 @@ def _raise_snapshot(inode: Inode, rise: int) -> None:
     data = inode.data
     for at in range(SNAPSHOT_HEAD, len(data), PRODUCER_BYTES):
         (epoch,) = struct.unpack_from(">i", data, at + COORDINATOR_EPOCH_AT)
-        if epoch >= 0:  # the partition has a marker of that producer
+        if epoch >= 0:  # -1 unless the partition has a marker of that producer
             struct.pack_into(">i", data, at + COORDINATOR_EPOCH_AT, epoch + rise)
     struct.pack_into(">I", data, 2, crc32c(memoryview(data)[6:]))
 

@@ -1,7 +1,7 @@
-"""Virtual time: a heap of events, and tasks that are plain generators.
+"""Simulated time: a heap of events, and tasks that are plain generators.
 
-A task yields a number (sleep so many ms) or a Future (wait for it; its value is what the yield
-gives). Events of the same time run in the order of their registration, so a schedule depends only
+A task yields a number (sleep that many ms) or a Future (wait for it; its value is the result of the
+yield). Events of the same time run in the order of their registration, so a schedule depends only
 on the seed.
 """
 
@@ -16,11 +16,11 @@ MOST_EVENTS = 20_000
 
 
 class EndlessError(Exception):
-    """So many events in one schedule that it must be an endless loop."""
+    """A schedule had so many events that it must be an endless loop."""
 
 
 class Future:
-    """A future value. Its callbacks run in the order of their registration."""
+    """A value that is not known yet. Its callbacks run in the order of their registration."""
 
     __slots__ = ("_waiting", "done", "value")
 
@@ -76,7 +76,7 @@ class Loop:
         return self.at(self.now_ms + delay_ms, call, *arguments)
 
     def run_until(self, end_ms: int, is_done: Callable[[], bool] | None = None) -> None:
-        """Run events up to `end_ms`, or until `is_done`. Raises: EndlessError."""
+        """Run events up to `end_ms`, or until `is_done` gives true. Raises: EndlessError."""
         heap = self._heap
         while heap and heap[0][0] <= end_ms:
             self.events += 1
@@ -92,13 +92,13 @@ class Loop:
             self.now_ms = max(self.now_ms, end_ms)
 
     def skip(self, for_ms: int) -> None:
-        """Advance the clock without running events; those that were due run late."""
+        """Advance the clock without running events; the events that were due run late."""
         self.now_ms += for_ms
         self._heap = [(max(row[0], self.now_ms), *row[1:]) for row in self._heap]
         heapq.heapify(self._heap)
 
     def spawn(self, task: Task) -> Future:
-        """Start a task; the future is its return value."""
+        """Start a task. Gives: a future for its return value."""
         finished = Future()
         self.running += 1
 

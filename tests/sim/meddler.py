@@ -1,10 +1,10 @@
-"""A client that sends invalid requests inside valid frames, while the others work.
+"""A client that sends invalid requests inside valid frames while other clients work.
 
 The broker must not silently accept any of these. Records that must be refused are marked as refused
-before they are sent, so a client that reads one later finds an `unwritten` record; an
-acknowledgement is a finding at once. Batches that the broker must correct (a header's highest
-timestamp, attributes that clients may not set) are ordinary records afterwards, and must not be
-lost.
+before they are sent, so if a client reads one later, it is reported as `unwritten`; an
+acknowledgement of one is a finding at once. Batches that the broker must correct (a header's
+highest timestamp, attributes that clients may not set) are ordinary records afterwards, and must
+not be lost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Lie = Callable[["Meddler", bytearray], "bytearray | bytes"]
 TOO_LARGE = (
     Code.MESSAGE_TOO_LARGE,
     Code.RECORD_LIST_TOO_LARGE,
-)  # a large body in a topic of another codec, or of small segments
+)  # for a large body sent to a topic with another codec, or with small segments
 SMALLEST_LIMIT_BYTES = 1 << 20
 
 _LENGTH, _CRC, _ATTRIBUTES, _LAST_DELTA = (8, ">i"), (17, ">I"), (21, ">h"), (23, ">i")
@@ -84,7 +84,7 @@ def _count_and_delta(meddler: Meddler, batch: bytearray) -> bytearray:
 
 def _noise(meddler: Meddler, batch: bytearray) -> bytearray:
     batch[HEADER_SIZE:] = bytes(meddler.rng.randrange(256) for _ in range(len(batch) - HEADER_SIZE))
-    batch[HEADER_SIZE] = 0x7F  # a record of -64 bytes
+    batch[HEADER_SIZE] = 0x7F  # the length of the first record: -64 bytes
     return batch
 
 
@@ -146,7 +146,9 @@ MENDED_LIES: dict[str, Lie] = {
 
 
 class Meddler(Producer):
-    """One such client. Its corrupt batches go to `partitions`, where others write and read."""
+    """A client that sends invalid requests. Its corrupt batches go to `partitions`, where other
+    clients write and read.
+    """
 
     def __init__(self, world: World, name: str, partitions: list[Partition], rounds: int) -> None:
         super().__init__(world, name)
@@ -166,7 +168,7 @@ class Meddler(Producer):
     # --- batches ---------------------------------------------------------------------------------
 
     def tell_a_lie(self) -> Asking:
-        """A batch whose header or body is wrong."""
+        """Send a batch whose header or body is wrong."""
         partition = self.rng.choice(self.partitions)
         is_mended = self.rng.random() < 0.4
         lies = MENDED_LIES if is_mended else REFUSED_LIES
@@ -182,7 +184,7 @@ class Meddler(Producer):
         yield from self._send(what, partition, writes, batch, is_mended=is_mended)
 
     def take_a_name(self) -> Asking:
-        """A batch with the transaction of another producer, or of none."""
+        """Send a batch that claims to belong to another producer's transaction, or to none."""
         victims = sorted(self.world.producers.items())
         if not victims:
             return
@@ -220,7 +222,7 @@ class Meddler(Producer):
         )
 
     def bring_a_bomb(self) -> Asking:
-        """A few bytes that decompress to a MB, or to more than the limit."""
+        """Send a few bytes that decompress to 1 MB, or to more than the limit."""
         partition = self.rng.choice(self.partitions)
         limit = int(self.world.scenario.properties.get("barnabas.decompressed.max.bytes", 1 << 27))
         is_too_much = limit <= 2 * SMALLEST_LIMIT_BYTES and self.rng.random() < 0.5
@@ -232,7 +234,8 @@ class Meddler(Producer):
         self, partition: Partition, count: int, *, codec: int = 0, padding: bytes = b""
     ) -> tuple[list[Write], bytearray]:
         self.sessions += 1
-        session = f"{self.name}/{self.sessions}"  # a new session, so no order is expected
+        # a new session for each batch, so that no order is expected
+        session = f"{self.name}/{self.sessions}"
         history, now_ms = self.world.history, self.world.loop.now_ms
         durable = partition[0] in self.world.flushed_topics
         writes = [
@@ -258,8 +261,8 @@ class Meddler(Producer):
         is_mended: bool,
         transactional_id: str | None = None,
     ) -> Asking:
-        """Send it once. is_mended: the broker corrects it to an ordinary batch; otherwise any read
-        of its records is a finding.
+        """Send a batch once. is_mended: whether the broker corrects it to an ordinary batch; if
+        not, any read of its records is a finding.
         """
         if not is_mended:
             for write in writes:
@@ -284,8 +287,8 @@ class Meddler(Producer):
     # --- other requests --------------------------------------------------------------------------
 
     def ask_at_the_edge(self) -> Asking:
-        """A request with invalid values, or values at the limits. Each must be refused, however
-        often it is sent.
+        """Send a request with values that are invalid or at their limits. The broker must refuse
+        it, however often it is sent.
         """
         what, call = self.rng.choice(list(self._nonsense()))
         answer = yield from self.ask(call)
@@ -310,8 +313,8 @@ class Meddler(Producer):
         return nonsense.Victim(name, producer_id, epoch, is_known and not forgets)
 
     def write_markers(self) -> Asking:
-        """WriteTxnMarkers that end no transaction: of an unknown producer, or of an old epoch of a
-        producer; with any coordinator epoch, also in the internal topics.
+        """Send WriteTxnMarkers that end no transaction: for an unknown producer, or with an old
+        epoch of a producer; with any coordinator epoch, and also in the internal topics.
 
         Apache Kafka writes some of these, if the partition does not know the producer.
         """
@@ -330,8 +333,8 @@ class Meddler(Producer):
         world.trace("markers", 0, "" if answer is LOST else repr(answer), epoch, b"")
 
     def end_from_behind(self) -> Asking:
-        """WriteTxnMarkers of an old epoch of a producer with an open transaction, which must stay
-        open.
+        """Send WriteTxnMarkers with an old epoch of a producer whose transaction is open, and must
+        stay open.
         """
         world, rng = self.world, self.rng
         broker = world.node.broker

@@ -1,10 +1,10 @@
 """Connections that behave like TCP: bytes keep their order and may arrive late; when a connection
 breaks, bytes in transit arrive or are lost.
 
-So within one connection requests are never duplicated or reordered. Across connections they are: a
-request in transit when its connection broke may reach the broker long after the client has sent it
-again on the next connection: see `LINGERING`. (The first version of the transaction protocol has no
-defence of its own for a late EndTxn or TxnOffsetCommit, which KIP-890 gives as its reason; the
+So within one connection requests are never duplicated or reordered. Across connections they may be:
+a request in transit when its connection broke may reach the broker long after the client has sent
+it again on the next connection: see `LINGERING`. (The first version of the transaction protocol has
+no protection against a late EndTxn or TxnOffsetCommit, which KIP-890 gives as its reason. So the
 broker closes a connection that its producer has abandoned, see
 `TransactionCoordinator.check_connection`.)
 """
@@ -29,7 +29,7 @@ REQUEST_TIMEOUT_MS = 1500
 
 
 class Lost:
-    """The answer that never came."""
+    """The result of a request whose response never arrived."""
 
     def __repr__(self) -> str:
         return "LOST"
@@ -43,7 +43,7 @@ LOST = Lost()
 
 class Forgiving(Enum):
     """When the broker may close a client's connection: never, after refusing a batch with acks=0,
-    or always, if the client asks for it.
+    or at any time; a client chooses one.
     """
 
     NEVER = 0
@@ -52,10 +52,10 @@ class Forgiving(Enum):
 
 
 class Weather:
-    """The current state of the network. Times in ms; probabilities for each request.
+    """The current state of the network. Times are in ms; probabilities are for each request.
 
-    cut: the connection breaks when the request is sent. stall: the extra delay of a connection that
-    stalls once.
+    cut: the probability that the connection breaks when the request is sent. stall: the probability
+    that the connection stalls once, for an extra delay.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Weather:
 
 
 class Link:
-    """A client's end of one connection. All requests in flight get their responses in order, or all
+    """A client's end of a connection. All requests in flight get their responses in order, or all
     are lost.
     """
 
@@ -81,12 +81,12 @@ class Link:
         self._waiting: dict[int, tuple[Future, wire.Call]] = {}
         self._last_out_ms = self._last_in_ms = self._quiet_until_ms = 0
         self._drains = False
-        self.resent = 0  # as in `Bundle`: there is no other broker
+        self.resent = 0  # always 0, unlike in `Bundle`, since there is no other broker
 
     # --- the client's side -----------------------------------------------------------------------
 
     def call(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Future:
-        """Send a request; the future is its decoded answer, or LOST."""
+        """Send a request. Gives: a future for the decoded response, or LOST."""
         world, rng = self.world, self.world.rng
         future = Future()
         if not self.is_open:
@@ -117,8 +117,8 @@ class Link:
         return future
 
     def _break(self, call: wire.Call, correlation_id: int) -> None:
-        """The connection breaks with this request in flight: it may still arrive, and gets no
-        response.
+        """Break the connection with this request in flight: the request may still arrive, and gets
+        no response.
         """
         world, rng = self.world, self.world.rng
         fate = rng.randrange(3)
@@ -136,7 +136,7 @@ class Link:
         self.lose(end_ms)
 
     def _drain_until(self, end_ms: int) -> None:
-        """Requests sent over the broken connection arrive before then."""
+        """Let requests that were sent over the broken connection arrive until that time."""
         self._drains = True
         self.world.drains_until_ms = max(self.world.drains_until_ms, end_ms)
 
@@ -146,7 +146,7 @@ class Link:
             self.node.on_frame(self.link_id, self.generation, frame)
 
     def call_of(self, correlation_id: int) -> wire.Call | None:
-        """A request that waits for its answer."""
+        """The request with that correlation id, if it waits for its response."""
         waiting = self._waiting.get(correlation_id)
         return None if waiting is None else waiting[1]
 
@@ -179,7 +179,7 @@ class Link:
     # --- the broker's side -----------------------------------------------------------------------
 
     def deliver(self, data: bytes) -> None:
-        """The broker sent an answer."""
+        """Deliver a response of the broker to the client."""
         weather, rng = self.world.weather, self.world.rng
         arrives_ms = max(
             self._last_in_ms, self.world.loop.now_ms + rng.randint(0, weather.delay_ms)
@@ -207,7 +207,7 @@ class Link:
         future.resolve(call.decode(data[8:]))
 
     def broken(self) -> None:
-        """The broker closed the connection, or is gone."""
+        """Note that the broker has closed the connection, or has ended."""
         if self.is_open:
             self.is_open = False
             delay_ms = self.world.rng.randint(0, 30)

@@ -1,4 +1,4 @@
-"""The rim of the simulation around the real core, in place of server.py, flusher.py and main.py.
+"""The rim of the simulation around the real core, instead of server.py, flusher.py and main.py.
 
 Further frames of a connection wait while a request is in progress. A flush job's files are fsynced
 one by one, each at its own time and in any order; then the core is notified. Compaction jobs run
@@ -41,19 +41,19 @@ DATA_DIR = "/data"
 UPTIME_MS = 1_000_000
 _FRAME = struct.Struct(">4sIQQI")  # storage/directory/flush_journal.py
 _IN_A_FRAME = _FRAME.size
-# Requests that may wait: for records, or for other members of a group.
+# Requests that may wait for long: for records, or for other members of a group.
 MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
-DESCRIPTORS = (1, 4, 8, 16, 1 << 20)  # files have one, two, four, eight, or no limit
+DESCRIPTORS = (1, 4, 8, 16, 1 << 20)  # limits of open files: one, two, four, eight, or none
 LOGS_OF_A_FLUSH = (2, 3, 1024, 1024)
-# In this share of the schedules, markers of small transactions are appended in parts, with up to
-# this delay between them.
+# In this share of the schedules, the markers of small transactions are appended in parts, with up
+# to this delay between them.
 PARTS_SHARE, MOST_PART_DELAY_MS = 0.3, 25
 MOST_WORK_NS = 8_000_000  # between two readings
 LONGEST_WAIT_MS, FLUSHES_OF_A_REQUEST = 1000, 8
 
 
 class SeededIds:
-    """Random ids, the same for the same seed."""
+    """Random ids, which are the same for the same seed."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -66,7 +66,9 @@ class SeededIds:
 
 
 class PartOfAMinute(int):
-    """A setting in minutes that is already in milliseconds: multiplying it does not change it."""
+    """A setting in minutes whose value is already in milliseconds: multiplication does not change
+    it.
+    """
 
     def __mul__(self, other: int) -> int:
         return int(self)
@@ -79,14 +81,16 @@ class _Session:
         self.link = link
         self.frames: deque[bytes] = deque()
         self.in_flight = self.is_muted = False
-        self.api_key, self.since_ms = -1, 0  # of the request in progress
+        # the API key, and the arrival time, of the request in progress
+        self.api_key, self.since_ms = -1, 0
 
 
 class Node:
-    """One machine: its disk, and the running broker. generation: counts the broker's processes.
+    """A machine: its disk, and the running broker. generation: the number of the broker's
+    processes.
 
-    was_restored: the last start ended with an error about a damaged file, which was restored.
-    stops: the times during which a process was stopped.
+    was_restored: whether the last start ended with an error about a damaged file, which was then
+    restored. stops: the times during which a process was stopped.
     """
 
     hears_first = True
@@ -99,7 +103,7 @@ class Node:
             **properties,
         }
         self.disk = SimDisk(world.rng, world.wall_ms)
-        # from its own random generator, so that older seeds keep their schedules
+        # The limit has its own random generator, so that older seeds keep their schedules.
         self.disk.descriptors = random.Random(f"{world.seed} descriptors").choice(DESCRIPTORS)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")
@@ -128,24 +132,26 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process, serving clients or not."""
+        """In some schedules a thread creates the files of all partitions, unless a coordinator
+        writes first.
+        """
         return self.is_up
 
     def _begin_generation(self) -> None:
         self.generation += 1
 
     def _opened_disk(self) -> Any:
-        """The disk as passed to the broker."""
+        """The disk object that the broker gets."""
         return self.disk
 
     def _claimed_epoch(self) -> int:
-        """The leader epoch of this machine's claim, where there is a lease."""
+        """The leader epoch that this machine has claimed, if there is a lease."""
         return 0
 
     # --- start and stop --------------------------------------------------------------------------
 
     def start(self) -> bool:
-        """Open the data directory. False: the process died during the start."""
+        """Open the data directory. Gives: False if the process died during the start."""
         assert self.broker is None
         self._begin_generation()
         self.was_restored = False
@@ -191,7 +197,7 @@ class Node:
         return True
 
     def _config(self) -> BrokerConfig:
-        """The settings; offsets.retention.minutes may be less than a minute here."""
+        """The broker's settings; offsets.retention.minutes may be less than a minute here."""
         config = BrokerConfig.from_properties(self.properties)
         retention_ms = self.world.scenario.offsets_retention_ms
         if retention_ms is not None:
@@ -200,7 +206,9 @@ class Node:
         return config
 
     def started_on_a_copy(self) -> Broker:
-        """Another broker, as after a kill and a restart now; this broker continues."""
+        """Another broker, in the state after a kill and a restart at this moment; this broker
+        continues.
+        """
         disk = self.disk.copied()
         disk.descriptors = self.disk.descriptors
         return open_broker(
@@ -213,27 +221,28 @@ class Node:
         )
 
     def heed_quotas(self) -> None:
-        """From now on clients are subject to the current quotas."""
+        """From now on, subject clients to the current quotas."""
         assert self.broker is not None
         if self.world.has_quotas:
             self.throttles = Throttles(self.world)
             self.broker.quotas.busy_ns = self._busy_ns
 
     def _busy_ns(self) -> int:
-        """The CPU time of the core: a random increase at each reading."""
+        """The CPU time of the core so far, simulated by a random increase at each call."""
         self._worked_ns += self._work_chance.randint(0, MOST_WORK_NS)
         return self._worked_ns
 
     def kill(self) -> None:
-        """SIGKILL: everything written stays."""
+        """Kill the process; everything written remains."""
         self._gone()
         self.disk.kill()
 
     def lose_power(self, *, damages_journal: bool = False) -> None:
-        """damages_journal: in addition, a frame of a flush journal is damaged. An operator restores
-        it when a start reports it.
+        """Let the machine lose power. damages_journal: whether a frame of a flush journal is
+        damaged as well; an operator restores it when a start reports it.
         """
-        # after a power loss, damaged data that no checkpoint declares durable are truncated
+        # Data damaged earlier are restored first: after a power loss, damaged data that no
+        # checkpoint declares durable are truncated.
         self.restore()
         self._restore_frame()
         frame = self._durable_frame() if damages_journal and self.is_up else None
@@ -244,8 +253,8 @@ class Node:
             self._damaged_frame = frame
 
     def _durable_frame(self) -> Inode | None:
-        """A flush journal whose first frame was durable before its second was written, with both
-        frames complete.
+        """A flush journal that has two complete frames, the first of which was durable before the
+        second was written; None if there is none.
         """
         for path, inode in self.disk.files():
             if path.startswith(f"{DATA_DIR}/barnabas-flush-") and inode.before_cut is None:
@@ -265,12 +274,12 @@ class Node:
             self._damaged_frame = None
 
     def note_failure(self) -> None:
-        """As the daemon does when the disk caused its end."""
+        """Note that the disk has failed, as the daemon does when the disk made it end."""
         if self.broker is not None:
             self.broker.logs.note_failure()
 
     def has_noted_failure(self) -> bool:
-        """Whether the directory has a note of a disk failure; an empty note counts, too."""
+        """Whether the directory has a note of a disk failure, which may be empty."""
         try:
             note = self.disk.contents(f"{DATA_DIR}/{BOOT_ID_NAME}")
         except FileNotFoundError:
@@ -280,8 +289,7 @@ class Node:
     def damage(self, rng: random.Random) -> None:
         """Damage the first offset of a log's last file, which no checksum covers, and the files
         that prove the original. If compaction leaves no gaps, some of these offsets are slightly
-        wrong. In some schedules, damage a byte within a batch that is followed by good ones
-        instead.
+        wrong. In some schedules, damage instead a byte within a batch that intact batches follow.
         """
         files = {
             path: inode
@@ -300,7 +308,7 @@ class Node:
         name = rng.choice(names)
         inode = files[max(path for path in files if path.startswith(name + "/"))]
         if not inode.data:
-            return  # a start reads only the last file
+            return  # only the last file, since a start reads no other
         self.disk.unlink(f"{name}/{MANIFEST_NAME}")
         second = batch_size_of(bytes(inode.data[:LENGTH_END]))
         if self.world.scenario.damages_batches and second + HEADER_SIZE < len(inode.data):
@@ -322,7 +330,7 @@ class Node:
         self.damages.clear()
 
     def stop(self) -> bool:
-        """A clean stop; False: it was killed during the stop."""
+        """Stop the broker cleanly. Gives: False if it was killed during the stop."""
         broker = self.broker
         assert broker is not None
         self._hang_up_all()
@@ -333,7 +341,7 @@ class Node:
             self.kill()
             return False
         except OSError as error:
-            if not is_out_of_resources(error):  # without disk space there is no clean stop
+            if not is_out_of_resources(error):  # on a full disk, a clean stop is not possible
                 self.world.note_failure(error)
             self.kill()
             return False
@@ -348,7 +356,7 @@ class Node:
 
     def _hang_up_all(self) -> None:
         if self._is_stopped:
-            self.stops.pop()  # a killed process never continues
+            self.stops.pop()  # ended first: a killed process never continues
         self._is_stopped, self._held = False, []
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
@@ -359,13 +367,13 @@ class Node:
     # --- time ------------------------------------------------------------------------------------
 
     def _steady_ms(self) -> int:
-        """The steady clock of a machine that has been up for a while, different for each process,
-        so that using it as a wall clock would be years off.
+        """The monotonic clock of a machine that has been up for a time. It differs for each
+        process, and would be years off if it were used as a wall clock.
         """
         return self.world.loop.now_ms - self._zero_ms
 
     def now_ms(self) -> int:
-        """The steady time of the core's next event; the wall clock's time is set with it."""
+        """The monotonic time of the core's next event; also sets the wall clock."""
         assert self.broker is not None
         self.broker.wall.feed(self._steady_ms(), self.world.wall_ms())
         return self._steady_ms()
@@ -373,8 +381,8 @@ class Node:
     # --- a process that is stopped for a while ---------------------------------------------------
 
     def stand_still(self, for_ms: int) -> None:
-        """SIGSTOP, and SIGCONT `for_ms` later. In between, received bytes stay in the sockets, and
-        no thread makes progress.
+        """Stop the process, and continue it `for_ms` later. In between, received bytes stay in the
+        sockets, and no thread makes progress.
         """
         if not self.is_running or self._is_stopped:
             return
@@ -384,7 +392,7 @@ class Node:
 
     def stood_still_ms(self, from_ms: int, to_ms: int, *, arrived_ms: int) -> int:
         """How much of this time the process was stopped, counting only stops at whose end a request
-        that arrived at `arrived_ms` was in the socket.
+        that arrived at `arrived_ms` was still in the socket.
         """
         return sum(
             max(0, min(end_ms, to_ms) - max(began_ms, from_ms))
@@ -393,8 +401,8 @@ class Node:
         )
 
     def _go_on(self, generation: int) -> None:
-        """As the daemon's `_tick_after_reading`: everything received is processed before any
-        deadline is checked.
+        """Continue the process like the daemon's `_tick_after_reading`: everything received is
+        processed before any deadline is checked.
         """
         if generation != self.generation or not self.is_running:
             return
@@ -409,7 +417,7 @@ class Node:
             self._guarded(self.broker.on_tick, self.now_ms())
 
     def _is_held(self, generation: int, call: Any, *arguments: Any) -> bool:
-        """Whether the process is stopped: then the call is made when it continues."""
+        """Whether the process is stopped. If so, the call is made when it continues."""
         if self._is_stopped and generation == self.generation:
             self._held.append((call, arguments))
             return True
@@ -425,13 +433,13 @@ class Node:
         self.broker.on_connected(link.link_id, "10.0.0.7", "10.0.0.1", 9092, link.node_id)
 
     def connect_nobody(self, connection_id: int) -> None:
-        """A connection without a client: its responses are dropped."""
+        """Open a connection without a client, whose responses are dropped."""
         assert self.broker is not None
         self._sessions[connection_id] = _Session(None)
         self.broker.on_connected(connection_id, "10.0.0.8", "10.0.0.1", 9092, None)
 
     def is_asked(self, connection_id: int) -> bool:
-        """Whether a request of the connection waits for its answer."""
+        """Whether a request of the connection waits for its response."""
         session = self._sessions.get(connection_id)
         return session is not None and (session.in_flight or bool(session.frames))
 
@@ -484,7 +492,7 @@ class Node:
             self._pumping.discard(link_id)
 
     def change(self, call: Any, *arguments: Any) -> None:
-        """An input that changes the leaders among several brokers."""
+        """Call a function that changes leaders among several brokers, as an input of the core."""
         if self.broker is not None:
             self._guarded(call, *arguments, self.now_ms())
 
@@ -492,12 +500,12 @@ class Node:
         if generation == self.generation and self._timer_ms == when_ms and self.broker is not None:
             self._timer_ms = -1
             if self._is_stopped:
-                return  # it comes late, after everything in the sockets
+                return  # late, after everything in the sockets has been processed
             self._guarded(self.broker.on_tick, self.now_ms())
 
     def _guarded(self, event: Any, *arguments: Any) -> None:
-        """Run one event of the core, and the requested actions. A Crash or a failing disk ends the
-        process; any other error is a finding.
+        """Run one event of the core, and the actions that it requests. A Crash or a failing disk
+        ends the process; any other error is a finding.
         """
         try:
             event(*arguments)
@@ -556,7 +564,7 @@ class Node:
             self.world.loop.later(0, self._pump_if, self.generation, connection_id)
 
     def _mute(self) -> None:
-        """Ignore input from clients above a quota for as long as the core demands (KIP-219)."""
+        """Ignore input from clients above a quota for as long as the core requests it (KIP-219)."""
         assert self.broker is not None and self.throttles is not None
         mutes, self.broker.outbox.mutes = self.broker.outbox.mutes, []
         self.throttles.on_mutes(mutes)
@@ -573,7 +581,7 @@ class Node:
             self._pump_if(generation, connection_id)
 
     def _answers(self, connection_id: int, session: _Session, pieces: Any) -> bool:
-        """Send a response. Gives whether the connection has a next request."""
+        """Send a response. Gives: whether the connection has another request."""
         self._judge_wait(session)
         session.in_flight = False
         if pieces and session.link is not None:
@@ -586,7 +594,7 @@ class Node:
         return bool(session.frames)
 
     def _judge_wait(self, session: _Session) -> None:
-        """A finding if a request waits, or has waited, for longer than the disk takes."""
+        """Report a finding if a request waits, or has waited, for longer than the disk explains."""
         if not session.in_flight or session.api_key in MAY_WAIT:
             return
         now_ms, since_ms = self.world.loop.now_ms, session.since_ms
@@ -654,7 +662,7 @@ class Node:
             self._guarded(self.broker.on_flushed, job, self.now_ms())
 
     def _work(self, generation: int, work: Work) -> None:
-        """Do the work of the daemon's worker; the core is notified later, when much may have
+        """Do a job of the daemon's worker. The core is notified later, when much may have
         changed.
         """
         if self._is_held(generation, self._work, generation, work):
@@ -663,7 +671,7 @@ class Node:
             self.works += 1
             try:
                 result = work.run()
-            except Crash:  # the work creates files
+            except Crash:  # some jobs create files
                 self.world.on_crash(self)
                 return
             self.world.loop.later(
@@ -679,7 +687,7 @@ class Node:
     # --- compaction ------------------------------------------------------------------------------
 
     def _clean(self, generation: int, job: CleanJob) -> None:
-        """Do the work of the daemon's cleaner process. The core is notified later, or never, if the
+        """Do a job of the daemon's cleaner process. The core is notified later, or never, if the
         broker has ended by then.
         """
         if self._is_held(generation, self._clean, generation, job) or generation != self.generation:
@@ -707,7 +715,7 @@ class Node:
 
 
 def _end_of_frame(data: bytearray, position: int) -> int:
-    """The end of the flush journal's frame at this position; 0 if no complete frame starts
+    """The end of the flush journal's frame at this position; 0 if no complete frame begins
     there.
     """
     if len(data) < position + _FRAME.size:

@@ -1,5 +1,5 @@
-"""Requests with invalid values or values at the limits: well-formed, and each must be refused,
-however often it is sent.
+"""Well-formed requests with values that are invalid or at their limits. The broker must refuse each
+of them, however often it is sent.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ TOPIC_RESOURCE, SET = 2, 0
 
 
 class Nonsense(NamedTuple):
-    """The description of a request, and the request."""
+    """An invalid request, with its description."""
 
     what: str
     call: wire.Call
@@ -81,7 +81,7 @@ class Nonsense(NamedTuple):
 class Victim(NamedTuple):
     """A transactional id, and the producer that has it.
 
-    is_known: whether the broker certainly knows it.
+    is_known: whether the broker certainly knows the id.
     """
 
     transactional_id: str
@@ -103,13 +103,13 @@ def is_refused(answer: Any) -> bool:
 
 
 def of_transactions(victim: Victim, rng: random.Random) -> Iterator[Nonsense]:
-    """Requests with another producer's transactional id."""
+    """Invalid requests with another producer's transactional id."""
     name, producer_id, epoch, is_known = victim
     strange_epoch = rng.choice((NOT_AN_EPOCH, min(epoch + 1000, NOT_AN_EPOCH)))
     for timeout_ms in (0, -1, HIGHEST_INT):
         request = InitProducerIdRequest(name, timeout_ms)
         yield Nonsense(f"InitProducerId of {name} for {timeout_ms} ms", wire.request(request, 4))
-    if is_known:  # otherwise the id may be new
+    if is_known:  # an id that the broker does not know would be a new one
         request = InitProducerIdRequest(name, 1000, producer_id, strange_epoch)
         yield Nonsense(
             f"InitProducerId of {name} with the epoch {strange_epoch}", wire.request(request, 4)
@@ -139,7 +139,7 @@ def of_transactions(victim: Victim, rng: random.Random) -> Iterator[Nonsense]:
 
 
 def _offsets_in_transaction(name: str, producer_id: int, epoch: int) -> wire.Call:
-    """TxnOffsetCommit of a member that is not in the group."""
+    """A TxnOffsetCommit of a client that is not a member of the group."""
     row = TxnOffsetCommitRequestPartition(0, 1 << 40)
     request = TxnOffsetCommitRequest(
         name, NOT_A_GROUP, producer_id, epoch, 5, NO_MEMBER, None, [
@@ -150,7 +150,7 @@ def _offsets_in_transaction(name: str, producer_id: int, epoch: int) -> wire.Cal
 
 
 def of_markers(victim: Victim, partition: Partition) -> Iterator[Nonsense]:
-    """WriteTxnMarkers of a client: for impossible producers, and for missing partitions."""
+    """WriteTxnMarkers from a client: for impossible producers, and for missing partitions."""
     topic, index = partition
     for producer_id, epoch, name, number in (
         (-1, 0, topic, index),
@@ -169,14 +169,14 @@ def of_markers(victim: Victim, partition: Partition) -> Iterator[Nonsense]:
 def markers(
     producer_id: int, epoch: int, coordinator_epoch: int, partition: Partition, *, commit: bool
 ) -> wire.Call:
-    """WriteTxnMarkers with one marker for one partition."""
+    """A WriteTxnMarkers with one marker for one partition."""
     topic = WritableTxnMarkerTopic(partition[0], [partition[1]])
     marker = WritableTxnMarker(producer_id, epoch, commit, [topic], coordinator_epoch)
     return wire.request(WriteTxnMarkersRequest([marker]), 1)
 
 
 def of_groups(group: str) -> Iterator[Nonsense]:
-    """Requests of a client that is not a member."""
+    """Group requests of a client that is not a member."""
     for generation in (0, 5, HIGHEST_INT):
         who = f"of an unknown member in generation {generation} of {group}"
         heartbeat = HeartbeatRequest(group, generation, NO_MEMBER)
@@ -211,7 +211,7 @@ def _commit(group: str, generation: int, member_id: str, offset: int, metadata: 
 
 
 def of_topics(partition: Partition) -> Iterator[Nonsense]:
-    """Requests of an administrator."""
+    """Invalid requests of an administrator."""
     topic, index = partition
     for offset in (-2, -(1 << 63), 1 << 50):
         rows = [DeleteRecordsTopic(topic, [DeleteRecordsPartition(index, offset)])]
@@ -253,12 +253,12 @@ def of_topics(partition: Partition) -> Iterator[Nonsense]:
 
 
 def of_logs(partition: Partition, rng: random.Random) -> Iterator[Nonsense]:
-    """Requests of a reader."""
+    """Invalid requests of a reader."""
     topic, index = partition
     for offset in (-1, -(1 << 63), 1 << 50):
         call = wire.fetch([(topic, index, offset)], committed=False, max_wait_ms=0)
         body = bytearray(call.body)
-        body[16] = rng.choice((0, 1, 7, 255))  # an isolation level, possibly invalid
+        body[16] = rng.choice((0, 1, 7, 255))  # the isolation level, which may be invalid
         yield Nonsense(f"Fetch of {topic} from {offset}", call._replace(body=bytes(body)))
     strange = [(topic, index, 0, NOT_A_LEADER_EPOCH)]
     yield Nonsense(

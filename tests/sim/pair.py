@@ -1,9 +1,9 @@
 """One of two machines: a broker that leads, or a standby that follows the other.
 
-The product's own code decides here as in the daemon: `MemberSteps` until the node leads, then
+The product's own code decides here, as in the daemon: `MemberSteps` until the node leads, then
 `LeasedLead`, `Admission`, `HeldAnswers`, `StandbyFeed` and `steps_of_end`; a `LeaseKeeper` without
 its thread, and the exchange with etcd. The daemon's sockets, threads and pauses are replaced by a
-connection, an HTTP client and events under the virtual clock.
+connection, an HTTP client and events of the simulated clock.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 
 SECRET = "of both"
 TICK_MS = 40
-REST_MS, RELEASE_MS = 3000, 2000  # the values in leader_endpoint.py and lease_endpoint.py
+REST_MS, RELEASE_MS = 3000, 2000  # these values are from leader_endpoint.py and lease_endpoint.py
 Waiting = tuple[int, _Session, bytes]
 
 
 class SimKeeper(LeaseKeeper):
-    """The product's keeper of the lease, with the node's events in place of its thread."""
+    """The product's keeper of the lease, with the node's events instead of its thread."""
 
     def __init__(self, node: PairNode, leadership: Leadership, exchange: EtcdExchange) -> None:
         super().__init__(leadership, exchange, node.clock_ms)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ class SimKeeper(LeaseKeeper):
 
 
 class WatchedFollowing(Following):
-    """A connection to a leader, with a check that everything it sends fits the copy."""
+    """A connection to a leader, which checks that everything the leader sends fits the copy."""
 
     node: PairNode
 
@@ -84,14 +84,16 @@ class WatchedFollowing(Following):
 
 
 class PairNode(Node):
-    """keeper: the lease's keeper, while there is a process. leading: the leader's side of
+    """A machine of the pair, with at most one process.
+
+    keeper: the lease's keeper, while there is a process. leading: the leader's side of
     replication, while it leads. stream: the connection to the other machine.
 
-    process: counts its processes. rate: the speed of its clock. claimed_with: the state of the
-    directory when it claimed the lease. was_standby: whether it was a standby's directory then.
-    is_off: the daemon is not started. saved_epoch: the leader epoch of the saved directory.
-    ended_ms: when its last process was asked to stop, and which process of the other machine
-    followed it then.
+    process: the number of its processes so far. rate: the speed of its clock. claimed_with: the
+    state of the directory when it claimed the lease. was_standby: whether it was a standby's
+    directory then. is_off: whether the daemon is not started any more. saved_epoch: the leader
+    epoch of the saved directory. ended_ms: when its last process was requested to stop, and which
+    process of the other machine followed it then.
     """
 
     world: PairWorld
@@ -107,11 +109,12 @@ class PairNode(Node):
         self.claimed_with, self.is_off, self.was_standby = Holding.NOTHING, False, False
         self.is_deposed = self.failed = False
         self.ended_ms: tuple[int, int] | None = None
-        self.alone_since_ms: int | None = None  # while nothing else holds up its responses
+        # since when nothing but the lease delays its responses
+        self.alone_since_ms: int | None = None
         self.process = 0
         self._steps: Steps | None = None
         self._inbox: deque[bytes] = deque()
-        self._pause = 0  # numbers the waits of the steps
+        self._pause = 0  # the number of the current wait of the steps
         self._waits_for_change = self._waits_to_receive = False
         self._asks_engine = self._change_is_due = self._is_sending = False
         self._lease_timer_ms = -1
@@ -139,31 +142,31 @@ class PairNode(Node):
         return next(node for node in self.world.nodes if node is not self)
 
     def back_up(self) -> None:
-        """Save the current directory."""
+        """Save a copy of the current directory."""
         self._saved = copy.deepcopy(self.disk.root)
         self.saved_epoch = max(0, HighestEpoch(self.disk, DATA_DIR).read())
 
     def restore_backup(self, *, is_new_mount: bool) -> None:
-        """Replace the directory by the saved one; is_new_mount: whether the system distinguishes it
-        from the other.
+        """Replace the directory by the saved one. is_new_mount: whether the copy is on another
+        mount, as far as the system shows.
         """
         self.ended_ms = None
         self.disk.replace(copy.deepcopy(self._saved), is_new_mount=is_new_mount)
 
     def is_serving(self) -> bool:
-        """Whether its broker is up, and may respond."""
+        """Whether its broker is running and may respond."""
         return self.broker is not None and self.keeper is not None and self.keeper.may_answer()
 
     def _begin_generation(self) -> None:
         self.generation = self.world.next_generation()
 
     def clock_ms(self) -> int:
-        """The machine's own steady time, which drifts a little."""
+        """The machine's own monotonic time, which drifts a little."""
         return int(self.world.loop.now_ms * self.rate)
 
     def _later(self, delay_ms: float, call: Callable[..., None], *arguments: Any) -> None:
-        """Call it in this process, by the machine's own clock, unless the process has ended by
-        then.
+        """Call a function of this process after a delay by the machine's own clock, unless the
+        process has ended by then.
         """
         real_ms = max(0, int(delay_ms / self.rate + 0.999))
         self.world.loop.later(real_ms, self._event, self.process, call, *arguments)
@@ -177,7 +180,7 @@ class PairNode(Node):
     # --- the process -----------------------------------------------------------------------------
 
     def boot(self) -> None:
-        """The daemon starts, as a standby or as the lease's record decides."""
+        """Start the daemon, as a standby or as the lease's record decides."""
         if self.is_running or self.is_off:
             return
         self._begin_generation()
@@ -238,8 +241,8 @@ class PairNode(Node):
         return following
 
     def _run_beside(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Run a call in a simulated thread: it is done some time later, or when its end is
-        awaited.
+        """Run a call in a simulated thread. It is done some time later, or when the returned
+        function waits for it.
         """
         is_done = False
 
@@ -275,7 +278,8 @@ class PairNode(Node):
         super()._gone()
 
     def lose_power(self, *, damages_journal: bool = False) -> None:
-        self.ended_ms = None  # its files may differ from those at its end
+        # no comparison later, since its files may now differ from those at its clean end
+        self.ended_ms = None
         self._end_stream(is_notified=False)
         self._end_greeting(is_notified=False)
         super().lose_power(damages_journal=damages_journal)
@@ -283,7 +287,7 @@ class PairNode(Node):
     # --- a member, until it leads ----------------------------------------------------------------
 
     def _advance(self, result: bytes | None = None, failure: OSError | None = None) -> None:
-        """Run the steps of a member, until one must wait."""
+        """Run the steps of a member until one has to wait."""
         steps, process = self._steps, self.process
         assert steps is not None
         self._pause += 1
@@ -338,7 +342,7 @@ class PairNode(Node):
         if pause != self._pause:
             return
         leader = self.other
-        if leader._is_stopped:  # the system accepts the connection, and no response comes
+        if leader._is_stopped:  # the system accepts the connection, but no response follows
             self._later(self.world.pair.timeout_ms, self._go_on_after, pause, TimeoutError())
             return
         if leader.leading is None or leader._until is not None:
@@ -350,7 +354,7 @@ class PairNode(Node):
         self._advance()
 
     def on_keeper_changed(self) -> None:
-        """The lease has changed, or a request to the keeper."""
+        """React to a change of the lease, or to a new request to the keeper."""
         if not self._change_is_due:
             self._change_is_due = True
             self._later(0, self._after_change)
@@ -364,7 +368,9 @@ class PairNode(Node):
             self._go_on_ending()
 
     def _leave_membership(self) -> None:
-        """End like `Standby.run` and `PairMember`: this node leads, or its lease cannot be kept."""
+        """End the membership as `Standby.run` and `PairMember` do: this node leads, or its lease
+        cannot be kept.
+        """
         assert self.keeper is not None
         self.was_standby = StandbyNote(self.disk, DATA_DIR).read() is not None
         try:
@@ -399,7 +405,7 @@ class PairNode(Node):
             self._later(when_ms - now_ms, self._ask_engine)
 
     def _exchange_on(self, exchange: Exchange, outcome: Any) -> None:
-        """Send the next HTTP request of an exchange, or take its result."""
+        """Send the next HTTP request of an exchange with the engine, or process its result."""
         process = self.process
         try:
             call = exchange.send(outcome)
@@ -420,7 +426,7 @@ class PairNode(Node):
     # --- a leader --------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """The claim is in the record: open the broker on the directory."""
+        """Open the broker on the directory, since the lease's record has this node's claim."""
         assert self.keeper is not None
         self.claimed_with = self.keeper._leadership.holding
         self.world.on_claim(self)
@@ -470,7 +476,9 @@ class PairNode(Node):
         self._judge_held_answers()
 
     def take_up(self, stream: Stream) -> None:
-        """Accept a connection, which must prove the secret before it is the standby's."""
+        """Accept a connection, which must prove that it knows the secret before it is the
+        standby's.
+        """
         admission = self._admission
         assert admission is not None
         admission.on_accepted(stream, self.other.address)
@@ -491,7 +499,7 @@ class PairNode(Node):
             stream.cut()
 
     def _end_greeting(self, *, is_notified: bool) -> None:
-        """Close all connections that have not proved the secret."""
+        """Close all connections that have not yet proved that they know the secret."""
         for stream in self._admission.greeting if self._admission is not None else ():
             self._end_newcomer(stream, is_notified=is_notified)
 
@@ -529,7 +537,7 @@ class PairNode(Node):
             self._later(pause_ms, self._send_stream)
 
     def on_room(self) -> None:
-        """The connection can take more bytes."""
+        """Send more bytes, since the connection can take some."""
         self._send_soon()
 
     # --- the stream ------------------------------------------------------------------------------
@@ -546,7 +554,7 @@ class PairNode(Node):
         self._forget_stream()
 
     def _forget_stream(self) -> None:
-        """The connection has ended."""
+        """Update the state after the connection has ended."""
         stream, self.stream = self.stream, None
         if self.leading is None:
             return
@@ -560,14 +568,15 @@ class PairNode(Node):
             self.leading.on_closed()
 
     def on_stream(self, process: int, stream: Stream, data: bytes | None) -> None:
-        """Bytes from the other side, or its end."""
+        """Handle bytes from the other side, or the end of the connection."""
         self._event(process, self._on_stream, stream, data)
 
     def _on_stream(self, stream: Stream, data: bytes | None) -> None:
         if self.leading is not None:
             self._on_stream_of_leader(stream, data)
         elif stream is self.stream:
-            self._inbox.append(data or b"")  # the end is handled once, by closing this side
+            # an empty item is the end, which is handled once, by closing this side
+            self._inbox.append(data or b"")
             if self._steps is not None and self._waits_to_receive:
                 self._advance(self._inbox.popleft())
 
@@ -603,7 +612,7 @@ class PairNode(Node):
         self._event(self.process, self.end)
 
     def end(self) -> None:
-        """The process is asked to stop, or another node leads."""
+        """Stop the process, on request or because another node leads."""
         if self._end is not None or not self.is_running:
             return
         if self.broker is None or self._lead is None:
@@ -613,7 +622,7 @@ class PairNode(Node):
         self._go_on_ending()
 
     def _stop_member(self) -> None:
-        """Stop a node that does not lead: as `Standby.run` ends."""
+        """Stop a node that does not lead, as `Standby.run` ends."""
         steps, self._steps = self._steps, None
         self._end_stream(is_notified=True)
         try:
@@ -651,15 +660,16 @@ class PairNode(Node):
             self._go_on_ending()
 
     def close(self) -> None:
-        """Close the clients' connections and the logs, and send the rest to the standby, as
-        `ReplicatedServer.close`.
+        """Close the clients' connections and the logs, and send the rest of the stream to the
+        standby, as `ReplicatedServer.close` does.
         """
         broker = self.broker
         assert broker is not None and self.leading is not None
         self._hang_up_all()
         self.broker = None
         broker.close_logs(self._steady_ms())
-        if self.leading.follows and self.stream is not None:  # and it has not crashed before
+        # a follower that has not crashed meanwhile
+        if self.leading.follows and self.stream is not None:
             self.ended_ms = self.world.loop.now_ms, self.other.process
         self._until = Until.REST_IS_SENT
         self._end_greeting(is_notified=True)
@@ -674,7 +684,7 @@ class PairNode(Node):
         self.stream.to_standby.send(None)
 
     def abandon(self) -> None:
-        """Another node leads: the directory stays as after a kill."""
+        """Do nothing: another node leads, so the directory stays as after a kill."""
 
     # --- answers that wait -----------------------------------------------------------------------
 
@@ -702,11 +712,11 @@ class PairNode(Node):
                     self.world.loop.later(0, self._pump_if, self.generation, connection_id)
 
     def _judge_wait(self, session: _Session) -> None:
-        """No check: a response may have to wait for the lease, or for the standby."""
+        """Do nothing: a response may have to wait for the lease, or for the standby."""
 
     def _judge_held_answers(self) -> None:
-        """A finding if responses wait although this leader may continue alone, has its lease and a
-        responsive engine, and no standby has been connected for a while.
+        """Report a finding if responses wait although this leader may continue alone, has its lease
+        and a responsive engine, and no standby has been connected for some time.
         """
         world, pair = self.world, self.world.pair
         may_be_alone = pair.may_be_alone or not pair.is_sync

@@ -1,5 +1,5 @@
 """Mistakes planted into replication, the lease and take-over, like those of a single broker in
-`defects.py`. seed: of a schedule that shows the mistake, where the search starts.
+`defects.py`. seed: the seed of a schedule that finds the mistake, at which the search starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sim.pair_world import RESTORES, Pair
 
 
 class PairDefect(NamedTuple):
-    """One mistake. says: the mistake in a sentence."""
+    """A planted mistake. says: a sentence that describes it."""
 
     name: str
     says: str
@@ -45,7 +45,7 @@ PAIR_DEFECTS: list[PairDefect] = []
 
 
 def with_sync(pair: Pair) -> None:
-    """With `sync`, where no acknowledged record may be lost."""
+    """The mode `sync`, in which no acknowledged record may be lost."""
     pair.is_sync, pair.may_be_alone, pair.fault_count = True, True, 6
 
 
@@ -62,7 +62,9 @@ def with_partitions(pair: Pair) -> None:
 
 
 def with_slow_clocks(pair: Pair) -> None:
-    """A leader's clock is slow, its standby's is fast, and it does not reach the engine."""
+    """A leader whose clock is slow, a standby whose clock is fast, and no connection from the
+    leader to the engine.
+    """
     with_sync(pair)
     pair.ttl_ms, pair.margin_ms, pair.rates = 800, 80, (0.955, 1.045)
     pair.faults, pair.lost, pair.late = ("cut engine leader", "stop leader"), 0.0, 0.0
@@ -82,7 +84,7 @@ def with_losses(pair: Pair) -> None:
 
 
 def with_power(pair: Pair) -> None:
-    """Both machines lose power, now and then."""
+    """Power losses, some of which affect both machines."""
     with_sync(pair)
     pair.faults = ("power leader", "power standby", "kill leader", "power both")
 
@@ -97,13 +99,15 @@ def with_restores(pair: Pair) -> None:
 
 
 def with_async(pair: Pair) -> None:
-    """Responses do not wait, and leaders end together with the last acknowledged records."""
+    """Responses do not wait for the standby, and leaders end with the last acknowledged records not
+    yet sent.
+    """
     pair.is_sync, pair.fault_count, pair.delay_ms, pair.gap_ms = False, 6, 40, (200, 1500)
     pair.faults = ("kill leader", "power leader", "lose leader", "isolate leader")
 
 
 def with_ends(pair: Pair) -> None:
-    """Nodes that are asked to stop, while responses do not wait."""
+    """Nodes that are requested to stop, while responses do not wait for the standby."""
     pair.is_sync, pair.fault_count, pair.delay_ms, pair.gap_ms = False, 6, 40, (300, 1500)
     pair.faults, pair.lost, pair.late = ("end leader", "end leader", "end standby"), 0.0, 0.0
 
@@ -130,7 +134,7 @@ def with_etcd(pair: Pair) -> None:
 
 
 def with_patient_losses(pair: Pair) -> None:
-    """As `with_losses`, and responses wait for an absent standby: it stays in the in-sync set."""
+    """`with_losses`, but responses wait for an absent standby, which stays in the in-sync set."""
     with_losses(pair)
     pair.may_be_alone = False
 
@@ -138,7 +142,7 @@ def with_patient_losses(pair: Pair) -> None:
 def defect(
     says: str, *kinds: str, tweak: Callable[[Pair], None], seed: int = 0
 ) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:
-    """Add a generator function to the list, as a context manager."""
+    """A decorator that adds a generator function to the list of mistakes, as a context manager."""
 
     def enter(plant: Callable[[], Iterator[None]]) -> Callable[[], Any]:
         manager = contextlib.contextmanager(plant)
@@ -442,7 +446,8 @@ def stream_goes_on_at_a_wrong_place() -> Iterator[None]:
 
     def nothing_is_lacking(self: CatchUp, disk: Any, data_dir: str, inventory: Any) -> None:
         init(self, disk, data_dir, inventory)
-        if len(inventory) > 8:  # otherwise it is empty, and connects for the first time
+        # not if the copy is empty, since the standby then connects for the first time
+        if len(inventory) > 8:
             self._unvisited.clear()
             self._held.clear()
 

@@ -1,5 +1,5 @@
 """A schedule of two machines: one leads, the other has a copy, and a lease in an external engine
-decides which.
+decides which of them leads.
 
 The clients, readers, auditors and checkers are those of every schedule. With `sync` a take-over
 must look to them like a kill and a start of one broker: no effect is allowed. With `async` it may
@@ -28,11 +28,12 @@ from sim.world import START_MS, Report, Tweak, World
 if TYPE_CHECKING:
     from sim.scenario import Scenario
 
-FIRST_LEADER_MS = 60_000  # several starts may crash in sequence
+FIRST_LEADER_MS = 60_000  # ms, in which several starts may crash one after the other
 TAKE_OVERS_MS = 5000
 CALM_STEP_MS = 50
 LONGEST_BEFORE_EXPIRY_MS = 1000
-CALM_BEFORE_EXPIRY_MS = 2500  # until all requests in flight have responses, sent again or not
+# ms, until all requests in flight have responses, even if they were sent again
+CALM_BEFORE_EXPIRY_MS = 2500
 MOST_EVENTS = 150_000
 FAULTS = (
     "kill leader",
@@ -89,8 +90,8 @@ class Pair:
 
     @property
     def patience_ms(self) -> int:
-        """How long responses may wait of a leader that does not need a standby: until a write to
-        the engine has ended, and another one.
+        """How long the responses of a leader that does not need a standby may wait: until a current
+        write to the engine has ended, and then another one.
         """
         return self.ttl_ms + 400
 
@@ -104,7 +105,7 @@ class Pair:
         """A random configuration."""
         ttl_ms = rng.choice((400, 800, 1500))
         margin_ms = ttl_ms // 10
-        # each clock may drift; both together by no more than the margin allows
+        # Each clock may drift; the two drifts together must not exceed what the margin allows.
         drift = margin_ms / ttl_ms / 2.2
         return cls(
             is_sync=rng.random() < 0.75,
@@ -127,10 +128,10 @@ class Pair:
 
 class PairWorld(World):
     """A world with two machines. node: the current or last leader. clean_ends: how often a leader
-    was asked to stop, and a standby that had followed it to the end took over.
+    was requested to stop, and then a standby took over that had followed it to the end.
     """
 
-    is_to_be_emptied = False  # a leader ends if its standby is away for that long
+    is_to_be_emptied = False  # since a leader ends if its standby is away for that long
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class PairWorld(World):
             self.pair.faults += RESTORES
         self._generations = 0
         self.are_apart = self.is_at_peace = False
-        self.disturbed_ms = 0  # when the connection between the two was last cut or healed
+        self.disturbed_ms = 0  # when the connection between the machines was last cut or healed
         self.nodes: list[PairNode] = []
         self._cut_from_clients: set[int] = set()
         self._leader_epochs: dict[Any, int] = {}
@@ -173,7 +174,8 @@ class PairWorld(World):
         self.engine.lost, self.engine.late = self.pair.lost, self.pair.late
         if not self.pair.is_sync:
             self.history.commits_are_durable = False
-            self.history.answers_cross_losses = True  # a take-over counts as a loss, see `on_claim`
+            # a take-over counts as a power loss, see `on_claim`
+            self.history.answers_cross_losses = True
 
     def _made_node(self) -> Node:
         for node_id, rate in enumerate(self.pair.rates):
@@ -186,7 +188,7 @@ class PairWorld(World):
         self.are_apart, self.disturbed_ms = are_apart, self.loop.now_ms
 
     def next_generation(self) -> int:
-        """The number of a process, unique across both machines."""
+        """The next number for a process, unique across both machines."""
         self._generations += 1
         return self._generations
 
@@ -201,10 +203,10 @@ class PairWorld(World):
     # --- what the machines tell ------------------------------------------------------------------
 
     def on_claim(self, node: PairNode) -> None:
-        """A machine leads from now on, and opens its directory.
+        """Note that a machine leads from now on, and opens its directory.
 
-        If it was stopped in between, it comes too late: the other machine has the lease by then,
-        and no client sees this one.
+        If its process was stopped meanwhile, the claim is too late: the other machine has the lease
+        by then, and no client reaches this one.
         """
         self.trace("leads", node.node_id, node.claimed_with.name, 0, b"")
         if self._comes_too_late(node):
@@ -222,8 +224,8 @@ class PairWorld(World):
             node.disk.crash_in(self.rng.randint(*self.scenario.start_steps))
 
     def _look_at_what_was_left(self, node: PairNode) -> None:
-        """If a leader was asked to stop and its standby followed until the connection closed, the
-        standby has all its data, with `async`, too.
+        """Check that the standby has all data of a leader that was requested to stop, if the
+        standby followed it until the connection closed. This also holds with `async`.
         """
         other = node.other
         ended, other.ended_ms, node.ended_ms = other.ended_ms, None, None
@@ -236,7 +238,7 @@ class PairWorld(World):
         )
         if process == node.process and not is_disturbed and now_ms - ended_ms < REST_MS:
             self.clean_ends += 1
-            # the standby has adapted its copy by then
+            # meta.properties differs, since the standby has already put its own node.id into it.
             self._compare_directories("at a clean end", but=f"{DATA_DIR}/{META_PROPERTIES_NAME}")
 
     def _comes_too_late(self, node: PairNode) -> bool:
@@ -244,7 +246,7 @@ class PairWorld(World):
         return record is not None and record.leader != node.node_id
 
     def on_leader(self, node: PairNode) -> None:
-        """The leader's broker is up."""
+        """Note that the leader's broker is running."""
         if self._comes_too_late(node):
             return
         node.disk.crash_in(-1)
@@ -270,7 +272,7 @@ class PairWorld(World):
         self.observe()
 
     def on_answered_by(self, node: PairNode) -> None:
-        """A machine responds to a client: then it must have the lease."""
+        """Check that a machine that responds to a client has the lease."""
         record = self.engine.record
         if record is None or record.leader != node.node_id:
             self.history.incident(
@@ -288,7 +290,7 @@ class PairWorld(World):
         self.boot_later(node)
 
     def boot_later(self, node: PairNode) -> None:
-        """Start the daemon again, some time later."""
+        """Start the machine's daemon again, some time later."""
         self.loop.later(self.pair_rng.randint(*self.pair.down_ms), node.boot)
 
     def start_later(self) -> None:
@@ -314,7 +316,7 @@ class PairWorld(World):
     # --- faults ----------------------------------------------------------------------------------
 
     def befall(self) -> Asking:
-        """The faults of the two machines, one after the other."""
+        """Inflict the faults of the two machines, one after the other."""
         rng, pair = self.pair_rng, self.pair
         for _ in range(pair.fault_count):
             yield rng.randint(*pair.gap_ms)
@@ -332,9 +334,9 @@ class PairWorld(World):
             yield from self._fault(rng.choice(pair.faults))
 
     def _await_calm(self) -> Asking:
-        """Keep the distance between two faults so long that a repeated request finds its producer
-        still remembered: while the standby is away responses may wait, and the times of two faults
-        add up.
+        """Wait until requests have been answered for some time, so that a repeated request finds
+        that the broker still remembers its producer: while the standby is away responses may wait,
+        and the times of two faults add up.
         """
         calm_ms = 0
         while calm_ms < CALM_BEFORE_EXPIRY_MS and not self.is_draining:
@@ -358,7 +360,8 @@ class PairWorld(World):
         what, _, whom = fault.partition(" ")
         node = standby if whom == "standby" else leader
         for_ms = rng.randint(50, 3 * self.pair.ttl_ms)
-        if self.scenario.ids_expire:  # a repeated request must find its producer remembered
+        # a repeated request must find that the broker still remembers its producer
+        if self.scenario.ids_expire:
             for_ms = min(for_ms, LONGEST_BEFORE_EXPIRY_MS)
         if what == "kill":
             self._down(node)
@@ -390,13 +393,14 @@ class PairWorld(World):
             self._cut_clients(node)
             yield for_ms
             self._cut_from_clients.clear()
-        elif what == "isolate":  # but not from its clients
+        # the leader is isolated from the standby and the engine, but not from its clients
+        elif what == "isolate":
             self._set_apart(True)
             self.engine.cut_off.add(leader.node_id)
             yield for_ms
             self._set_apart(False)
             self.engine.cut_off.discard(leader.node_id)
-        elif what in ("lose", "heal"):  # the pair is cut; the leader ends before or after that
+        elif what in ("lose", "heal"):  # the pair is cut, and the leader ends before or after that
             self._set_apart(True)
             yield for_ms if what == "heal" else rng.randint(0, 3 * self.pair.timeout_ms // 2)
             self._set_apart(what == "lose")
@@ -414,7 +418,9 @@ class PairWorld(World):
                 self.weather = calm
 
     def _trouble_etcd(self, what: str, for_ms: int) -> Asking:
-        """Some etcd members are down, silent, slow, or partitioned from the others."""
+        """Let some etcd members be down, silent, slow, or partitioned from the others for a
+        time.
+        """
         rng, members = self.pair_rng, self.engine.members
         some: list[Member] = rng.sample(members, rng.randint(1, len(members)))
         for member in some:
@@ -434,9 +440,8 @@ class PairWorld(World):
                 member.is_silent, member.is_apart, member.slow_ms = False, False, 0
 
     def _restore_backup(self, node: PairNode) -> Asking:
-        """The machine is lost, and its directory is restored from an earlier backup, of an earlier
-        leader's time: its node must not lead with it. The other machine has all data, and keeps
-        them.
+        """Lose a machine, and restore its directory from a backup of an earlier leader's time, with
+        which its node must not lead. The other machine has all data, and keeps them.
         """
         record, epoch = self.engine.record, node.saved_epoch
         has_other_all = record is not None and record.in_sync == {0, 1} and node.other.is_running
@@ -446,7 +451,8 @@ class PairWorld(World):
             return
         self._down(node)
         if self.pair_rng.random() < 0.5:
-            self._down(node.other)  # it returns sooner or later than this one
+            # the other machine also ends, and returns sooner or later than this one
+            self._down(node.other)
         node.restore_backup(is_new_mount=self.pair_rng.random() < 0.5)
         end_ms = self.loop.now_ms + TAKE_OVERS_MS
         while not (self.is_draining or self._is_whole()) and self.loop.now_ms < end_ms:
@@ -481,7 +487,7 @@ class PairWorld(World):
                 name, count, self.scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms()
             )
         self.topic_ids = {name: topic.topic_id for name, topic in broker.metadata.topics.items()}
-        # the setup is replicated, whatever happens to the first leader
+        # Faults begin only when the set-up is replicated, whatever happens to the first leader.
         self.loop.run_until(self.loop.now_ms + FIRST_LEADER_MS, self._is_whole)
         if not self._is_whole():
             self.history.incident("stuck", "the standby does not come to follow")
@@ -497,7 +503,7 @@ class PairWorld(World):
         self._live_and_settle()
 
     def _is_whole(self) -> bool:
-        """Whether one machine leads, and the other has everything and is in sync."""
+        """Whether one machine leads, and the other has all its data and is in sync."""
         leading = cast(PairNode, self.node).leading
         return (
             self._is_led_by_two()
@@ -529,7 +535,7 @@ class PairWorld(World):
         return super().what_is_missing()
 
     def _restart_at_last(self) -> None:
-        """The other machine takes over, and must have everything."""
+        """Let the other machine take over; it must have all data."""
         self._compare_copies()
         before = cast(PairNode, self.node)
         before.is_off = True
@@ -548,7 +554,7 @@ class PairWorld(World):
         self._compare_copies()
 
     def _compare_copies(self) -> None:
-        """Report replicated files that differ between the machines, if the standby has all."""
+        """Report replicated files that differ between the machines, if the standby has all data."""
         if not self._is_whole():
             return
         self._compare_directories("in peace")
@@ -561,7 +567,7 @@ class PairWorld(World):
 
 
 def replicated(node: PairNode) -> dict[str, bytes]:
-    """The files that both machines have."""
+    """The replicated files on a machine, by path."""
     prefix = f"{DATA_DIR}/"
     return {
         path: bytes(inode.data)
@@ -573,8 +579,8 @@ def replicated(node: PairNode) -> dict[str, bytes]:
 
 
 def fit_for_two(scenario: Scenario, *, loses: bool) -> None:
-    """Remove settings that are for one machine only; loses: whether a take-over may lose
-    acknowledged records, and with them a topic's deletion, or its growth.
+    """Remove settings that are for one machine only. loses: whether a take-over may lose
+    acknowledged records, and with them the deletion of a topic, or its additional partitions.
     """
     scenario.brokers, scenario.moves = 1, 0
     scenario.properties.pop("barnabas.brokers", None)
@@ -598,5 +604,5 @@ def run_pair(
     pair_tweak: Callable[[Pair], None] | None = None,
     tracing: Callable[[str], None] | None = None,
 ) -> Report:
-    """One schedule of two machines from its seed."""
+    """Run the schedule of two machines for a seed."""
     return PairWorld(seed, tweak=tweak, pair_tweak=pair_tweak, tracing=tracing).run()

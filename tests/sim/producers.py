@@ -1,5 +1,5 @@
-"""Producers: idempotent ones that keep writing in order, and transactional ones, with all faults
-that may affect them.
+"""Producers: idempotent ones, which write continuously and in order, and transactional ones, with
+all faults that may affect them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
     from sim.world import World
 
 ZSTD = 4
-PADDING = b"\0" * 1_100_000  # opening such a record takes longer than the broker may take at once
+# decompressing such a record takes longer than the broker may take in one step
+PADDING = b"\0" * 1_100_000
 SEQUENCE_ERRORS = frozenset(
     {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID, Code.INVALID_TXN_STATE}
 )
 
 
 class Inits:
-    """How many InitProducerId requests of one transactional id were sent, by any producer, and how
-    many got a response. lingers: a lost one may arrive late.
+    """The InitProducerId requests for one transactional id, of all producers: how many were sent,
+    and how many got a response. lingers: whether a lost request may still arrive.
     """
 
     __slots__ = ("answered", "asked", "lingers")
@@ -46,7 +47,7 @@ class Inits:
 
 
 class Batch:
-    """Some records for one partition, encoded once, and sent until there is a response."""
+    """Records for one partition, encoded once, and sent repeatedly until there is a response."""
 
     __slots__ = ("attempts", "call", "partition", "sent_ms", "sequence", "writes")
 
@@ -58,8 +59,8 @@ class Batch:
 
 
 class Producer(Client):
-    """The common part of both kinds: an id, an epoch, a sequence for each partition, up to five
-    requests in flight.
+    """What both kinds of producer have in common: an id, an epoch, a sequence for each partition,
+    and up to five requests in flight.
     """
 
     def __init__(self, world: World, name: str, transactional_id: str | None = None) -> None:
@@ -79,7 +80,7 @@ class Producer(Client):
         self.in_flight: deque[tuple[Batch, object]] = deque()
 
     def init(self, *, bump: bool = False, timeout_ms: int = 60_000) -> Asking:
-        """InitProducerId: a first session, or a further epoch of this one (KIP-360)."""
+        """Send InitProducerId, for a first session or for the next epoch of this one (KIP-360)."""
         call = wire.request(
             InitProducerIdRequest(
                 transactional_id=self.transactional_id,
@@ -112,7 +113,7 @@ class Producer(Client):
 
     def new_value(self, partition: Partition) -> bytes:
         """A unique value. The text before its last '-' is the record's key: in a compacted topic
-        one of a few, otherwise the producer's name.
+        one of a few keys, otherwise the producer's name.
         """
         self._made += 1
         key = (
@@ -176,7 +177,7 @@ class Producer(Client):
 
     def send_all(self, *, patience: float = 1.0) -> Asking:
         """Send all queued batches until each has a response. patience: the probability of
-        continuing after a lost response; False: it gave up.
+        continuing after a lost response. Gives: False if the producer gave up.
 
         Raises: Fenced; Refused. Batches without a response then have an unknown outcome, and are no
         longer queued.
@@ -186,8 +187,8 @@ class Producer(Client):
                 link = yield from self.connected()
                 if not self.in_flight:
                     sending_over = link
-                # use another link only when all requests in flight on the last one are known to be
-                # lost
+                # Use another link only when all requests in flight on the last link are known to be
+                # lost.
                 while (
                     link is sending_over
                     and self.waiting
@@ -210,7 +211,8 @@ class Producer(Client):
                     yield self.rng.randint(5, 80)
                     continue
                 if answer.error_code in RETRIABLE:
-                    # later batches were or will be refused, too: all are sent again, in order
+                    # Later batches in flight were also refused, or will be: all are sent again, in
+                    # order.
                     for _, later in list(self.in_flight)[1:]:
                         yield later
                     self._line_up_again()
@@ -224,7 +226,9 @@ class Producer(Client):
         return True
 
     def rest(self) -> Asking:
-        """If ids expire: sometimes stay away for so long that this one's id expires."""
+        """If ids expire in this schedule, pause sometimes for so long that this producer's id
+        expires.
+        """
         if (
             self.world.scenario.ids_expire
             and not self.world.is_draining
@@ -233,7 +237,7 @@ class Producer(Client):
             yield self.rng.randint(1500, 6000)
 
     def _give_up_sequences(self) -> None:
-        """As librdkafka does: later batches reuse the sequences of the abandoned ones."""
+        """Reuse the sequences of abandoned batches for later ones, as librdkafka does."""
         if self.world.scenario.reuses_sequences and self.transactional_id is not None:
             for batch in reversed(self.waiting):
                 self.sequences[batch.partition] = batch.sequence
@@ -265,11 +269,11 @@ class Producer(Client):
         raise Refused(what, code, [batch.partition], batch.sent_ms)
 
     def was_fenced(self, code: int, *, is_end: bool = False) -> None:
-        """A finding if no other producer used this transactional id, and the transaction cannot
-        have timed out.
+        """Report a finding if no other producer used this transactional id, and the transaction
+        cannot have timed out.
 
-        A start uses the wall clock, so after a start nothing is certain if that was set. The same
-        holds if an InitProducerId of this id was lost: it may arrive late, and fence a later
+        A start uses the wall clock, so after a start nothing is certain if that clock was set. The
+        same holds if an InitProducerId of this id was lost: it may arrive late, and fence a later
         producer.
         """
         world = self.world
@@ -284,7 +288,8 @@ class Producer(Client):
         now_ms = world.loop.now_ms
         arrived_ms = self.link.last_arrival_ms if self.link is not None else now_ms
         open_ms = now_ms - self.began_ms
-        if is_end:  # otherwise the stop counts towards the timeout
+        # otherwise the time for which the process was stopped counts towards the timeout
+        if is_end:
             open_ms -= world.node.stood_still_ms(self.began_ms, now_ms, arrived_ms=arrived_ms)
         if open_ms < self.timeout_ms:
             world.history.incident(
@@ -294,8 +299,8 @@ class Producer(Client):
 
 
 class IdempotentProducer(Producer):
-    """Writes batches to some partitions, in order, until the chaos is over; starts a new session
-    when the broker refuses a batch.
+    """Writes batches to some partitions, in order, until the faults are over; it starts a new
+    session when the broker refuses a batch.
     """
 
     def __init__(self, world: World, name: str, partitions: list[Partition], rounds: int) -> None:
@@ -327,8 +332,8 @@ class IdempotentProducer(Producer):
             yield from self.rest()
 
     def _bump_epoch(self) -> None:
-        """As Apache Kafka's own client does: without a request, since no other producer has the id
-        (KIP-360).
+        """Continue with the next epoch, without a request, as Apache Kafka's own client does: no
+        other producer has the id (KIP-360).
         """
         self.epoch += 1
         self.sequences.clear()
@@ -338,9 +343,9 @@ class IdempotentProducer(Producer):
     def may_be_out_of_sequence(self, refusal: Refused) -> bool:
         """Whether the broker may have forgotten a batch of this producer.
 
-        It may after a power loss; after a restart, if retention or compaction had removed the
-        batch, since all but the last batch's entry are rebuilt from the log; and if the topic was
-        created again since the previous batch.
+        It may have forgotten a batch after a power loss; after a restart, if retention or
+        compaction had removed the batch, since all but the last batch's entry are rebuilt from the
+        log; and if the topic was created again since the previous batch.
         """
         world = self.world
         if world.was_deleted(refusal):
@@ -363,8 +368,8 @@ def has_lost_batches_at_a_restart(world: World, partitions: list[Partition]) -> 
 
 
 class PlainProducer(Producer):
-    """A producer without an id: lost batches are not sent again, and late ones arrive out of order.
-    acks: 0, 1 or -1.
+    """A producer without an id: it does not send lost batches again, and late ones arrive out of
+    order. acks: 0, 1 or -1.
     """
 
     def __init__(
@@ -411,8 +416,8 @@ class PlainProducer(Producer):
 
 
 class TransactionalProducer(Producer):
-    """One instance of an application: a sequence of transactions, until it is fenced, dies, or the
-    chaos is over.
+    """An instance of an application: a sequence of transactions, until it is fenced, dies, or the
+    faults are over.
     """
 
     def __init__(
@@ -434,7 +439,9 @@ class TransactionalProducer(Producer):
             self.ends_after = len(world.history.power_losses)
 
     def run(self) -> Asking:
-        """Gives whether the instance ended by itself (True), or was fenced."""
+        """Run the transactions. Gives: True if the instance ended by itself, False if it was
+        fenced.
+        """
         try:
             yield from self.init(timeout_ms=self.timeout_ms)
             for number in range(self.rounds):
@@ -455,7 +462,7 @@ class TransactionalProducer(Producer):
         return True
 
     def transact(self, number: int) -> Asking:
-        """One transaction: write, perhaps pause, end. Raises: Fenced, after recording the
+        """Run one transaction: write, perhaps pause, end it. Raises: Fenced, after recording the
         transaction's end.
         """
         world, rng = self.world, self.rng
@@ -484,7 +491,8 @@ class TransactionalProducer(Producer):
                 if rng.random() < world.scenario.dying:
                     self.waiting.clear()
                     transaction.end(Ending.ABORTED, world.loop.now_ms)
-                    raise Fenced  # the application dies during the transaction
+                    # the application dies during the transaction, which is aborted later
+                    raise Fenced
                 try:
                     unresolved = not (yield from self.send_all(patience=0.8))
                     keeps_epoch = unresolved and world.scenario.reuses_sequences
@@ -515,7 +523,7 @@ class TransactionalProducer(Producer):
 
     def may_have_expired(self, refusal: Refused) -> bool:
         """Whether a partition may have forgotten a producer that changes to transactions of version
-        2 within its epoch: there an unknown producer starts with sequence 0.
+        2 within its epoch. There an unknown producer has to start with sequence 0.
         """
         expires_ms = self.world.history.producer_expiration_ms
         return (
@@ -534,14 +542,16 @@ class TransactionalProducer(Producer):
         self.is_version_2 = share > 0 and self.rng.random() < share
 
     def note_end_of(self, transaction: Transaction) -> None:
-        """The instance has ended: record the outcome of a transaction whose end it did not see."""
+        """When the instance has ended, record the outcome of a transaction whose end it did not
+        see.
+        """
         if transaction.ending is Ending.OPEN:
             ending = Ending.ABORTED if transaction.commit_asked_ms is None else Ending.UNKNOWN
             transaction.end(ending, self.world.loop.now_ms)
 
     def writes_to_all_added(self) -> bool:
-        """Whether it writes to all added partitions, as clients do: if sequences are reused, a late
-        batch to an added but unwritten partition could not be recognised.
+        """Whether it writes to all added partitions, as clients do. If sequences are reused, it
+        must: a late batch to an added but unwritten partition could not be recognised.
         """
         scenario = self.world.scenario
         return scenario.reuses_sequences and not self.is_version_2 and not scenario.adds_unwritten
@@ -550,7 +560,7 @@ class TransactionalProducer(Producer):
         new = [partition for partition in partitions if partition not in self.added]
         if not new:
             return
-        if self.is_version_2:  # the Produce requests add them
+        if self.is_version_2:  # with version 2, the Produce requests add partitions
             if not self.added:
                 self.began_ms, self.began_after = self.world.loop.now_ms, self.world.restarts
             self.added.extend(new)
@@ -616,7 +626,8 @@ class TransactionalProducer(Producer):
             self.was_fenced(code, is_end=True)
             raise Fenced
         if code == Code.INVALID_TXN_STATE and self.is_version_2 and commit:
-            self.was_fenced(code, is_end=True)  # it timed out, or an abort took its place
+            # the transaction timed out, or an abort took the place of the commit
+            self.was_fenced(code, is_end=True)
             raise Fenced
         if code == Code.INVALID_TXN_STATE and (world.may_forget or not commit):
             return  # the transaction was lost, or there was nothing to abort

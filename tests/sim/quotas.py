@@ -2,11 +2,12 @@
 broker, and predicts only what is certain.
 
     a response has a throttle time    exactly this connection is muted, for exactly that time
-    a Produce has a response          it has a time, if the bytes of the last two windows exceed
-                                      what the quota gives in four; and none, if what came in the
-                                      last five is below what it gives in two, and no other quota is
+    a Produce has a response          it has a throttle time if the bytes of the last two windows
+                                      exceed what the quota allows in four; and none if the bytes
+                                      of the last five are below what it allows in two, and there
+                                      is no other quota
 
-(`broker/quotas/rates.py` takes the rate over two to four windows, of one second here.)
+(`broker/quotas/rates.py` calculates the rate over two to four windows, of one second here.)
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SLACK = 1.02
 
 
 class Throttles:
-    """The throttle times in answers of one process of the broker."""
+    """Checks the throttle times in the responses of one process of the broker."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -38,12 +39,12 @@ class Throttles:
         self._told: dict[int, int] = {}
 
     def on_heard(self, frame: bytes) -> None:
-        """A request reaches the core."""
+        """Note that a request reaches the core."""
         if int.from_bytes(frame[:2]) == wire.PRODUCE:
             self._produced.append((self._world.loop.now_ms, len(frame)))
 
     def on_answer(self, link: Link, answer: bytes) -> None:
-        """A response is sent."""
+        """Note a response that the core sends."""
         call = link.call_of(int.from_bytes(answer[4:8]))
         if call is None:
             return
@@ -65,12 +66,14 @@ class Throttles:
         return sum(size for at_ms, size in self._produced if at_ms > since_ms)
 
     def on_mutes(self, mutes: Iterable[tuple[int, int]]) -> None:
-        """The core mutes connections, together with the responses that it has just given."""
+        """Compare the connections that the core mutes with the throttle times in the responses that
+        it has just sent.
+        """
         reported, self._told = self._told, {}
         for connection_id, throttle_ms in mutes:
             of_answer = reported.pop(
                 connection_id, throttle_ms
-            )  # not in all: acks=0, some versions
+            )  # some responses have none: with acks=0, and in some versions
             if of_answer != throttle_ms:
                 self._found(f"a client gets {of_answer} ms, and waits for {throttle_ms}")
         for throttle_ms in filter(None, reported.values()):

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST = -2, -1
 MOST_ATTEMPTS = 20
-NOT_A_CLIENTS = 0xFF80  # attributes that are not defined for producers
-HIGHEST_EPOCH = 1000  # one for each start
+NOT_A_CLIENTS = 0xFF80  # attributes that producers must not set
+HIGHEST_EPOCH = 1000  # each start begins a new epoch
 OTHER_EPOCH = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH})
 SESSION_ERRORS = frozenset({Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH})
 Rows = list[tuple[int, bytes]]
 
 
 class Opened(NamedTuple):
-    """A batch as a client sees it. commit: a marker's decision, else None."""
+    """A batch as a client sees it. commit: whether a marker commits; None if it is not a marker."""
 
     last_offset: int
     producer_id: int
@@ -56,7 +56,7 @@ class Opened(NamedTuple):
 
 
 class Opener:
-    """Decodes batches, each once however many readers get it."""
+    """Decodes batches. Each is decoded only once, however many readers get it."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Opened] = {}
@@ -105,7 +105,7 @@ class Opener:
 
 
 def _check_header(header: BatchHeader, records: list[Record]) -> None:
-    """The header's fields that clients rely on are right, whichever client wrote the batch."""
+    """Check the header's fields on which clients rely, whichever client wrote the batch."""
     where = f"the batch at {header.base_offset}"
     assert not header.attributes & NOT_A_CLIENTS or header.is_control, (
         f"{where} has the attributes {header.attributes:#x}"
@@ -120,7 +120,7 @@ def _check_header(header: BatchHeader, records: list[Record]) -> None:
 
 
 def last_epoch(records: bytes) -> int:
-    """The leader epoch of the last whole batch; -1 where there is none."""
+    """The leader epoch of the last whole batch; -1 if there is none."""
     at, epoch, end = 0, -1, len(records)
     while at + 16 <= end:
         size = 12 + int.from_bytes(records[at + 8 : at + 12], "big")
@@ -132,12 +132,13 @@ def last_epoch(records: bytes) -> int:
 
 
 class Reader(Client):
-    """Reads some partitions from their start, with long polling. positions: of each.
+    """Reads some partitions from their start, with long polling. positions: the next offset of
+    each.
 
-    follows_epochs: as librdkafka does (KIP-320), it sends the leader epoch that it knows. When
-    there is a new one, it asks for the end offset of the epoch of its last record, and goes back
-    there. Such a reader gets the whole log in the end, also after power losses. Others continue
-    from their position.
+    follows_epochs: whether it sends the leader epoch that it knows, as librdkafka does (KIP-320).
+    When there is a new epoch, it requests the end offset of the epoch of its last record, and goes
+    back to that offset. Such a reader finally gets the whole log, even after power losses. Other
+    readers continue from their position.
     """
 
     def __init__(
@@ -171,7 +172,8 @@ class Reader(Client):
         self.power_losses = 0
         self.session_id, self.session_epoch = 0, -1
         self._sent: dict[Partition, tuple[int, ...]] = {}
-        self._left_out: set[Partition] = set()  # a session may be silent about these
+        # what the session knows; it does not mention unchanged partitions
+        self._left_out: set[Partition] = set()
         self.label = name
         self.links = 0
         self.has_stopped = False
@@ -190,7 +192,7 @@ class Reader(Client):
 
     def is_at_end(self) -> bool:
         """Whether everything was read: for a read_committed reader, also that no transaction holds
-        it back; for one that follows epochs, also that it knows the log's last epoch.
+        it back; for a reader that follows epochs, also that it knows the log's last epoch.
         """
         broker = self.world.node.broker
         if broker is None:
@@ -207,8 +209,8 @@ class Reader(Client):
         return True
 
     def _knows_last(self, partition: Partition, leader_epoch: int) -> bool:
-        """Whether it knows where the last leader's log diverges from the records it has read. A
-        fetch session does not mention an empty log of which nothing was read.
+        """Whether the reader knows where the last leader's log diverges from the records it has
+        read. A fetch session does not mention an empty log from which nothing was read.
         """
         if self.follows_by_fetch:
             has_read = self.read_epochs.get(partition, -1) >= 0
@@ -216,7 +218,7 @@ class Reader(Client):
         return self.leader_epochs.get(partition) == leader_epoch
 
     def poll(self, max_wait_ms: int) -> Asking:
-        """One Fetch; gives LOST, or another value."""
+        """Send one Fetch, and process its response. Gives: LOST, or another value."""
         if self.link is None or not self.link.is_open:
             self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
             self.links += 1
@@ -254,7 +256,7 @@ class Reader(Client):
 
     def _fetch_call(self, max_wait_ms: int) -> wire.Call:
         """A Fetch of all partitions; in a session, only of those whose position differs from the
-        one that the session has.
+        session's.
         """
         standing = {
             p: (at, self.leader_epochs.get(p, -1), self.read_epochs.get(p, -1))
@@ -280,8 +282,9 @@ class Reader(Client):
         return wire.with_last_epochs(call, [standing[p][2] for p in changed])
 
     def _take_all(self, answer: wire.FetchAnswer, asked_ms: int) -> list[Partition]:
-        """Record the data of all partitions. Gives those that are out of range: asking for their
-        start takes time, and the data must be recorded first.
+        """Record the data of all partitions. Gives: the partitions whose position is out of range,
+        which are handled later: requesting their start takes time, and the data must be recorded
+        first.
         """
         out_of_range: list[Partition] = []
         for found in answer.partitions:
@@ -293,7 +296,7 @@ class Reader(Client):
             elif found.error_code == Code.OFFSET_OUT_OF_RANGE:
                 out_of_range.append((found.topic, found.partition))
             elif found.error_code == Code.KAFKA_STORAGE_ERROR:
-                continue  # it is off line, and fetched again later
+                continue  # the partition is offline, and is fetched again later
             elif found.error_code:
                 self.world.history.incident(
                     "refused",
@@ -310,7 +313,7 @@ class Reader(Client):
         now_ms = world.loop.now_ms
         if found.diverging is not None:
             self._go_back(partition, *found.diverging)
-            # a session does not repeat a log's unchanged offsets
+            # A session does not repeat a log's unchanged offsets, so they are stored.
             self.stable[partition] = max(found.last_stable_offset, 0)
             self.ends[partition] = max(found.high_watermark, 0)
             return
@@ -350,14 +353,14 @@ class Reader(Client):
         )
 
     def _go_back(self, partition: Partition, leader_epoch: int, end_offset: int) -> None:
-        """The log diverges at that offset from the records read."""
+        """Go back to the offset at which the log diverges from the records that were read."""
         self.world.trace("truncated", 0, f"{self.name} {partition}", end_offset, b"")
         self.positions[partition] = min(end_offset, self.positions[partition])
         self.read_epochs[partition] = leader_epoch
 
     def reposition(self, partition: Partition) -> Asking:
-        """The position is out of range: below the start, which has moved, or, only after a power
-        loss, beyond the end.
+        """Handle a position that is out of range: below the start, which was raised, or beyond the
+        end, which is allowed only after a power loss.
         """
         asked_ms = self.world.loop.now_ms
         start = yield from self.offset_at(partition, EARLIEST)
@@ -369,13 +372,13 @@ class Reader(Client):
         ):
             return
         position = self.positions[partition]
-        if self.follows_by_fetch:  # it has no records from which the log can diverge
+        if self.follows_by_fetch:  # the reader has no records from which the log can diverge
             self.read_epochs.pop(partition, None)
         has_read = self.read_epochs.get(partition, -1) >= 0
         if position > end and self.follows_epochs and has_read:
             self.leader_epochs.pop(
                 partition, None
-            )  # after a power loss: it asks where the log was truncated
+            )  # after a power loss, the reader requests where the log was truncated
             return
         if position > end and not self.world.history.power_losses:
             self.world.history.incident(
@@ -383,8 +386,8 @@ class Reader(Client):
             )
         if position > end or position < start:
             self.close_span(partition)
-            # a reader that follows epochs has read nothing here yet: the log starts again, before
-            # its position
+            # A reader that follows epochs and has read nothing here: the log begins again, before
+            # its position.
             self.begin_at(partition, start if position < start or self.follows_epochs else end)
 
     def follow_epochs(self) -> Asking:
@@ -416,7 +419,7 @@ class Reader(Client):
                     yield from self._validate(partition, row.leader_epoch)
 
     def _validate(self, partition: Partition, leader_epoch: int) -> Asking:
-        """Ask OffsetForLeaderEpoch where the epoch of the last record ends on the current
+        """Send OffsetForLeaderEpoch, to find where the epoch of the last record ends on the current
         leader.
         """
         read_epoch = self.read_epochs.get(partition, -1)
@@ -442,7 +445,8 @@ class Reader(Client):
             return
         is_of_earlier_life = partition[0] in self.world.history.lives and read_epoch > leader_epoch
         if found.error_code == 0 and found.end_offset < 0 and is_of_earlier_life:
-            del self.read_epochs[partition]  # it came with a group's offset that outlived the topic
+            # the epoch came with a group's offset that was committed before the topic was deleted
+            del self.read_epochs[partition]
         elif found.error_code or found.end_offset < 0:
             what = Refused(
                 f"OffsetForLeaderEpoch {read_epoch} of {partition}: {found.end_offset}",
@@ -458,7 +462,7 @@ class Reader(Client):
         self.started[partition] = (position, self.world.loop.now_ms)
 
     def offset_at(self, partition: Partition, timestamp: int) -> Asking:
-        """ListOffsets; None without a response."""
+        """The offset from ListOffsets; None if the response was lost."""
         call = wire.request(
             ListOffsetsRequest(
                 replica_id=-1,
@@ -509,13 +513,13 @@ class Reader(Client):
         )
 
     def follow(self, partition: Partition) -> None:
-        """Read a new partition from its start."""
+        """Begin to read a new partition, from its start."""
         if partition not in self.positions:
             self.partitions.append(partition)
             self.begin_at(partition, 0)
 
     def unfollow(self, partition: Partition) -> None:
-        """The partition was deleted."""
+        """Stop reading a partition that was deleted."""
         if partition in self.positions:
             self.partitions.remove(partition)
             for table in (
@@ -530,7 +534,7 @@ class Reader(Client):
             self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
 
     def _notice_new_lives(self) -> None:
-        """A topic was created again: read it from its start."""
+        """Read topics that were created again from their start."""
         for topic, lives in self.world.history.lives.items():
             if self.lives[topic] != len(lives):
                 self.lives[topic] = len(lives)
@@ -543,7 +547,7 @@ class Reader(Client):
                         self.read_epochs.pop(partition, None)
 
     def _ask_again_for_left_out(self) -> None:
-        """Start another session if a topic that was about to be deleted stays."""
+        """Start another session if a topic that was about to be deleted is not deleted."""
         lives = self.world.history.lives
         if any(lives[topic][-1].asked_ms == NEVER_MS for topic, _ in self._left_out):
             self._left_out.clear()
@@ -552,7 +556,7 @@ class Reader(Client):
 
     def _is_of_this_life(self, topic: str, index: int, asked_ms: int) -> bool:
         """Whether a response is certainly about this life of the topic, not about an earlier or
-        later topic of that name.
+        later topic with that name.
         """
         if topic not in self.lives:
             return True
@@ -568,7 +572,9 @@ class Reader(Client):
 
 
 def read_all(world: World, partition: Partition, *, committed_only: bool) -> Asking:
-    """A new reader, from the start to the end: (rows, data of its last response)."""
+    """Read a partition with a new reader, from the start to the end. Gives: (rows, data of the last
+    response).
+    """
     reader = Client(world, "the last reader")
     rows: Rows = []
     last: wire.Fetched | None = None
@@ -585,10 +591,11 @@ def read_all(world: World, partition: Partition, *, committed_only: bool) -> Ask
         )
         if answer is LOST:
             continue
-        if not answer.partitions:  # above a quota, so it waits
+        if not answer.partitions:  # above a quota, so the client waits
             continue
         last = answer.partitions[0]
-        if last.error_code == Code.OFFSET_OUT_OF_RANGE:  # retention ran between two fetches
+        # retention has removed segments between two fetches
+        if last.error_code == Code.OFFSET_OUT_OF_RANGE:
             start = yield from probe.offset_at(partition, EARLIEST)
             if start is not None and start > position:
                 position = start

@@ -48,8 +48,8 @@ FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 
 
 class Group(NamedTuple):
-    """Consumers of one topic that commit by OffsetCommit. dying: the probability, in each round,
-    that one stalls or dies.
+    """A group of consumers of one topic that commit by OffsetCommit. dying: the probability, in
+    each round, that a member stalls or dies.
     """
 
     name: str
@@ -63,49 +63,52 @@ class Group(NamedTuple):
 
 @dataclass
 class Scenario:
-    """Topics, clients and faults. Probabilities are between 0 and 1; power_share is the share of
-    crashes that are power losses.
+    """Topics, clients and faults of a schedule. Probabilities are between 0 and 1; power_share is
+    the share of crashes that are power losses.
 
     start_steps: the number of disk operations after which a crashing start crashes
     (`crash_at_start`). fsync_ms: the longest time of an fsync. bumps_epochs: whether an idempotent
-    producer that is out of sequence continues with its id and the next epoch, not with a new id.
-    sessions_end_with_power: transactional producers end with the broker's machine, and start new
-    sessions; otherwise they continue as after a lost connection. remade_topic: a topic that is
-    deleted and created again, at most `remakes` times, "" for none; consumers: members of a group
-    that reads it and commits by OffsetCommit. growing: topics that get further partitions.
-    is_static: members of groups have instance names, and with the probability `twins` return while
-    their previous processes are still there; leaving: the probability that a member leaves its
-    group when it stops working. clock_steps_ms: successive changes of the wall clock of the
-    broker's machine; at CLOCK_STANDS it stops until the next change; the end of the faults does not
-    correct it. epoch_followers: how many of the readers, the last ones, follow leader epochs; with
-    any, members of groups that commit by OffsetCommit include the epoch of their last record, and
-    with two they go back if a log was truncated; follows_by_fetch: those readers use only Fetch for
-    that. aims_at_ends: a fault waits until a decision on a transaction is in progress;
-    aims_at_swaps: a crash waits until compacted files replace others. members_go_on: these keep
-    their membership when a response is lost, and do not join again.
+    producer that is out of sequence continues with its id and the next epoch, rather than with a
+    new id. sessions_end_with_power: whether transactional producers end with the broker's machine
+    and start new sessions; otherwise they continue as after a lost connection. remade_topic: a
+    topic that is deleted and created again, at most `remakes` times, "" for none; consumers: the
+    number of members of a group that reads that topic and commits by OffsetCommit. growing: topics
+    to which partitions are added. is_static: whether members of groups have instance names; with
+    the probability `twins` they return while their previous processes are still running; leaving:
+    the probability that a member leaves its group when it stops working. clock_steps_ms: successive
+    changes of the wall clock of the broker's machine; at CLOCK_STANDS it stops until the next
+    change; the end of the faults does not correct it. epoch_followers: how many of the readers, the
+    last ones, follow leader epochs; with at least one, members of groups that commit by
+    OffsetCommit include the epoch of their last record, and with two they go back if a log was
+    truncated; follows_by_fetch: whether those readers use only Fetch for that. aims_at_ends:
+    whether a fault waits until a decision on a transaction is in progress; aims_at_swaps: whether a
+    crash waits until compacted files replace others. members_go_on: whether members keep their
+    membership when a response is lost, instead of joining again.
 
     refusals: what the disk refuses, one after the other, each for refusal_ms. outages: how often
     the file of a partition is damaged while the broker is down, and restored at a later start;
-    damages_batches: the damage is within a batch that others follow, not at a batch's start.
-    full_journal_bytes: the maximum size of a flush journal. journal_damage: the probability that a
-    power loss also damages the middle of a flush journal. meddlers: clients that send invalid
-    requests. stops_ms: the times for which the process is stopped. padding: the probability that a
-    batch decompresses to a MB; codecs: the compression codecs of batches; plain_acks: the acks of
-    each producer without an id. is_audited: a client queries producers and transactions all the
-    time. ids_expire: EXPIRING holds, and producers stay away for as long. groups: further groups.
-    offsets_retention_ms: how long their offsets are kept while they have no members. kafka_epochs:
-    the first writes go to an Apache Kafka whose epochs are higher by this, and the broker takes
-    over its directory; kafka_was_killed: it was killed, not stopped. reuses_sequences: a
+    damages_batches: whether the damage is within a batch that others follow, not at a batch's
+    start. full_journal_bytes: the maximum size of a flush journal. journal_damage: the probability
+    that a power loss also damages the middle of a flush journal. meddlers: the number of clients
+    that send invalid requests. stops_ms: the durations for which the process is stopped. padding:
+    the probability that a batch decompresses to 1 MB; codecs: the compression codecs of batches;
+    plain_acks: the acks of each producer without an id. is_audited: whether a client continuously
+    requests producers and transactions. ids_expire: whether the settings EXPIRING apply, and
+    producers pause for so long. groups: additional groups. offsets_retention_ms: how long their
+    offsets are kept while they have no members. kafka_epochs: if not 0, the first writes go to an
+    Apache Kafka whose epochs are higher by this number, and the broker takes over its directory;
+    kafka_was_killed: whether it was killed rather than stopped. reuses_sequences: whether a
     transactional producer that gives up batches in an abort reuses their sequences in the same
     epoch; it then writes to each partition that it adds, unless adds_unwritten.
 
-    version_2: the probability that a transaction is of version 2 (KIP-890). brokers: their number;
-    moves: how often leaders move among them, or one leaves and returns. consumer_protocol: the
-    probability that a new member of a group uses the consumer protocol (KIP-848). two_phase:
-    applications whose transactions end as a database has decided (KIP-939). sharers: members of
-    each of two share groups (KIP-932), if there are topics for them. streamers: members of a
-    streams group (KIP-1071). quotas: of all clients together, by Kafka's names; heeds_throttles:
-    whether clients wait by themselves for the throttle time of a response, as Apache Kafka's do.
+    version_2: the probability that a transaction is of version 2 (KIP-890). brokers: the number of
+    brokers; moves: how often leaders move among them, or a broker leaves and returns.
+    consumer_protocol: the probability that a new member of a group uses the consumer protocol
+    (KIP-848). two_phase: the number of applications whose transactions end as a database has
+    decided (KIP-939). sharers: the number of members of each of two share groups (KIP-932), if
+    there are topics for them. streamers: the number of members of a streams group (KIP-1071).
+    quotas: quotas of all clients together, by Kafka's names; heeds_throttles: whether clients
+    themselves wait for the throttle time of a response, as Apache Kafka's do.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -214,8 +217,8 @@ class Scenario:
 
     @property
     def kept_topics(self) -> frozenset[str]:
-        """The topics in which retention deletes nothing: without limits of their own, under the
-        broker's limit of 7 days.
+        """The topics in which retention deletes nothing: those without limits of their own, to
+        which the broker's limit of 7 days applies.
         """
         bounds = {"retention.bytes", "retention.ms"}
         return frozenset(
@@ -226,8 +229,8 @@ class Scenario:
 
     @property
     def retention_ms(self) -> dict[str, int]:
-        """The retention of topics that are limited only by time; empty if the wall clock is
-        changed, which retention uses.
+        """The retention time of topics that are limited only by time; empty if the wall clock,
+        which retention uses, is changed.
         """
         if self.clock_steps_ms:
             return {}
@@ -277,7 +280,7 @@ class Scenario:
         return scenario
 
     def _draw_sharers(self, rng: random.Random) -> None:
-        """Members of share groups: one of all records, and one of committed ones."""
+        """Draw members of share groups: one group reads all records, one only committed records."""
         if rng.random() < SHARERS_SHARE:
             self.use_sharers(rng.randint(2, 3), rng.choice(("0", "3", "500")))
 
@@ -291,7 +294,7 @@ class Scenario:
         }
 
     def _draw_streamers(self, rng: random.Random) -> None:
-        """Members of a streams group."""
+        """Draw members of a streams group."""
         if rng.random() < STREAMERS_SHARE:
             self.use_streamers(rng.randint(2, 4))
 
@@ -326,14 +329,14 @@ class Scenario:
         ]
 
     def _draw_replay(self, rng: random.Random) -> None:
-        """How much internal logs contain before they are rolled early and compacted."""
+        """Draw how much internal logs contain before they are rolled early and compacted."""
         dirty_bytes = rng.choice(("0", "1500", "6000", ""))
         if dirty_bytes:
             self.properties["barnabas.internal.topics.dirty.bytes"] = dirty_bytes
 
     def _draw_more(self, rng: random.Random) -> None:
-        """The options of only some schedules, from a random generator of their own: if none is
-        drawn, the seed's schedule is the same as before.
+        """Draw options of only some schedules, from a separate random generator: if none is drawn,
+        the schedule of the seed is the same as before these options existed.
         """
         if rng.random() < 0.16:
             self.remade_topic, self.remakes = "gone", rng.randint(1, 2)
@@ -378,8 +381,8 @@ class Scenario:
         self.members_go_on = bool(self.consumers) and rng.random() < 0.5
 
     def _draw_refusals(self, rng: random.Random) -> None:
-        """Mostly a lack of space that ends soon; rarely a failing disk, after which much may be
-        lost.
+        """Draw refusals of the disk: mostly a lack of space that ends soon; rarely a failing disk,
+        after which much may be lost.
         """
         refusals = []
         for _ in range(rng.randint(1, 4)):
@@ -396,7 +399,7 @@ class Scenario:
         self.refusals = tuple(refusals)
 
     def _draw_orders_of_writes(self, rng: random.Random) -> None:
-        """Settings that decide when and in which file writes become durable."""
+        """Draw settings that decide when and in which file writes become durable."""
         self.full_journal_bytes = rng.choice((300, 2000, FULL_JOURNAL_BYTES))
         self.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(
             ("5", "50", "60000")
@@ -419,7 +422,7 @@ class Scenario:
             }
 
     def _draw_wider(self, rng: random.Random) -> None:
-        """Like `_draw_more`, with another random generator."""
+        """Draw more options as `_draw_more` does, from another random generator."""
         if rng.random() < 0.12:
             self.meddlers = rng.randint(1, 2)
             if rng.random() < 0.5:
@@ -446,12 +449,12 @@ class Scenario:
             self._draw_retention(rng)
 
     def _draw_widest(self, rng: random.Random) -> None:
-        """Options added later: no other draw of a seed depends on them."""
+        """Draw options that were added later: no other draw of a seed depends on them."""
         self.follows_by_fetch = rng.random() < 0.5
         self.aims_at_ends = rng.random() < 0.15
 
     def _draw_beginning(self, rng: random.Random) -> None:
-        """The directory that the broker finds at its first start."""
+        """Draw the directory that the broker finds at its first start."""
         if rng.random() < 0.12:
             self.kafka_epochs = rng.choice((1, 3, 40))
             self.kafka_was_killed = rng.random() < 0.3
@@ -462,40 +465,40 @@ class Scenario:
             self._draw_offsets_retention(rng)
 
     def _draw_protocols(self, rng: random.Random) -> None:
-        """The protocol of transactional producers."""
+        """Draw the protocol of transactional producers."""
         self.reuses_sequences = rng.random() < 0.35
         self.version_2 = rng.choice((0.0, 0.0, 0.5, 1.0))
         if not self.version_2 and (level := rng.choice((0, 1, 2))) < 2:  # 2 is the default
             self.properties["barnabas.features"] = f"transaction.version={level}"
 
     def _draw_brokers(self, rng: random.Random) -> None:
-        """Several brokers with moving leaders, without clients that send requests by hand and
-        expect a single broker.
+        """Draw several brokers with moving leaders, but no clients whose requests are meant for a
+        single broker.
         """
         is_for_one = self.meddlers or self.is_audited or self.kafka_epochs
         if rng.random() < 0.18 and not is_for_one:
             self.spread_over_brokers(rng.randint(2, 8))
 
     def spread_over_brokers(self, moves: int) -> None:
-        """Three brokers, and this many moves of leaders."""
+        """Use three brokers, and that many moves of leaders."""
         self.brokers, self.moves = 3, moves
         self.meddlers, self.is_audited, self.kafka_epochs = 0, False, 0
         self.properties["barnabas.brokers"] = "3"
 
     def _draw_two_phase(self, rng: random.Random) -> None:
-        """Two-phase producers; not if the directory of an Apache Kafka is taken over, which has
-        none.
+        """Draw two-phase producers, unless the directory of an Apache Kafka is taken over, which
+        has none.
         """
         if rng.random() < 0.12 and not self.kafka_epochs:
             self.use_two_phase(rng.randint(1, 2))
 
     def _draw_aims(self, rng: random.Random) -> None:
-        """The targets of crashes and damage."""
+        """Draw the targets of crashes and damage."""
         self.aims_at_swaps = bool(self.compacted_topics) and rng.random() < 0.3
         self.damages_batches = rng.random() < 0.3
 
     def draw_quotas(self, rng: random.Random) -> None:
-        """Quotas that clients sometimes exceed."""
+        """Draw quotas that clients sometimes exceed."""
         rates = {
             PRODUCER_BYTE_RATE: float(rng.choice((1000, 2000, 4000))),
             CONSUMER_BYTE_RATE: float(rng.choice((4000, 8000))),
@@ -507,9 +510,9 @@ class Scenario:
         self.heeds_throttles = rng.random() < 0.5
 
     def set_up_quotas(self) -> None:
-        """Quotas are only for schedules without members, whose sessions could time out during a
-        throttle, and with long transaction timeouts. They are left out, too, if a directory loses
-        them, or a client sends invalid requests.
+        """Keep the quotas only in schedules without members, whose sessions could time out during a
+        throttle, and with long transaction timeouts. Remove them also if a directory would lose
+        them, or if a client sends invalid requests.
         """
         if not self.quotas:
             return
@@ -522,12 +525,12 @@ class Scenario:
             self.properties |= {"quota.window.num": "3", "quota.window.size.seconds": "1"}
 
     def use_two_phase(self, applications: int) -> None:
-        """Set the number of applications, and enable two-phase commit in the broker."""
+        """Set the number of applications with two-phase commit, and enable it in the broker."""
         self.two_phase = applications
         self.properties["transaction.two.phase.commit.enable"] = "true"
 
     def _draw_consumer_protocol(self, rng: random.Random) -> None:
-        """Members of the consumer protocol, with classic ones or alone."""
+        """Draw members of the consumer protocol, together with classic members or without them."""
         if (self.workers or self.groups) and rng.random() < 0.5:
             self.consumer_protocol = rng.choice((0.3, 0.6, 1.0))
             self.properties["group.consumer.assignment.interval.ms"] = rng.choice(
@@ -547,7 +550,9 @@ class Scenario:
             }
 
     def _draw_rolls_and_partitions(self, rng: random.Random) -> None:
-        """More settings that decide in which file a write goes, and when that is rolled."""
+        """Draw more settings that decide to which file a write goes, and when that file is
+        rolled.
+        """
         for name in ("transaction.state.log.num.partitions", "offsets.topic.num.partitions"):
             self.properties[name] = rng.choice(("1", "2", "5"))
         if not self.clock_steps_ms:  # a segment's age is measured by the wall clock
@@ -568,8 +573,8 @@ class Scenario:
         }
 
     def _draw_offsets_retention(self, rng: random.Random) -> None:
-        """Offsets that expire while a group has no members, and groups whose members all leave for
-        that long.
+        """Draw offsets that expire while a group has no members, and groups whose members all leave
+        for that long.
         """
         self.offsets_retention_ms = rng.choice((600, 1500))
         self.properties["offsets.retention.check.interval.ms"] = rng.choice(("100", "700"))
@@ -579,7 +584,7 @@ class Scenario:
         self.chaos_ms = max(self.chaos_ms, 6000)
 
     def _draw_groups(self, rng: random.Random) -> None:
-        """Two or three groups over the same topics, with churn."""
+        """Draw two or three groups over the same topics, whose members leave and return."""
         topics = [topic for topic in ("plain", "tx") if topic in self.topics]
         topic = rng.choice(topics)
         self.groups = tuple(
@@ -596,8 +601,8 @@ class Scenario:
         )
 
     def _draw_expiry(self) -> None:
-        """The time between a request and its repetition must be shorter than a partition remembers
-        its producer, as with Apache Kafka.
+        """Let ids expire, and set limits so that the time between a request and its repetition is
+        shorter than a partition remembers its producer, as Apache Kafka requires.
         """
         self.ids_expire = True
         self.properties |= EXPIRING
@@ -606,11 +611,11 @@ class Scenario:
         self.stops_ms = ()
         self.session_timeout_ms = min(
             self.session_timeout_ms, 1500
-        )  # a rebalance waits for dead members, and ids must not expire in the meantime
+        )  # short, since a rebalance waits for dead members, and ids must not expire meanwhile
         self.chaos_ms = 9000
 
     def _draw_retention(self, rng: random.Random) -> None:
-        """Retention by time, in topics that may lose their oldest records, also in compacted
+        """Draw retention by time, in topics that may lose their oldest records, including compacted
         ones.
         """
         for topic in ("plain", "tx", "kv"):
@@ -631,7 +636,7 @@ class Scenario:
         self.fault_weights = (*self.fault_weights[:5], 3)
 
     def _draw_batches(self, rng: random.Random) -> None:
-        """How producers make and send batches, and how topics store them."""
+        """Draw how producers make and send batches, and how topics store them."""
         self.codecs = tuple(rng.choices(range(5), k=2))
         self.most_in_flight = rng.randint(1, 5)
         self.padding = rng.choice((0.0, 0.0, 0.0, 0.1))
@@ -646,8 +651,8 @@ class Scenario:
                 configs["flush.messages"] = rng.choice(("2", "5"))
 
     def _draw_clock_steps(self, rng: random.Random) -> None:
-        """Then no retention is in days: a start computes ages by the wall clock, and so does
-        retention.
+        """Draw changes of the wall clock, and remove retention in days: a start and retention
+        compute ages by the wall clock.
         """
         self.clock_steps_ms = tuple(rng.choice(CLOCK_STEPS_MS) for _ in range(rng.randint(1, 4)))
         self.properties |= {
@@ -718,7 +723,7 @@ class Scenario:
         return scenario
 
     def _draw_intervals(self, rng: random.Random) -> None:
-        """How often the broker checks and writes its state, and how large internal segments
+        """Draw how often the broker checks and writes its state, and how large internal segments
         become.
         """
         self.properties["log.initial.task.delay.ms"] = rng.choice(("200", "800", "30000"))

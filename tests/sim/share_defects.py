@@ -18,7 +18,7 @@ from sim.scenario import Scenario
 
 
 def shared(scenario: Scenario) -> None:
-    """Share groups, and few other clients."""
+    """Share groups, with few other clients."""
     scenario.brokers, scenario.moves, scenario.kafka_epochs, scenario.outages = 1, 0, 0, 0
     scenario.properties.pop("barnabas.brokers", None)
     scenario.journal_damage, scenario.workers, scenario.consumers, scenario.meddlers = 0.0, 0, 0, 0

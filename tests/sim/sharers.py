@@ -1,10 +1,10 @@
 """Members of share groups (KIP-932), and invariants of their deliveries.
 
-A member fetches, accepts, rejects, releases and renews, or does nothing until its locks expire; it
-closes its session, closes its connection, or dies. Checked: no record has two holders; a record
-that was acknowledged with a response is not delivered again, across kills and power losses; each
-delivery is counted; a read_committed group gets only committed records; and in the end the group
-has received every record.
+A member fetches, accepts, rejects, releases and renews records, or does nothing until its locks
+expire; it closes its session, closes its connection, or dies. The invariants: no record has two
+holders; a record whose acknowledgement got a response is not delivered again, across kills and
+power losses; each delivery is counted; a read_committed group gets only committed records; and
+finally the group has received every record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 GROUP_RESOURCE = 32
 LOCK_MS, DELIVERIES = 1000, 4
 SESSION_OVER = frozenset({Code.SHARE_SESSION_NOT_FOUND, Code.INVALID_SHARE_SESSION_EPOCH})
-# an expired lock, a reloaded share partition, no space for the records
+# An acknowledgement may fail with these: an expired lock, a reloaded share partition, no space for
+# the records.
 NOT_ACKNOWLEDGED = frozenset(
     {
         Code.INVALID_RECORD_STATE,
@@ -54,11 +55,11 @@ AGAIN = frozenset(
     }
 )
 
-Place = tuple[Partition, int]  # a partition and an offset
+Place = tuple[Partition, int]  # (partition, offset)
 
 
 class Batch(NamedTuple):
-    """An acknowledgement; types: one for each record."""
+    """Acknowledgements of a range of records; types: one for each record."""
 
     partition: Partition
     first: int
@@ -72,8 +73,8 @@ class Batch(NamedTuple):
 
 class Hold(NamedTuple):
     """A record that a member certainly holds during this time, unless the broker is restarted, or
-    the connection breaks on which the member's session began. The session continues on another
-    connection, until the broker notices the break.
+    the connection breaks on which the member's session began. The session itself continues on
+    another connection until the broker notices the break.
     """
 
     member: str
@@ -92,7 +93,7 @@ class Delivered(NamedTuple):
 
 
 class Group:
-    """The observations of a group: holders, deliveries, and finished records."""
+    """What was observed about a group: holders, deliveries, and finished records."""
 
     def __init__(
         self, world: World, name: str, partitions: list[Partition], *, committed_only: bool
@@ -108,7 +109,7 @@ class Group:
     def on_delivery(
         self, sharer: Sharer, place: Place, value: bytes, count: int, asked_ms: int
     ) -> None:
-        """A member received a record."""
+        """Check and record that a member received a record."""
         world, member = self.world, sharer.name
         now_ms, starts = world.loop.now_ms, world.restarts
         partition, offset = place
@@ -148,8 +149,8 @@ class Group:
         self.holds[place] = Hold(member, sharer.session_link, now_ms, asked_ms + LOCK_MS, starts)
 
     def _is_kept(self, topic: str, value: bytes, settled_ms: int) -> bool:
-        """Whether no power loss since then may have lost the acknowledgement, or the record, which
-        its producer then writes again.
+        """Whether no power loss since then may have lost the acknowledgement or the record, which
+        its producer would then write again.
         """
         history = self.world.history
         losses = [loss_ms for loss_ms in history.power_losses if loss_ms >= settled_ms]
@@ -165,14 +166,14 @@ class Group:
         )
 
     def let_go(self, member: str, places: list[Place] | None = None) -> None:
-        """The member may have lost these records; None: all of them."""
+        """Note that the member may no longer hold these records; None: all of its records."""
         if places is None:
             places = [place for place, hold in self.holds.items() if hold.member == member]
         for place in places:
             self.holds.pop(place, None)
 
     def settle(self, batch: Batch) -> None:
-        """An acknowledgement got a response."""
+        """Note that an acknowledgement got a response."""
         for place, kind in zip(batch.places, batch.types, strict=True):
             value = self.values.get(place)
             if kind in (ACCEPT, REJECT) and value is not None:
@@ -194,7 +195,9 @@ class Group:
         return True
 
     def look_at_the_end(self) -> None:
-        """Every existing record was delivered, and a read_committed group got no others."""
+        """Check that every existing record was delivered, and that a read_committed group got no
+        others.
+        """
         history = self.world.history
         for partition in self.partitions:
             final = history.final.get(partition)
@@ -248,7 +251,7 @@ def begin(world: World, group: Group, members: int) -> Asking:
 
 
 def _code_of(answer: Any) -> int | None:
-    """The error code of a response in `begin`; None if it is lost."""
+    """The error code in a response of `begin`; None if the response is lost."""
     if answer is LOST:
         return None
     if hasattr(answer, "responses"):
@@ -257,8 +260,8 @@ def _code_of(answer: Any) -> int | None:
 
 
 class Sharer(Client):
-    """One member. epoch: of its session's next request; session_link: the connection on which the
-    session began. held: records not acknowledged yet.
+    """A member of a share group. epoch: the epoch of its session's next request; session_link: the
+    connection on which the session began. held: records that it has not acknowledged yet.
     """
 
     def __init__(self, world: World, name: str, group: Group) -> None:
@@ -279,7 +282,7 @@ class Sharer(Client):
             yield self.rng.randint(5, 400)
 
     def _fetch_and_acknowledge(self) -> Asking:
-        """One session, until it ends."""
+        """Run one session until it ends."""
         rng = self.rng
         while not self.world.is_over:
             is_last = self.epoch > 0 and not self.world.is_draining and rng.random() < 0.03
@@ -295,7 +298,7 @@ class Sharer(Client):
             yield rng.randint(1, 30 if self.world.is_draining else 300)
 
     def _chosen(self) -> list[Batch]:
-        """The acknowledgements to send now, in order."""
+        """The acknowledgements that the next request sends, in order."""
         rng, kept, chosen = self.rng, [], []
         if self.epoch == 0:
             return []
@@ -317,7 +320,7 @@ class Sharer(Client):
         return sorted(renewals or chosen)
 
     def _fetch(self, batches: list[Batch]) -> Asking:
-        """One ShareFetch. False: the session has ended."""
+        """Send one ShareFetch. Gives: False if the session has ended."""
         rng, group = self.rng, self.group
         named = group.partitions if self.epoch == 0 else []
         topics = [
@@ -361,7 +364,7 @@ class Sharer(Client):
         return True
 
     def _take(self, partition: Partition, row: Any, asked_ms: int) -> None:
-        """Record the acquired records of a response."""
+        """Record the records that a response says were acquired."""
         data, at, rows = bytes(row.records or b""), 0, {}
         while at + 12 <= len(data):
             size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
@@ -378,7 +381,7 @@ class Sharer(Client):
                     )
 
     def _acknowledge(self, batches: list[Batch], renews: bool, is_last: bool) -> Asking:
-        """One ShareAcknowledge. False: the session has ended."""
+        """Send one ShareAcknowledge. Gives: False if the session has ended."""
         made, group = share_acknowledge, self.group
         topics = [
             made.AcknowledgeTopic(
@@ -420,7 +423,7 @@ class Sharer(Client):
         return True
 
     def _goes_on(self, answer: Any) -> bool:
-        """Whether the session goes on after an answer."""
+        """Whether the session continues after a response."""
         if answer is LOST or answer.error_code in SESSION_OVER:
             return False
         if answer.error_code:

@@ -1,5 +1,5 @@
-"""The connection between a leader and its standby, as TCP behaves: bytes keep their order, arrive
-late and in arbitrary pieces, and wait while the network between the two is cut.
+"""The connection between a leader and its standby, which behaves like TCP: bytes keep their order,
+arrive late and in arbitrary pieces, and wait while the network between the machines is cut.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from sim.pair_world import PairWorld
 
 LOOK_AGAIN_MS = 20
-MOST_ON_ITS_WAY = 6  # sent pieces that have not arrived
+# the number of sent pieces that have not arrived, above which the sender has to wait
+MOST_ON_ITS_WAY = 6
 
 
 class Direction:
-    """One direction: sent bytes arrive at `to` in order; the end arrives after all of them."""
+    """One direction of a connection: sent bytes arrive at `to` in order; the end arrives after all
+    of them.
+    """
 
     def __init__(self, world: PairWorld, stream: Stream, to: PairNode, sender: PairNode) -> None:
         self._world, self._stream, self._to, self._sender = world, stream, to, sender
@@ -54,22 +57,24 @@ class Direction:
 
     @property
     def has_room(self) -> bool:
-        """Whether the sockets can take more at once."""
+        """Whether the sockets can take more bytes immediately."""
         return len(self._queue) < MOST_ON_ITS_WAY
 
 
 class Stream:
-    """One connection: to_leader and to_standby are its two directions."""
+    """A connection; to_leader and to_standby are its two directions."""
 
     def __init__(self, world: PairWorld, leader: PairNode, standby: PairNode) -> None:
         self.to_leader = Direction(world, self, leader, standby)
         self.to_standby = Direction(world, self, standby, leader)
 
     def cut(self) -> None:
-        """End the connection without notifying either side."""
+        """Break the connection without notifying either side."""
         self.to_leader.is_ended = self.to_standby.is_ended = True
 
     def end(self, node_is_leader: bool) -> None:
-        """One side closes the connection."""
+        """Close the connection from one side; the other side is notified after all bytes sent to
+        it.
+        """
         (self.to_standby if node_is_leader else self.to_leader).send(None)
         (self.to_leader if node_is_leader else self.to_standby).is_ended = True

@@ -1,9 +1,10 @@
 """Members of a streams group (KIP-1071), and invariants of their tasks.
 
 A member joins, sends heartbeats and revokes tasks on demand; it leaves, is silent for longer than
-its session, or dies and returns with another id, as a restarted process does. Checked after each
-response: no task is active at two members of the group, by the last response that each of them
-received; the epoch of a member does not decrease. In the end each task is active at one member.
+its session, or dies and returns with another id, as a restarted process does. The invariants, which
+are checked after each response: no task is active at two members of the group, by the last response
+that each of them received; the epoch of a member does not decrease. Finally each task is active at
+one member.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Task = tuple[str, int]
 
 
 class Group:
-    """A group whose subtopologies read one topic each. members: those that are running."""
+    """A group with a subtopology for each topic, which reads it. members: the running members."""
 
     def __init__(self, world: World, name: str, topics: dict[str, int]) -> None:
         self.world, self.name, self.topics = world, name, topics
@@ -49,14 +50,14 @@ class Group:
         return {(name, index) for name, count in self.topics.items() for index in range(count)}
 
     def state(self) -> StreamsGroup | None:
-        """The broker's state of the group; None if there is none."""
+        """The broker's state of the group; None if the group does not exist."""
         broker = self.world.node.broker
         group = None if broker is None else broker.groups.group(self.name)
         typed = None if group is None else group.typed
         return typed if isinstance(typed, StreamsGroup) else None
 
     def check(self) -> None:
-        """No task is active at two members."""
+        """Check that no task is active at two members."""
         state = self.state()
         if state is None:
             return
@@ -81,7 +82,7 @@ class Group:
 
 
 class Streamer(Client):
-    """One member. sent: the tasks that its last heartbeat listed."""
+    """A member of the streams group. sent: the tasks that its last heartbeat listed."""
 
     def __init__(self, world: World, number: int, group: Group) -> None:
         super().__init__(world, f"{group.name}.{number}")
@@ -89,7 +90,7 @@ class Streamer(Client):
         self._begin()
 
     def _begin(self) -> None:
-        """Start again, as another process."""
+        """Start again, as another process with another id."""
         self.incarnation += 1
         self.id, self.epoch = f"{self.name}.{self.incarnation}", 0
         self.active: set[Task] = set()
@@ -103,11 +104,11 @@ class Streamer(Client):
             if self.epoch > 0 and what < 0.02:
                 yield from self._ask(LEAVING)
                 self._begin()
-            elif what < 0.04:  # it dies: another process takes its place
+            elif what < 0.04:  # the process dies, and another takes its place
                 self.hang_up()
                 self._begin()
                 yield rng.randint(5, 2 * STREAMS_SESSION_MS)
-            elif what < 0.06:  # it is silent: it may find itself removed
+            elif what < 0.06:  # silent for so long that the group may remove it
                 yield rng.randint(STREAMS_SESSION_MS // 2, 2 * STREAMS_SESSION_MS)
             else:
                 yield from self._beat()
@@ -117,7 +118,7 @@ class Streamer(Client):
         before = self.epoch
         answer = yield from self._ask(self.epoch)
         if answer is LOST:
-            self.sent = None  # the next heartbeat lists its tasks again
+            self.sent = None  # the next heartbeat lists all tasks again
             if before == 0:
                 self._begin()
             return

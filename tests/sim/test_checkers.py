@@ -1,4 +1,4 @@
-"""Each checker finds its kind of fault, and nothing in a correct history."""
+"""Each checker finds its kind of fault, and finds nothing in a correct history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def final(
 
 
 def plain(values: str = "abc") -> History:
-    """Records of one session, acknowledged at 0, 1, 2 … at the times 10, 20, 30 …"""
+    """A history with one session's records, acknowledged at 0, 1, 2 … at the times 10, 20, 30 …"""
     history = History()
     for offset, letter in enumerate(values):
         history.write(letter.encode(), LOG, session="s").ok(offset, 10 * (offset + 1))
@@ -47,8 +47,8 @@ def plain(values: str = "abc") -> History:
 
 
 def transactional(ending: Ending, visible: bytes) -> History:
-    """One transaction with the records a and b, of which read_committed readers see `visible` at
-    the end.
+    """A history of a transaction with the records a and b, of which read_committed readers get
+    `visible` at the end.
     """
     history = History()
     transaction = history.begin("t1", session="s")
@@ -69,7 +69,7 @@ def found(history: History) -> list[str]:
 
 
 def test_each_kind_that_is_told_is_explained() -> None:
-    """A driver that reports an unknown kind would end its schedule with an error, and hide the
+    """If a driver reported an unknown kind, its schedule would end with an error that hides the
     finding.
     """
     tests = Path(__file__).parents[1]
@@ -130,8 +130,8 @@ def test_a_power_loss_may_not_take_what_is_durable() -> None:
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_an_answer_of_a_leader_that_was_replaced_is_of_the_time_before(*, is_late: bool) -> None:
-    """A connection may deliver the answer of the old leader after the take-over. So the answer is
-    not compared with the new leader's log, which may lack its records.
+    """A connection may deliver the response of the old leader after the take-over. So the response
+    is not compared with the new leader's log, which may lack its records.
     """
     history = plain()
     history.power_losses.append(100)
@@ -241,7 +241,7 @@ def test_watermarks() -> None:
 
 
 def offsets(committed_offset: int, sources: tuple[int, ...]) -> History:
-    """Input a, b, c at 0, 1, 2; an output for each of `sources`."""
+    """A history with the input a, b, c at 0, 1, 2, and an output for each of `sources`."""
     history = plain()
     for number, source in enumerate(sources):
         history.write(b"o%d" % number, ("out", 0), session="w", source=Source("g", LOG, source)).ok(
@@ -272,8 +272,8 @@ def test_compacted_topics_keep_each_key_s_last_record() -> None:
 
 
 def remade(*, resent: bool = False) -> History:
-    """The record a in the first life of the topic (10 to 50), b in the second (from 100 on), both
-    acknowledged at 0.
+    """A history with the record a in the first life of the topic (10 to 50) and the record b in the
+    second (from 100 on), both acknowledged at offset 0.
     """
     history = History(lives={"t": [Life(0, asked_ms=50), Life(100)]})
     history.write(b"a", LOG, session="s").ok(0, 20, sent_ms=10, is_resent=resent)
@@ -356,7 +356,9 @@ def test_commits_that_are_not_durable() -> None:
 
 
 def members(*rows: tuple[str, str | None, int, int]) -> list[str]:
-    """Findings for rows of (member id, instance, generation, time), each accepted at once."""
+    """The findings for members that were accepted immediately, as rows of (member id, instance,
+    generation, time).
+    """
     history = History()
     history.accesses += [
         Access("g", member, instance, generation, at, at + 1)
@@ -403,7 +405,9 @@ def test_members_of_the_consumer_protocol_have_epochs_of_their_own() -> None:
 
 
 def holdings(*rows: tuple[str, int, int, int]) -> History:
-    """A history of rows of (member, from, until, earlier power losses), all of one partition."""
+    """A history of holdings of one partition, as rows of (member, from, until, earlier power
+    losses).
+    """
     history = History()
     history.holdings += [Holding("g", name, LOG, *times) for name, *times in rows]
     return history
@@ -461,7 +465,9 @@ def test_groups_that_commit_what_they_were_given() -> None:
 
 
 def test_what_was_told_holds_for_others() -> None:
-    """One reader's response also binds a reader that asks after it."""
+    """What a response reports to one reader is also true for a reader that sends its request
+    later.
+    """
     history = plain()
     history.watermarks += [
         Watermarks("r", LOG, 3, 3, 0, 10, 5),
@@ -485,7 +491,9 @@ def test_what_was_told_holds_at_the_end() -> None:
 
 
 def test_the_end_is_not_behind_what_was_told_after_it() -> None:
-    """Retention continues, and a parked fetch may get a log start after the last reader."""
+    """Retention continues, so a waiting fetch may get a later log start offset than the last reader
+    did.
+    """
     history = plain()
     history.watermarks.append(Watermarks("r", LOG, 3, 3, 1, 20, 5))
     history.final[LOG].asked_ms = 15

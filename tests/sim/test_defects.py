@@ -1,9 +1,9 @@
-"""The simulator finds each planted mistake within MOST_SEEDS seeds, on a seed without findings for
-the unchanged broker.
+"""The simulator finds each planted mistake within MOST_SEEDS seeds, on a seed that has no findings
+for the unchanged broker.
 
-The seed that found a mistake last is tried first (`defect_seeds.py`); otherwise these tests would
-take two minutes. With `-n` each test is a piece of its own (tests/conftest.py). A mistake that is
-not found costs about half a minute.
+The seed that last found a mistake is tried first (`defect_seeds.py`); otherwise these tests would
+take two minutes. With `-n` each test is a separate piece of work (tests/conftest.py). A mistake
+that is not found costs about half a minute.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sim import quota_defects, share_defects, two_phase_defects  # these extend the list
+# imported since they add their mistakes to the list
+from sim import quota_defects, share_defects, two_phase_defects
 from sim.defect_seeds import MOST_SEEDS, finding_seed, one_in_some
 from sim.defects import DEFECTS, Defect
 
@@ -34,7 +35,7 @@ def test_there_are_enough() -> None:
 
 
 def test_every_one_can_be_planted() -> None:
-    """The attribute that a defect changes still exists."""
+    """Planting a defect fails if the attribute that it changes no longer exists."""
     for defect in DEFECTS:
         with defect.plant():
             pass

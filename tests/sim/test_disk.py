@@ -1,4 +1,4 @@
-"""The simulated disk: it keeps durable data, and may lose the rest."""
+"""The simulated disk preserves durable data, and may lose other data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two machines and a lease: schedules without findings, and planted mistakes that are found."""
+"""Schedules of two machines and a lease have no findings, and planted mistakes are found."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from sim.scenario import Scenario
 
 SEEDS_IN_ALL, CHUNK = 24, 8
 MOST_SEEDS = 40
-# Faults of the product that schedules of two machines found. These seeds have other schedules since
-# the simulator includes the rims.
+# Faults of the product that schedules of two machines have found. Since the simulator includes the
+# rims, these seeds have other schedules than at that time.
 LESSONS = (
     (2, "a leader at position 0 took its standby's copy for whole while it caught up"),
     (10, "a first leader that died before its directory was one could never lead again"),
@@ -82,7 +82,7 @@ def make_async(pair: Pair) -> None:
 
 
 def test_an_answer_of_the_old_leader_that_comes_after_the_take_over_promises_nothing() -> None:
-    """The response was sent before the lease ended, and with `async` its record may be lost."""
+    """The response was sent before the lease ended. With `async` its record may then be lost."""
     assert run_pair(2271, pair_tweak=make_async).findings == []
 
 
@@ -95,7 +95,7 @@ def test_nothing_is_found_when_leaders_that_wait_for_nobody_lose_power(seed: int
 
 @pytest.mark.parametrize("seed", range(0, 16, 4))
 def test_nothing_is_lost_when_leaders_end_by_themselves(seed: int) -> None:
-    """This holds with async, too: acknowledged records are sent before the lease is released."""
+    """This also holds with async: acknowledged records are sent before the lease is released."""
     worlds = [PairWorld(each, pair_tweak=with_ends) for each in range(seed, seed + 4)]
     assert [world.run().findings for world in worlds] == [[]] * 4
     assert sum(world.clean_ends for world in worlds) >= 3
@@ -107,8 +107,8 @@ def with_ends_and_power(pair: Pair) -> None:
 
 
 def test_a_directory_that_was_left_whole_may_lose_what_its_machines_power_took() -> None:
-    """A clean end leaves the standby complete; this does not promise that the files of one machine
-    survive a power loss after it.
+    """After a clean end the standby has all data; that does not mean that the files of one machine
+    survive a later power loss.
     """
     worlds = [PairWorld(seed, pair_tweak=with_ends_and_power) for seed in (0, 4, 17)]
     assert [world.run().findings for world in worlds] == [[]] * 3
@@ -129,7 +129,7 @@ def test_nothing_is_found_while_etcd_is_slow_silent_apart_or_restarted() -> None
 
 
 def with_outages(pair: Pair) -> None:
-    """Standbys that are repeatedly away, while responses wait for them."""
+    """Standbys that are repeatedly away while responses wait for them."""
     with_patience(pair)
     pair.fault_count, pair.gap_ms = 6, (50, 600)
     pair.faults = (
@@ -147,7 +147,9 @@ def with_patience(pair: Pair) -> None:
 
 
 def test_what_is_sent_again_while_ids_expire_finds_its_producer_remembered() -> None:
-    """Otherwise it is written twice, as with Apache Kafka: the pair does not promise more."""
+    """If the producer had been forgotten, the records would be written twice, as with Apache Kafka:
+    the pair does not promise more.
+    """
     worlds = [
         PairWorld(seed, tweak=Scenario._draw_expiry, pair_tweak=with_outages)
         for seed in (10, 97, 101, 111, 115, 184)
@@ -167,7 +169,7 @@ def test_a_seed_is_a_schedule() -> None:
 
 
 def test_leaders_change_and_each_kind_of_holding_leads() -> None:
-    """Otherwise the schedules would prove little."""
+    """Without these, the schedules would prove little."""
 
     def with_many_faults(pair: Pair) -> None:
         pair.fault_count, pair.gap_ms, pair.ttl_ms, pair.margin_ms = 6, (200, 2000), 400, 40

@@ -1,5 +1,5 @@
-"""A few hundred schedules of the whole broker; earlier findings, as fixed seeds; and that a seed
-determines its schedule.
+"""Runs a few hundred schedules of the whole broker, and earlier findings as fixed seeds; checks
+that a seed determines its schedule.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from sim.scenario import Scenario
 from sim.world import Report, Tweak, World, run_seed
 
 SEEDS_IN_ALL = 300
-SEEDS_OF_EACH_RUN = 50  # run by `make test`; `make test-long` runs the others
+SEEDS_OF_EACH_RUN = 50  # `make test` runs this many, `make test-long` all
 CHUNK = 50
-# Settings that change an order of writes, with the number of values that each is drawn from:
+# Settings that change an order of writes, with the number of values from which each is drawn:
 # README.md has the table.
 SETTINGS_DRAWN = {
     "barnabas.producer.snapshot.interval.ms": 3,
@@ -182,7 +182,7 @@ DRAWN_LESSONS = (
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """The broker logs much about the leftovers of crashes, which are normal here."""
+    """Suppress the broker's log lines about the leftovers of crashes, which are normal here."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -312,8 +312,8 @@ def test_schedules_are_of_many_kinds() -> None:
 
 
 def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
-    """Such options have their own random generator: seeds that draw none of them have the same
-    schedules as before these options existed.
+    """These options have their own random generator: seeds that draw none of them have the same
+    schedules as before the options existed.
     """
     import random
 
@@ -335,8 +335,8 @@ def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
 
 
 def test_groups_meet_their_former_selves() -> None:
-    """Static members return while their previous processes are still there, others leave, and the
-    checkers get both.
+    """Static members return while their previous processes are still running, other members leave,
+    and the checkers get both.
     """
     reported = [
         run_seed(seed, tweak=focuses.with_static_members).history.accesses for seed in range(14)
@@ -354,7 +354,7 @@ def test_groups_meet_their_former_selves() -> None:
 
 def test_members_speak_both_protocols_in_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions change owners, groups change their protocol both ways, and offsets are accepted,
-    in transactions and outside; no partition has two owners.
+    with and without transactions; no partition has two owners.
     """
     changes = Counter[str]()
 
@@ -405,8 +405,8 @@ ONE_AT_A_TIME = (
 def test_whatever_is_done_in_slices_may_be_done_in_the_smallest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Everything that is due, listed, created, deleted or built is done one element at a time, with
-    crashes in between: the worlds of these schedules are too small for slices of the real size.
+    """All work that is done in slices is done one element at a time, with crashes in between: these
+    schedules have too few topics and groups for slices of the real size.
     """
     for module, name in ONE_AT_A_TIME:
         assert getattr(module, name) > 1
@@ -436,8 +436,8 @@ def test_whatever_is_done_in_slices_may_be_done_in_the_smallest(
 def test_a_reader_asks_again_for_what_it_left_out_when_a_deletion_does_not_come_about(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A fetch session reports an empty log's state only once; the reader did not count that report,
-    since the topic might have been re-created by then.
+    """A fetch session reports an empty log's state only once. The reader did not count that report,
+    since the topic might have been created again meanwhile.
     """
     world, life = World(0), Life()
     world.history.lives["gone"] = [life]
@@ -472,8 +472,8 @@ def test_topics_are_deleted_and_made_again_while_they_are_used() -> None:
 
 
 def test_a_deletion_that_is_cut_short_came_about_or_did_not() -> None:
-    """There were three faults, in 5 of these 20 seeds: half a topic came back; offsets that groups
-    had committed on it came back; and a flush in progress stopped the broker.
+    """Three faults were found in 5 of these 20 seeds: half a topic came back; offsets that groups
+    had committed for it came back; and a flush in progress stopped the broker.
     """
     reports = [
         run_seed(seed, tweak=focuses.with_remakes_and_power, is_plain=True) for seed in range(20)
@@ -494,8 +494,8 @@ def test_topics_grow_while_they_are_used() -> None:
 
 
 def test_nonsense_is_sent_and_hurts_nobody() -> None:
-    """Most of it is refused, some is corrected; batches that decompress to a MB are checked by the
-    worker.
+    """Most invalid batches are refused, some are corrected; the worker checks batches that
+    decompress to 1 MB.
     """
     worlds = [World(seed, tweak=focuses.with_meddlers) for seed in range(6)]
     reports = [world.run() for world in worlds]
@@ -580,8 +580,8 @@ def test_what_a_broker_may_do_is_no_finding(seed: int, tweak: Tweak, right: str)
 
 
 def test_damage_may_be_taken_for_a_power_loss() -> None:
-    """A start cannot distinguish a file without its durable data from one of a copied disk; but a
-    kill without damage is never mistaken for either.
+    """A start cannot distinguish a file that lacks durable data from a file of a copied disk; but a
+    kill without damage is never mistaken for a power loss or a copy.
     """
     world = World(3332, tweak=_with_outages_amid_work, is_plain=True)
     assert world.run().findings == []
@@ -589,8 +589,8 @@ def test_damage_may_be_taken_for_a_power_loss() -> None:
 
 
 def _with_a_full_disk(scenario: Scenario) -> None:
-    """The disk refuses renames, so that a file's new copy stays, and later new files: then only a
-    note with such a copy can be written.
+    """The disk refuses renames, so that a file's new copy stays, and later new files: then a note
+    can only be written if such a copy exists.
     """
     focuses.with_group(scenario)
     scenario.rounds, scenario.chaos_ms, scenario.fault_count = 12, 6000, 0
@@ -603,7 +603,7 @@ def _with_a_full_disk(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [2, 56])
 def test_a_full_disk_is_not_taken_for_a_power_loss(seed: int) -> None:
-    """The lack of space ends no broker, and no producer is fenced."""
+    """The lack of space makes no broker end, and no producer is fenced."""
     world = World(seed, tweak=_with_a_full_disk, is_plain=True)
     report = world.run()
     assert report.findings == []
@@ -620,7 +620,7 @@ def _with_a_full_disk_that_an_fsync_finds(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [8, 15])
 def test_a_failed_fsync_is_a_power_loss_whatever_the_error(seed: int) -> None:
-    """Pages may be lost with it: the next start fences producers and removes members."""
+    """A failed fsync may lose pages, so the next start fences producers and removes members."""
     world = World(seed, tweak=_with_a_full_disk_that_an_fsync_finds, is_plain=True)
     assert world.run().findings == []
     assert world.fences > 0
@@ -651,8 +651,8 @@ def test_offsets_that_find_no_space_are_neither_lost_nor_committed_unseen(
 
 
 def test_starts_without_space_serve_or_say_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of them serve. In seed 14 a member's removal waited for space while its heartbeats got
-    responses: it was removed during its next session.
+    """Most starts serve clients. In seed 14 a member's removal waited for space while its
+    heartbeats got responses, so it was removed during its next session.
     """
     starts = Counter[bool]()
     start = Node.start
@@ -669,8 +669,8 @@ def test_starts_without_space_serve_or_say_what_they_lack(monkeypatch: pytest.Mo
 
 
 def test_members_of_short_sessions_keep_them_without_space() -> None:
-    """A member whose removal waits for space does not get the responses of one that stays (seed
-    27).
+    """A member whose removal waits for space does not get the responses of a member that stays
+    (seed 27).
     """
     assert run_seed(27, tweak=focuses.with_no_space_and_groups).findings == []
 
@@ -683,8 +683,8 @@ def _with_few_records_after_power_losses(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [1, 18])
 def test_a_reader_that_follows_epochs_has_read_all_in_the_last_of_them(seed: int) -> None:
-    """Its position may happen to be the end of a rewritten log: it goes back when it learns the new
-    epoch, and a schedule waits for that.
+    """The reader's position may happen to be the end of a rewritten log: it goes back when it
+    learns the new epoch, and the schedule waits for that.
     """
     report = run_seed(seed, tweak=_with_few_records_after_power_losses, is_plain=True)
     assert report.findings == []
@@ -701,15 +701,15 @@ def _from_a_kafka_that_compacts(scenario: Scenario) -> None:
 @pytest.mark.parametrize("seed", [1, 14])
 def test_what_was_compacted_away_before_kafka_stopped_is_not_recognised(seed: int) -> None:
     """Taking over a directory of Apache Kafka is a restart: a repeated batch is recognised by the
-    log, which no longer contains this one.
+    log, which no longer contains this batch.
     """
     report = run_seed(seed, tweak=_from_a_kafka_that_compacts, is_plain=True)
     assert report.findings == []
 
 
 def test_ids_expire_and_producers_come_back() -> None:
-    """The expiration is unchanged, unlike in the planted defect: repetitions never come later than
-    that.
+    """The expiration time is unchanged, unlike in the planted defect: no request is repeated after
+    it.
     """
     reports = [run_seed(seed, tweak=Scenario._draw_expiry) for seed in range(4)]
     assert [reported(report) for report in reports if report.findings] == []
@@ -724,7 +724,7 @@ def calm(scenario: Scenario) -> None:
 
 
 def test_without_faults_every_write_is_acknowledged() -> None:
-    """The model itself refuses nothing: all losses elsewhere are due to faults."""
+    """The simulator itself refuses nothing: in other schedules all losses are due to faults."""
     for seed in range(10):
         report = run_seed(seed, tweak=calm)
         assert report.findings == []
@@ -734,7 +734,7 @@ def test_without_faults_every_write_is_acknowledged() -> None:
 
 @pytest.mark.parametrize("seed", [64])
 def test_what_is_emptied_keeps_nothing(seed: int) -> None:
-    """With two-phase transactions, whose ids expire."""
+    """These schedules have two-phase transactions, whose ids expire."""
     scenario = World(seed).scenario
     assert scenario.last_restart == "none" and scenario.two_phase
     assert not run_seed(seed).findings

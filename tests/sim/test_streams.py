@@ -1,4 +1,6 @@
-"""Schedules with the members of a streams group; and that a mistake in it is found."""
+"""Schedules with the members of a streams group have no findings, and a planted mistake is
+found.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Two-phase producers (KIP-939), and the database with the decisions.
 
-The database is a model: it never fails, and of two decisions on one transaction the first holds. An
-application's instance dies between any two steps, or is believed dead and continues; the next one
-finds the open transaction, and ends it as the database decided. Checked in addition to the rules
-for all transactions: a prepared transaction stays open until the decision, across kills, power
-losses and any time; and one that was reported as ended stays ended.
+The database is a model: it never fails, and of two decisions on one transaction the first counts.
+An application's instance dies between any two steps, or is believed dead and continues; the next
+instance finds the open transaction, and ends it as the database decided. Two invariants are checked
+in addition to those of all transactions: a prepared transaction stays open until the decision,
+across kills, power losses and any time; and a transaction that was reported as ended stays ended.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTHING_OPEN = (-1, -1)
 
 
 class State(NamedTuple):
-    """The identity of a transaction."""
+    """The identity of a transaction, as the database stores it."""
 
     transactional_id: str
     producer_id: int
@@ -40,8 +40,8 @@ class State(NamedTuple):
 
 
 class Database:
-    """The other systems' record of transactions: prepared and decided. ended: those that some
-    instance knows the broker to have ended.
+    """The database's record of transactions, prepared and decided. ended: the transactions that the
+    broker has reported as ended to some instance.
     """
 
     def __init__(self, world: World) -> None:
@@ -51,7 +51,9 @@ class Database:
         self._ended: set[State] = set()
 
     def prepare(self, state: State, transaction: Transaction) -> bool:
-        """False if it was decided already, by an instance that took it for abandoned."""
+        """Record that a transaction is prepared. Gives: False if it was already decided, by an
+        instance that considered it abandoned.
+        """
         if state in self._decisions:
             return False
         assert state not in self._prepared, f"{state} names two transactions"
@@ -59,7 +61,7 @@ class Database:
         return True
 
     def decide(self, state: State, *, commit: bool) -> bool:
-        """Gives the decision that counts: the first one."""
+        """Decide on a transaction. Gives: the decision that counts, which is the first one."""
         if state not in self._decisions:
             self._decisions[state] = commit and state in self._prepared
         transaction = self._prepared.get(state)
@@ -68,7 +70,9 @@ class Database:
         return self._decisions[state]
 
     def note_end(self, state: State, *, is_reported: bool = True) -> None:
-        """The broker has ended the transaction as decided; not is_reported: it must have."""
+        """Record that the broker has ended the transaction as decided. is_reported: whether the
+        broker has reported this; otherwise it must have done so.
+        """
         self._ended.add(state)
         transaction = self._prepared.pop(state, None)
         if transaction is not None:
@@ -78,8 +82,8 @@ class Database:
             transaction.end(ending, self._world.loop.now_ms)
 
     def note_open(self, transactional_id: str, opened: State | None) -> None:
-        """The open transaction of an id, by the response to a new producer, which has fenced all
-        others.
+        """Record the open transaction of an id, according to the response to a new producer, which
+        has fenced all others.
         """
         if opened in self._ended and not self._may_be_forgotten:
             self._world.history.incident("contradicted", f"{opened} had ended, and is open again")
@@ -94,12 +98,14 @@ class Database:
 
     @property
     def _may_be_forgotten(self) -> bool:
-        """Only if no response waits for the disk."""
+        """Whether a power loss may have lost decisions, which is possible only if no response waits
+        for the disk.
+        """
         return not self._world.history.commits_are_durable and bool(self._world.fences)
 
 
 class TwoPhaseProducer(TransactionalProducer):
-    """One instance of an application whose transactions end as the database decides."""
+    """An instance of an application whose transactions end as the database decides."""
 
     def __init__(
         self,
@@ -122,7 +128,9 @@ class TwoPhaseProducer(TransactionalProducer):
         return State(self.transactional_id, self.producer_id, self.epoch)
 
     def run(self) -> Asking:
-        """Gives whether the instance ended by itself (True), or died, or was fenced."""
+        """Run the transactions. Gives: True if the instance ended by itself, False if it died or
+        was fenced.
+        """
         world = self.world
         try:
             yield from self.recover()
@@ -130,7 +138,8 @@ class TwoPhaseProducer(TransactionalProducer):
                 if world.is_draining:
                     break
                 if number and not self.is_version_2:
-                    yield from self.recover()  # a new epoch for each transaction
+                    # begins a new epoch, since each transaction needs its own
+                    yield from self.recover()
                 yield from self.transact(number)
                 yield self.rng.randint(1, 250)
         except Fenced:
@@ -147,7 +156,9 @@ class TwoPhaseProducer(TransactionalProducer):
         return True
 
     def recover(self) -> Asking:
-        """Take over the id, and end its open transaction as decided. Raises: Fenced."""
+        """Take over the transactional id, and end its open transaction as decided. Raises:
+        Fenced.
+        """
         world, name = self.world, self.transactional_id
         assert name is not None
         call = wire.request(
@@ -159,7 +170,8 @@ class TwoPhaseProducer(TransactionalProducer):
         answer = yield from self.insist(call, error_code)
         inits.answered += 1
         if inits.asked != number:
-            raise Fenced  # another producer has initialised since, and this response is outdated
+            # another producer has been initialised since, so this response is outdated
+            raise Fenced
         if answer.error_code:
             raise Refused(f"{self.name}: InitProducerId 6", answer.error_code)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -174,7 +186,9 @@ class TwoPhaseProducer(TransactionalProducer):
             yield from self.complete(opened, commit=self.rng.random() < 0.5)
 
     def transact(self, number: int) -> Asking:
-        """One transaction, in which the instance may die at each step. Raises: Fenced; Refused."""
+        """Run one transaction, in which the instance may die at each step. Raises: Fenced;
+        Refused.
+        """
         world, rng, state = self.world, self.rng, self.state
         transaction = world.history.begin(
             f"{self.name}#{number}", session=self.session, now_ms=world.loop.now_ms
@@ -199,8 +213,8 @@ class TwoPhaseProducer(TransactionalProducer):
         yield from self.complete(state, commit=rng.random() < 0.7)
 
     def complete(self, state: State, *, commit: bool) -> Asking:
-        """Decide, and let the broker end the transaction. Raises: Fenced, if another producer has
-        taken over.
+        """Let the database decide, and the broker end the transaction accordingly. Raises: Fenced,
+        if another producer has taken over.
         """
         decided = self.database.decide(state, commit=commit)
         self.may_die()
@@ -222,12 +236,14 @@ class TwoPhaseProducer(TransactionalProducer):
             raise Fenced
 
     def was_fenced(self, code: int, *, is_end: bool = False) -> None:
-        """No finding: a producer that believed this one dead is in nearly every schedule."""
+        """Report nothing: in nearly every schedule another producer takes over from one that it
+        believes dead.
+        """
 
 
 def application(world: World, name: str, partitions: list[Partition]) -> Asking:
-    """One transactional id with a sequence of instances, some of which start while their
-    predecessor still runs. The last one comes after the faults, and leaves nothing open.
+    """The instances of one transactional id, one after the other; some start while their
+    predecessor is still running. The last one starts after the faults, and leaves nothing open.
     """
     rng, database = world.rng, Database(world)
     instance = 0
@@ -247,5 +263,5 @@ def application(world: World, name: str, partitions: list[Partition]) -> Asking:
             yield from last.recover()
             break
         except Fenced:
-            yield rng.randint(10, 100)  # an earlier instance is still running
+            yield rng.randint(10, 100)  # fenced, since an earlier instance is still running
     last.hang_up()

@@ -1,10 +1,10 @@
-"""Requests and answers as bytes. The two hot requests are packed by hand, the others are
-messages of our own, which property tests compare with kafka-python's.
+"""Requests and responses as bytes. The two hot requests are packed with `struct`; the others are
+our own messages, which property tests compare with kafka-python's.
 
     Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
     Produce v12, of transactions of version 2, and Fetch v12: messages of our own.
 
-An answer is decoded without its size and correlation id, which the link has removed.
+A response is decoded without its size and correlation id, which the link has removed.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Decode = Callable[[bytes], Any]
 
 
 class Call(NamedTuple):
-    """One encoded request: its API and version, its body, the decoder of its response, and whether
-    there is one. about: its message, or (for the hot two) the partitions that it names, by which a
-    client of several brokers finds the right one.
+    """An encoded request: its API and version, its body, the decoder of its response, and whether
+    there is a response. about: its message, or for the two hot requests the partitions that it
+    names, by which a client of several brokers finds the right broker.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Call(NamedTuple):
 
 
 def frame(call: Call, correlation_id: int) -> bytes:
-    """The request without its size, as the broker's core takes it."""
+    """The request's frame without the size field, as the broker's core takes it."""
     tagged = call.api_version >= BY_KEY[call.api_key].flexible_from
     head = (
         struct.pack(">hhih", call.api_key, call.api_version, correlation_id, len(CLIENT_ID))
@@ -74,7 +74,7 @@ def frame(call: Call, correlation_id: int) -> bytes:
 
 
 def request(message: Message, version: int) -> Call:
-    """Any request but the hot two, in one of its versions."""
+    """A call of any request except the two hot ones, in the given version."""
     api = BY_KEY[message.API_KEY]
     start = 1 if response_has_tagged_header(api, version) else 0
     read = response_class(api.name).read
@@ -103,7 +103,7 @@ def produce(
     *,
     timeout_ms: int = 1000,
 ) -> Call:
-    """One batch for one partition, acks=all."""
+    """A Produce with one batch for one partition, and acks=all."""
     name = topic.encode()
     if transactional_id is None:
         head = b"\xff\xff"
@@ -126,7 +126,7 @@ def produce(
 def produce_and_add(
     transactional_id: str | None, topic: str, partition: int, batch: bytes | bytearray
 ) -> Call:
-    """The same in version 12, which adds the partition to the transaction."""
+    """A Produce with one batch in version 12, which adds the partition to the transaction."""
     row = PartitionProduceData(index=partition, records=bytes(batch))
     message = ProduceRequest(
         transactional_id=transactional_id,
@@ -144,7 +144,7 @@ def produce_and_add(
 
 
 def with_acks(call: Call, acks: int) -> Call:
-    """The same Produce with other acks."""
+    """A Produce like the given one, with other acks."""
     (size,) = _H.unpack_from(call.body, 0)
     at = 2 + max(size, 0)
     return call._replace(
@@ -160,7 +160,7 @@ def _decode_produce(data: bytes) -> Produced:
 
 
 def throttle_ms_of(call: Call, data: bytes) -> int | None:
-    """The throttle time in an answer; None: it has no such field."""
+    """The throttle time in a response, or None if the response has no such field."""
     if call.api_key == PRODUCE:
         start = 0 if call.api_version < 9 else 1
         return ProduceResponse.read(data, start, call.api_version)[0].throttle_time_ms
@@ -170,9 +170,9 @@ def throttle_ms_of(call: Call, data: bytes) -> int | None:
 
 
 class Fetched(NamedTuple):
-    """The result of a Fetch for one partition. aborted: (producer_id, first_offset), empty for
-    read_uncommitted. diverging: (leader epoch, its end offset), if the reader's log diverges from
-    this one.
+    """The result of a Fetch for one partition. aborted: pairs (producer_id, first_offset), empty
+    for read_uncommitted. diverging: if the reader's log diverges from this log, the latest common
+    leader epoch and the offset where it ends.
     """
 
     topic: str
@@ -206,8 +206,8 @@ def fetch(
     session_epoch: int = -1,
     forgotten: tuple[tuple[str, int], ...] = (),
 ) -> Call:
-    """targets: (topic, partition, offset), and the known leader epoch, if the client follows
-    epochs.
+    """A Fetch request. targets: (topic, partition, offset), followed by the leader epoch that the
+    client knows if it follows epochs.
     """
     parts = [
         _FETCH_HEAD.pack(
@@ -233,8 +233,8 @@ def fetch(
 
 
 def with_last_epochs(call: Call, last_epochs: Sequence[int]) -> Call:
-    """The same Fetch in version 12, with the leader epoch of the last record read from each of its
-    targets, -1 if there is none (KIP-595).
+    """The given Fetch in version 12, which adds to each target the leader epoch of the last record
+    that was read from it, or -1 if none was (KIP-595).
     """
     (old, _) = FetchRequest.read(call.body, 0, FETCH_VERSION)
     epochs = iter(last_epochs)

@@ -1,5 +1,5 @@
-"""One schedule: a broker, its clients and the faults, all from one seed; then, without faults, the
-check that all is well.
+"""One schedule, drawn from a seed: a broker, its clients and the faults. After the last fault it
+checks that all work is completed.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
 START_MS = 1_760_000_000_000
 PEACE_MS = 30_000
-PEACE_WITH_QUOTAS_MS = 120_000  # all readers together get 4,000 bytes a second at the least
+PEACE_WITH_QUOTAS_MS = 120_000  # all readers together receive at least 4,000 bytes a second
 LONGEST_AIM_MS, AIM_STEP_MS = 500, 2
 GROUP, READERS = "group", "readers"
 Tweak = Callable[[Scenario], None]
 
 
 class Report(NamedTuple):
-    """The result of one seed. digest: of everything that was sent, in order."""
+    """The result of a simulation run. digest: a hash of all bytes that were sent, in order."""
 
     seed: int
     findings: list[Finding]
@@ -69,9 +69,10 @@ class Report(NamedTuple):
 
 
 class World:
-    """The whole state of one schedule."""
+    """The whole state of one schedule, and the code that runs it."""
 
-    is_to_be_emptied = True  # checked at the end, if there is one broker
+    # whether the end of the schedule checks this, which it does only with a single broker
+    is_to_be_emptied = True
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ class World:
         self.share_groups: list[sharers.Group] = []
         self.streams_groups: list[streamers.Group] = []
         self._watermarks: dict[Any, tuple[int, int, int]] = {}
-        self._checked_ends: dict[Any, int] = {}  # of the logs whose markers' timestamps are checked
+        self._checked_ends: dict[Any, int] = {}  # the logs whose markers' timestamps are checked
         self._logs: list[tuple[Any, Any]] = []
         self._logs_of = (-1, -1)
 
@@ -154,23 +155,25 @@ class World:
 
     @property
     def may_forget(self) -> bool:
-        """There was a power loss: the broker may have lost data that was not durable."""
+        """Whether the broker may have lost data that was not durable, since there was a power
+        loss.
+        """
         return bool(self.history.power_losses)
 
     @property
     def cleanings(self) -> int:
-        """How many compactions may have removed a record."""
+        """How many compactions may have removed a record so far."""
         return self.node.cleanings
 
     @property
     def fences(self) -> int:
-        """How many starts may have fenced producers and removed members: after a power loss, or
-        what the broker took for one.
+        """How many starts may have fenced producers and removed members. A broker does both when it
+        starts after a power loss, or after something that it mistook for a power loss.
         """
         return len(self.history.power_losses) + self._mistaken_losses
 
     def wall_ms(self) -> int:
-        """The time of day on the broker's machine. All other clocks are right."""
+        """The time of day on the broker's machine, the only machine whose clock may be wrong."""
         return (
             self.loop.now_ms + self.wall_ahead_ms
             if self.wall_stands_ms is None
@@ -181,13 +184,13 @@ class World:
         if not self.node.is_up or self.is_emptied:
             return None
         if self.scenario.brokers > 1:
-            # a client uses both alike
+            # clients use a bundle of links and a single link in the same way
             return cast(Link, Bundle(self))
         return self.connect_to(None)
 
     def connect_to(self, node_id: int | None, node: Node | None = None) -> Link:
-        """A connection to a running broker; None: the only one. node: a machine other than the
-        first.
+        """A connection to the running broker with this node id; None: to the only broker. node: the
+        machine, if it is not the first.
         """
         link = Link(self, self._next_link, node_id, node)
         self._next_link += 1
@@ -195,8 +198,8 @@ class World:
         return link
 
     def trace(self, what: str, link_id: int, name: str, number: int, data: bytes) -> None:
-        """Write one line of the schedule. Two runs of a seed are compared by the digest of all
-        lines.
+        """Write one line of the schedule's trace. Two runs of a seed are equal if the digests of
+        all their lines are.
         """
         self._digest.update(f"{self.loop.now_ms} {what} {link_id} {name} {number} ".encode() + data)
         if self._tracing is not None:
@@ -206,16 +209,16 @@ class World:
             )
 
     def refused(self, refusal: Refused, *, is_explained: bool) -> None:
-        """A client could not continue. That is a finding unless a power loss or a deleted topic
-        explains it.
+        """A client could not continue, which is a finding unless a power loss or the deletion of a
+        topic explains it.
         """
         self.trace("refused", 0, str(refusal), 0, b"")
         if not is_explained:
             self.history.incident("refused", str(refusal))
 
     def is_between_lives(self, refusal: Refused) -> bool:
-        """Whether the refusal may be due to a topic that did not exist at that time, or to a
-        partition of an earlier life.
+        """Whether the request may have been refused because the topic did not exist at that time,
+        or because the partition belonged to an earlier topic of the same name.
         """
         if refusal.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
             return False
@@ -227,7 +230,7 @@ class World:
         )
 
     def was_deleted(self, refusal: Refused) -> bool:
-        """Whether one of the topics has, or may have, had an earlier life."""
+        """Whether one of the topics was deleted, or may have been deleted, before."""
         lives = [
             self.history.lives[topic]
             for topic, _ in refusal.partitions
@@ -236,8 +239,8 @@ class World:
         return any(len(lives_of) > 1 or lives_of[0].asked_ms != NEVER_MS for lives_of in lives)
 
     def set_partition_count(self, topic: str, count: int) -> None:
-        """Set a topic's number of partitions: its writers learn it, and its readers read all
-        partitions.
+        """Set a topic's number of partitions. Its writers write to all of them from now on, and its
+        readers read all of them.
         """
         scenario = self.scenario
         scenario.topics[topic] = count
@@ -259,9 +262,9 @@ class World:
                     reader.unfollow(partition)
 
     def on_broker_closes(self, reason: CloseReason, link: Link | None) -> None:
-        """The broker closed a connection. That is a finding, unless a request came too late over
-        it, or a batch with acks=0 may have been refused, as by a broker that is no longer the
-        leader.
+        """The broker closed a connection. This is a finding, unless a request on it arrived too
+        late, or a batch with acks=0 may have been refused, for example by a broker that is no
+        longer the leader.
         """
         scenario = self.scenario
         may_refuse = (
@@ -276,7 +279,7 @@ class World:
             self.history.incident("refused", f"the broker closed a connection: {reason}")
 
     def on_crash(self, node: Node) -> None:
-        """The disk's planned crash came during an operation, or the disk refused one."""
+        """The disk crashed as planned in the middle of an operation, or refused an operation."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             self.note_failure(error)
@@ -291,8 +294,8 @@ class World:
         self.start_later()
 
     def note_failure(self, error: OSError) -> None:
-        """The daemon ends with that error, and notes it. Unless it was for lack of space, data that
-        was not flushed may be lost.
+        """The daemon ends with this error, and leaves a note of it for its next start. Unless the
+        error was a lack of space, data that was not flushed may be lost.
         """
         if error.errno == errno.EIO or isinstance(error, FailedFsync):
             self._is_powerless = True
@@ -306,12 +309,13 @@ class World:
             self.node.note_failure()
             if self.node.has_noted_failure():
                 self._is_powerless = True
-                self._mistaken_losses += 1  # the next start fences, whatever is lost
+                # because of the note, the next start fences producers even if no data is lost
+                self._mistaken_losses += 1
 
     def observe(self) -> None:
-        """After each event: no log's offsets have decreased, except after a power loss; even then a
-        log's start decreases only if the log ends before it. And no fetch waits for records that
-        are available.
+        """Check after each event that the offsets of no log have decreased. Only a power loss may
+        decrease them, and then a log's start decreases only if the log now ends before it. Check
+        also that no fetch waits for records that are already available.
         """
         broker = self.node.broker
         if broker is None:
@@ -349,9 +353,10 @@ class World:
                 self.history.incident("stuck", f"a {kind} waits for what {where} has")
 
     def _check_times_of_markers(self, key: Any, log: Any) -> None:
-        """A marker has the wall clock's time of its writing.
+        """Check that a marker's timestamp is the wall clock's time at which it was written.
 
-        Retention and look-ups by time use it. Client batches have their client's time.
+        Retention and look-ups by time use this timestamp. Batches of clients have the time of their
+        client instead.
         """
         checked, self._checked_ends[key] = self._checked_ends[key], log.log_end_offset
         for header, _ in log.read_batches(checked) if checked < log.log_end_offset else ():
@@ -364,7 +369,7 @@ class World:
                 )
 
     def _check_look_ups_by_time(self) -> None:
-        """At the end: a look-up by time finds the same as a walk over all records."""
+        """Check at the end that a look-up by time finds what a scan of all records finds."""
         for key, log in self._logs:
             first_at: dict[int, int] = {}
             latest = -1
@@ -385,10 +390,11 @@ class World:
                 self.history.incident("clock", f"{key}: nothing is as late as {latest + 1}")
 
     def _check_epochs_of_markers(self) -> None:
-        """At the end: no marker has a lower coordinator epoch than an earlier one of its producer.
+        """Check at the end that a producer's markers have coordinator epochs that never decrease.
 
-        The broker's own decisions end a transaction with any epoch; but an Apache Kafka that
-        continues on the directory would refuse markers of a lower one.
+        The broker itself ends a transaction whatever the epoch is; but an Apache Kafka that
+        continues on this directory would refuse a marker whose epoch is lower than the previous
+        one.
         """
         for key, log in self._logs:
             highest: dict[int, int] = {}
@@ -437,17 +443,18 @@ class World:
                     "crashed", "the broker does not start, although nothing disturbs it"
                 )
             if self.node.damages:
-                self._mistaken_losses += 1  # the start may have assumed a power loss
+                # if files are damaged, the broker may have taken the kill for a power loss
+                self._mistaken_losses += 1
             if self.rng.random() < self.scenario.power_share:
                 self.lose_power()
             self.start_later()
 
     def _notice_power_loss(self) -> None:
-        """The broker distinguishes a kill, which ends no transaction, from a power loss.
+        """Check that the broker can tell a kill, which ends no transaction, from a power loss.
 
-        This does not hold if a file is damaged whose durable part is in a flush journal: then the
-        disk may also be a copy. The broker then acts as after a power loss, and nothing is lost:
-        the file is off line, or written again from the journal.
+        It cannot if the damaged file's durable part is in a flush journal, since the disk may then
+        also be a copy. The broker then acts as after a power loss, but loses nothing: the file is
+        either offline, or rewritten from the journal.
         """
         assert self.node.broker is not None
         logs = self.node.broker.logs
@@ -459,7 +466,7 @@ class World:
         self._is_powerless = False
 
     def nemesis(self) -> Asking:
-        """Inject the faults, one after the other."""
+        """Inject the faults one after another."""
         scenario, rng = self.scenario, self.rng
         for _ in range(scenario.fault_count):
             yield rng.randint(*scenario.fault_gap_ms)
@@ -501,21 +508,22 @@ class World:
                     self.delete_records()
 
     def turn_the_clock(self) -> Asking:
-        """An operator, or a time server, sets the clock of the broker's machine; the clients'
-        clocks are right.
+        """Set the clock of the broker's machine, as an operator or a time server may do. The
+        clients' clocks stay right.
         """
         for step_ms in self.scenario.clock_steps_ms:
             yield self.rng.randint(50, 1200)
             stood_ms, self.wall_stands_ms = self.wall_stands_ms, None
             if stood_ms is not None:
-                self.wall_ahead_ms = stood_ms - self.loop.now_ms  # continues from where it stopped
+                # the clock continues from where it stopped
+                self.wall_ahead_ms = stood_ms - self.loop.now_ms
             if step_ms == CLOCK_STANDS:
                 self.wall_stands_ms = self.wall_ms()
             self.wall_ahead_ms += step_ms
             self.trace("clock", 0, "", step_ms, b"")
 
     def trouble_the_disk(self) -> Asking:
-        """The disk refuses some operations for a while."""
+        """Let the disk refuse some operations for a while."""
         for refusal in self.scenario.refusals:
             yield self.rng.randint(*self.scenario.fault_gap_ms)
             if self.is_draining:
@@ -526,8 +534,8 @@ class World:
             self.node.disk.refuse(None)
 
     def take_off_line(self) -> Asking:
-        """The broker is killed, a partition's file is damaged, and the file is restored later, for
-        another start.
+        """Kill the broker, damage a partition's file, and later restore the file for another
+        start.
         """
         for _ in range(self.scenario.outages):
             yield self.rng.randint(*self.scenario.fault_gap_ms)
@@ -546,8 +554,8 @@ class World:
             self._restore()
 
     def _await_end(self) -> Asking:
-        """Wait until a decision on a transaction is being written to the disk and the logs; for
-        half a second at most.
+        """Wait until the broker is writing the outcome of a transaction to disk, but at most half a
+        second.
         """
         for _ in range(LONGEST_AIM_MS // AIM_STEP_MS):
             broker = self.node.broker
@@ -556,7 +564,9 @@ class World:
             yield AIM_STEP_MS
 
     def _restore(self) -> None:
-        """Restore damaged files; a broker that has found the damage notices this when it starts."""
+        """Restore damaged files. A broker that runs with a damaged file is restarted, since it
+        notices only at its start that the file is restored.
+        """
         if self.node.damages:
             if self.node.is_up:
                 self.node.kill()
@@ -564,7 +574,9 @@ class World:
             self.node.restore()
 
     def stop_the_process(self) -> Asking:
-        """An operator sends SIGSTOP, and later SIGCONT."""
+        """Stop the broker's process with SIGSTOP, as an operator may do, and later continue it with
+        SIGCONT.
+        """
         for for_ms in self.scenario.stops_ms:
             yield self.rng.randint(200, 1500)
             self.trace("stopped", 0, "", for_ms, b"")
@@ -572,7 +584,7 @@ class World:
             yield for_ms
 
     def delete_records(self) -> None:
-        """An operator moves the start of a log that may lose its oldest records."""
+        """Move the start of one log whose oldest records may be deleted."""
         broker = self.node.broker
         assert broker is not None
         partition = self.rng.choice(self.scenario.deletable)
@@ -585,7 +597,7 @@ class World:
     # --- the course of things --------------------------------------------------------------------
 
     def run(self) -> Report:
-        """Run the whole schedule. Any exception of the broker is a finding."""
+        """Run the whole schedule, in which any exception of the broker is a finding."""
         try:
             self._run()
         except Crash:
@@ -640,7 +652,7 @@ class World:
         self._live_and_settle()
 
     def _live_and_settle(self) -> None:
-        """Run with faults, then without, until all work is done."""
+        """Run with faults, then without faults until all work is done."""
         scenario = self.scenario
         self.loop.run_until(START_MS + scenario.chaos_ms)
         self._make_peace()
@@ -663,8 +675,8 @@ class World:
                 self.history.incident("left", kept)
 
     def _await_settled(self) -> None:
-        """Continue as long as readers make progress: some read one batch at a time, between
-        redirections.
+        """Wait until everything is settled, and longer as long as readers make progress, since some
+        read only one batch between redirections.
         """
         patience_ms = PEACE_WITH_QUOTAS_MS if self.has_quotas else PEACE_MS
         end_ms = self.loop.now_ms + patience_ms
@@ -680,8 +692,8 @@ class World:
                         end_ms = min(self.loop.now_ms + patience_ms, latest_ms)
 
     def _come_from_kafka(self) -> None:
-        """The earlier writes count as written to an Apache Kafka: the broker starts on a directory
-        as left by it.
+        """Restart the broker on a directory as Apache Kafka would have left it, so that all earlier
+        writes count as Apache Kafka's.
         """
         broker, node, scenario = self.node.broker, self.node, self.scenario
         assert broker is not None
@@ -692,7 +704,8 @@ class World:
         ]
         next_producer_id = broker.metadata.next_producer_id
         for log in broker.logs.logs.values():
-            log.files.make()  # as Apache Kafka does, before the first write to a partition
+            # Apache Kafka creates the directory before the first write to the partition
+            log.files.make()
         assert node.stop()
         self.trace("kafka", 0, "", scenario.kafka_epochs, b"")
         leave_as_kafka(
@@ -704,7 +717,8 @@ class World:
             next_producer_id=next_producer_id,
             is_clean=not scenario.kafka_was_killed,
         )
-        if scenario.kafka_was_killed:  # a start cannot distinguish this from a power loss
+        # after a kill of Apache Kafka, the start assumes a power loss, since it sees no difference
+        if scenario.kafka_was_killed:
             self._mistaken_losses += 1
             self._is_powerless = True
         assert node.start()
@@ -773,8 +787,8 @@ class World:
         if scenario.is_audited:
             self.loop.spawn(Auditor(self, self._lasting_partitions()).run())
         for number in range(scenario.meddlers):
-            # the inputs of workers are written only in transactions: a power loss may take other
-            # records while their outputs stay
+            # not the workers' inputs, which are written only in transactions: a power loss might
+            # take a meddler's records from an input while the outputs made from them remain
             partitions = [
                 partition for partition in self._lasting_partitions() if partition[0] != "in"
             ]
@@ -797,7 +811,7 @@ class World:
             self._busy_with(sharers.begin(self, group, scenario.sharers))
 
     def _lasting_partitions(self) -> list[Partition]:
-        """The partitions of all topics that are not deleted."""
+        """The partitions of all topics that are never deleted."""
         scenario = self.scenario
         return [
             partition
@@ -816,8 +830,8 @@ class World:
         self._busy -= 1
 
     def _application(self, name: str, partitions: list[Partition]) -> Asking:
-        """One transactional id with a sequence of instances; some start before their predecessor
-        knows that it has ended.
+        """A sequence of instances with one transactional id, some of which start before their
+        predecessor knows that it has been replaced.
         """
         rng, scenario = self.rng, self.scenario
         for instance in range(6):
@@ -890,7 +904,7 @@ class World:
             yield rng.randint(10, 300)
 
     def _member(self, group: Group, number: int) -> Asking:
-        """One member's place in a group, with a sequence of instances."""
+        """A sequence of instances that take one member's place in a group."""
         rng = self.rng
         instance = 0
         while not self.is_over:
@@ -934,10 +948,11 @@ class World:
             self.start_later()
 
     def _let_newcomer_write(self) -> Asking:
-        """A client that starts after the faults is served: a session, and transactions that end.
+        """Check that a client that starts after the faults gets a session and can complete
+        transactions.
 
-        A lease that was not renewed before may still end then: a new leader without all
-        acknowledged data fences the newcomer, and another one starts.
+        A lease that was last renewed during the faults may still end meanwhile. If the new leader
+        then lacks acknowledged data, it fences this client, and another client is started.
         """
         partitions = self.transactional_partitions or self.idempotent_partitions
         fences, name = -1, "newcomer"
@@ -961,7 +976,7 @@ class World:
 
     def is_settled(self) -> bool:
         """Whether producers are done, no transaction is open, readers have read everything, and the
-        group has processed it.
+        group has processed everything.
         """
         broker = self.node.broker
         if self._busy or broker is None or any(not reader.is_at_end() for reader in self._readers):
@@ -1002,7 +1017,7 @@ class World:
         return True
 
     def what_is_missing(self) -> str:
-        """What has not come to an end, for the finding."""
+        """A description of the work that has not been completed, for the finding."""
         if self.node.broker is None:
             return "the broker did not come up"
         parts = [f"{self._busy} producers are not done"] if self._busy else []
@@ -1039,9 +1054,9 @@ class World:
         return "; ".join(parts)
 
     def _look_for_leftovers(self) -> None:
-        """No unneeded file stays for ever: producer snapshots are deleted with their segments,
-        except the latest. And no table has an entry of a request that has a response, or whose
-        client is gone.
+        """Check that no unneeded file remains: producer snapshots except the latest are deleted
+        with their segments. Check also that no table has an entry for a request that has its
+        response, or whose client has disconnected.
         """
         if self.node.broker is None:
             return
@@ -1060,7 +1075,7 @@ class World:
             self.history.incident("left", f"{len(kept)} requests, of which the last is {kept[-1]}")
         for (topic, index), log in self._all_logs():
             if not self.node.disk.is_dir(log.directory):
-                continue  # it was never written to
+                continue  # without a directory, the partition was never written to
             names = self.node.disk.list(log.directory)
             held = sorted(int(name[:20]) for name in names if name.endswith(SNAPSHOT_SUFFIX))
             needless = [at for at in held[:-KEPT_SNAPSHOTS] if at < log.segments[0].base_offset]
@@ -1072,19 +1087,19 @@ class World:
                 )
 
     def _compare_with_a_start(self) -> None:
-        """The broker's state equals that after a kill and a restart."""
+        """Check that the broker's state is the same after a kill and a restart."""
         broker = self.node.broker
         if broker is None or not broker.flushes.is_idle or broker.routes.parts.endings.by_id:
             return
         for stray in strays.strays_of(broker)[:2]:
             self.history.incident("left", stray)
         if any(log.high_watermark < log.log_end_offset for _, log in self._all_logs()):
-            return  # these records survive a kill, and are visible only after a flush
+            return  # such records survive a kill, but are visible only after a flush
         under_way = pictures.groups_unknown_to_a_start(broker)
         live = pictures.known_of(broker, under_way)
         restarted = pictures.known_of(self.node.started_on_a_copy(), under_way)
         for difference in pictures.differences(live, restarted):
-            # a record's age depends on the wall clock
+            # the age of a record depends on the wall clock, which was set in this schedule
             if not (self.scenario.clock_steps_ms and "state_since_ms" in difference):
                 self.history.incident("left", difference)
                 break
@@ -1101,7 +1116,7 @@ class World:
         self.observe()
 
     def _look_at_the_end(self) -> None:
-        """Read everything, once no request is in transit any more over broken connections."""
+        """Read everything, once no request on a broken connection is still in transit."""
         self.loop.run_until(max(self.loop.now_ms, self.drains_until_ms + 1))
         for reader in self._readers:
             for partition in reader.partitions:
@@ -1148,7 +1163,8 @@ class World:
             asked_ms = self.loop.now_ms
             everything, last = yield from read_all(self, partition, committed_only=False)
             committed, then = yield from read_all(self, partition, committed_only=True)
-            while then.log_start_offset != last.log_start_offset:  # retention ran in between
+            # repeated because retention deleted records between the two reads
+            while then.log_start_offset != last.log_start_offset:
                 asked_ms = self.loop.now_ms
                 everything, last = yield from read_all(self, partition, committed_only=False)
                 committed, then = yield from read_all(self, partition, committed_only=True)
@@ -1168,7 +1184,7 @@ class World:
 
 
 def _history_of(scenario: Scenario) -> History:
-    """An empty history, with a scenario's promises for its topics and groups."""
+    """An empty history that knows what the scenario guarantees for its topics and groups."""
     expires_ms = scenario.properties.get("producer.id.expiration.ms")
     history = History(
         compacted=frozenset(scenario.compacted_topics),
@@ -1185,14 +1201,14 @@ def _history_of(scenario: Scenario) -> History:
 
 
 def decides_any(broker: Broker) -> bool:
-    """Whether a decision on any transaction is in progress."""
+    """Whether the broker is writing the outcome of any transaction."""
     endings = broker.routes.parts.endings
     return any(map(endings.is_decided, endings.by_id))
 
 
 def _shows_data(log: Any, below: int) -> bool:
-    """Whether a log has data records below an offset. If not, it had ended before there, and only
-    markers were written again.
+    """Whether a log has data records below an offset. If not, the log had ended before that offset,
+    and only markers were written again.
     """
     return any(
         header.base_offset < below and not header.is_control for header, _ in log.read_batches()
@@ -1206,8 +1222,8 @@ def run_seed(
     is_plain: bool = False,
     tracing: Callable[[str], None] | None = None,
 ) -> Report:
-    """Run one schedule from its seed. tweak: changes the drawn scenario before the start; is_plain:
-    see `Scenario.drawn`.
+    """Run the schedule of a seed. tweak: a function that changes the drawn scenario before the
+    start. is_plain: see `Scenario.drawn`.
     """
     return World(seed, tweak=tweak, is_plain=is_plain, tracing=tracing).run()
 

@@ -1,5 +1,5 @@
-"""One Spark session for the tests of a file and one broker for all tests; without Java or PySpark
-the tests are skipped, with the reason.
+"""One Spark session for the tests of each file, and one broker for all tests. Without Java or
+PySpark the tests are skipped, and the reason is shown.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SETTINGS = {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """The session is stopped at the end: tests elsewhere need other settings, and would use it
-    otherwise. Its Java keeps running.
+    """A session that is stopped at the end of the file, since tests in other files need other
+    settings and would otherwise get this session. Its Java process keeps running.
     """
     from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
@@ -36,15 +36,15 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[LocalBroker]:
-    """A real broker; a topic that is created by a write gets two partitions."""
+    """A real broker, on which a topic created by a write has two partitions."""
     with LocalBroker(
         settings={"num.partitions": "2", "log.retention.ms": "-1"}
-    ) as running:  # some records are of 1970
+    ) as running:  # no deletion by age, since some records have timestamps of 1970
         yield running
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ignore resources that PySpark, py4j and librdkafka leave open."""
+    """Ignore warnings about resources that PySpark, py4j and librdkafka leave open."""
     for item in items:
         if "tests/spark" in str(item.path):
             item.add_marker(pytest.mark.spark)

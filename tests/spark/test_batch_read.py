@@ -1,5 +1,5 @@
-"""`spark.read.format("barnabas")` on a local Spark: the automatic registration, the schema,
-isolation, ranges, errors.
+"""`spark.read.format("barnabas")` on a local Spark: automatic registration, schema, isolation
+levels, ranges and errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _numbers = itertools.count()
-PATIENT = {"transaction.timeout.ms": 600_000, "log_level": 2}  # Spark is slow to start
+PATIENT = {"transaction.timeout.ms": 600_000, "log_level": 2}  # long, since Spark is slow to start
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_read_committed_is_the_default(
     assert values(frame(spark, broker, topic)) == ["c0", "c1", "c2", "p"]
     uncommitted = frame(spark, broker, topic, kafka__isolation__level="read_uncommitted")
     assert uncommitted.count() == 15
-    # A partition's range that has only aborted records and markers.
+    # This range of a partition contains only aborted records and markers.
     only_aborted = json.dumps({topic: {"0": 4, "1": 3}})
     assert (
         frame(
@@ -219,8 +219,8 @@ def test_filters_are_pushed_down(
 
 @pytest.fixture(scope="module")
 def everything(spark: SparkSession, broker: LocalBroker) -> Iterator[DataFrame]:
-    """Offsets and timestamps increase with the values, except for the last record, which is older
-    than all. Read once, without filters.
+    """Rows that are read once, without filters. Offsets and timestamps increase with the values,
+    except that the last record is older than all the others.
     """
     records: list[tuple[Any, ...]] = [
         (n % 2, b"odd" if n % 2 else b"even", b"%d" % n, 1000 + n) for n in range(9)
@@ -420,7 +420,7 @@ def test_deleted_records(spark: SparkSession) -> None:
 def test_the_read_goes_on_where_the_broker_came_back(
     spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
-    """The read is planned before the kill, and runs after it."""
+    """The read is planned before the broker is killed, and runs after its restart."""
     with LocalBroker() as own:
         publish(own, topic, [("commit", [(0, None, b"1"), (0, None, b"2")])])
         rows = frame(spark, own, topic)

@@ -1,5 +1,5 @@
-"""The manager of checkpoint files of a local session, in a real JVM: the files equal Hadoop's, a
-name is created only once, and a query starts no process for its files.
+"""Our manager of checkpoint files in the real JVM of a local session: it writes the same files as
+Hadoop's manager, creates a name only once, and starts no process for a query's files.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TAKEN = "FileAlreadyExistsException"
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A session whose Java has a umask that would give files another mode than Hadoop's chmod does,
-    which is 0644.
+    """A session whose Java process has the umask 077, which would give files another mode than the
+    0644 that Hadoop sets with chmod.
     """
     try:
         prepare()
     except MissingRequirementError as error:
         pytest.skip(str(error))
-    _end_java()  # the Java of earlier tests has another umask
+    _end_java()  # because the Java process of earlier tests has another umask
     before = os.umask(0o077)
     try:
         session = local_session(
@@ -63,7 +63,7 @@ def _end_java() -> None:
 
 
 class Files:
-    """The manager of a directory, created as Spark does."""
+    """A directory with its checkpoint file manager, which is created as Spark creates it."""
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
         jvm = spark.sparkContext._jvm
@@ -74,7 +74,9 @@ class Files:
         assert self.manager.getClass().getName() == LOCAL_CLASS
 
     def write(self, name: str, text: str, *, overwrites: bool = False) -> Any:
-        """Write everything, without closing. Gives: the stream, which is to be closed."""
+        """Write a file's whole text, but do not close the stream. Gives: the stream, which the
+        caller closes.
+        """
         stream = self.manager.createAtomic(self._path(f"{self._directory}/{name}"), overwrites)
         stream.write(bytearray(text.encode()))
         return stream
@@ -146,7 +148,9 @@ def test_a_query_with_state_starts_no_process_for_its_checkpoint(
     checkpoint = tmp_path / "checkpoint"
 
     def run() -> int:
-        """Write 20 rows and read them. Gives: the number of rows that the query has read."""
+        """Write 20 rows and run a query that reads all available rows. Gives: the number of rows
+        that the query has read.
+        """
         write = spark.range(20).selectExpr("CAST(id % 7 AS STRING) AS value").write
         write.format("barnabas").options(**where, topic="states").mode("append").save()
         stream = spark.readStream.format("barnabas").options(**where, subscribe="states")
@@ -164,7 +168,7 @@ def test_a_query_with_state_starts_no_process_for_its_checkpoint(
         query.awaitTermination()
         return sum(each.numInputRows for each in query.recentProgress)
 
-    assert run() == run() == 20  # the second one continues from the first one's files
+    assert run() == run() == 20  # the second run continues from the files of the first
     written = [each for each in checkpoint.rglob("*") if each.is_file()]
     assert {each.parent.name for each in written} >= {"offsets", "commits"}
     assert any("state" in each.parts for each in written)

@@ -1,4 +1,4 @@
-"""`make demo` on a small scale: the same steps with fewer flights, and that it can fail."""
+"""`make demo` with fewer flights: it takes the same steps, and it fails when it should."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_the_demo_counts_every_flight_once(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stdout + said.stderr
     assert "exactly 12,000 flights, none twice, none from an aborted transaction" in said.stdout
     assert "broker killed within transaction" in said.stdout
-    # 12,000 flights are 24 transactions; the first attempts of the 10th and the 20th are aborted.
+    # 12,000 flights make 24 transactions, and the first attempts of the 10th and the 20th are
+    # aborted.
     aborted = re.search(r"(\d+) aborted with ([\d,]+) flights in them", said.stdout)
     assert (
         aborted is not None

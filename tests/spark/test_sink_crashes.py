@@ -1,9 +1,9 @@
-"""Drivers, tasks, workers and brokers are killed at exact points of a streaming query; each input
-is still in the output once.
+"""Drivers, tasks, workers and brokers are killed at exact points of a streaming query, and each
+input record is still in the output exactly once.
 
-The points during the publishing of a batch are frames on the wire: before a proxy forwards such a
-frame, it runs the test's action, without support in the sink. Starting a driver takes most of the
-time here, so one checkpoint goes through all failures in sequence.
+The points during the publishing of a batch are frames on the wire. Before a proxy forwards such a
+frame, it runs the test's action, which needs no support in the sink. Starting a driver takes most
+of the time here, so one checkpoint goes through all failures in sequence.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from barnabas import LocalBroker
 from barnabas.spark_connector.session import MissingRequirementError, prepare
 
 BATCHES, RECORDS_PER_BATCH = 8, 300
-# Small requests, so that a batch takes several; long timeouts for a busy machine; spool files for
-# every batch.
+# The requests are small, so a batch takes several; the timeouts are long because the machine may be
+# busy; every batch uses spool files.
 SINK = {
     "kafka.batch.size": "1024",
     "kafka.max.request.size": "1024",
@@ -71,8 +71,9 @@ def on_batch(
     response: bool = False,
     nth: int = 0,
 ) -> None:
-    """Do something at one frame of a driver's batch: the `nth` of its kind, after this driver has
-    published `number` batches. (A query's first batch counts twice, since it is announced first.)
+    """Call `act` at one frame of a driver's batch: the `nth` frame of its kind after the driver has
+    published `number` batches. (The first batch of a query counts twice, since it is announced
+    first.)
     """
     lock = threading.Lock()
     published = frames = 0
@@ -107,7 +108,7 @@ def killed_at(
     response: bool = False,
     nth: int = 0,
 ) -> None:
-    """Run a driver until a certain frame, at which it is killed; the frame is lost."""
+    """Run a driver that is killed at a certain frame; the frame is not forwarded."""
     with Driver(query) as driver:
 
         def kill() -> Action:
@@ -136,19 +137,19 @@ def test_each_input_once_through_crashes_at_every_step(
         options=SINK,
     )
     with Proof(proxy.bootstrap_servers, sink, written) as proof:
-        # Batch 1: the tasks are done and nothing is published.
+        # Batch 1: the tasks are done, but nothing is published.
         killed_at(proxy, query, 2, INIT_PRODUCER_ID)
         with Driver(query) as zombie:
-            # Batch 2: the driver stops while publishing. Its successor publishes that batch, and in
-            # the middle of batch 3 the zombie wakes up.
+            # Batch 2: the driver is stopped while it publishes. Its successor publishes that batch,
+            # and in the middle of batch 3 the stopped driver, now a zombie, wakes up.
             stopped_in_mid_publish(proxy, zombie, 1)
             wakes_in_the_batch_of_its_successor(proxy, zombie, 1)
-            # Batch 4: everything is sent, and EndTxn is not.
+            # Batch 4: all records are sent, but EndTxn is not.
             killed_at(proxy, query, 2, END_TXN)
             assert zombie.wait() == 1, zombie.said()
             assert "was committed by an earlier attempt" in zombie.said(), zombie.said()
             assert "CONCURRENT_STREAM_LOG_UPDATE" in zombie.said(), zombie.said()
-        # Batch 4 and later: one driver survives a killed broker, a failing task, and a killed
+        # From batch 4 on, a single driver survives a killed broker, a failing task, and a killed
         # worker.
         faults = [{"batch": 5, "task": 0, "does": "raise"}, {"batch": 6, "task": 1, "does": "die"}]
         last_query = replace(query, faults=faults, master="local[2,4]")
@@ -162,7 +163,7 @@ def test_each_input_once_through_crashes_at_every_step(
 
 
 def stopped_in_mid_publish(proxy: KafkaProxy, driver: Driver, number: int) -> None:
-    """Freeze a driver when the second Produce of a batch was forwarded."""
+    """Freeze a driver after the second Produce of a batch has been forwarded."""
     stopped = threading.Event()
 
     def freeze() -> Action:
@@ -176,15 +177,15 @@ def stopped_in_mid_publish(proxy: KafkaProxy, driver: Driver, number: int) -> No
 
 
 def wakes_in_the_batch_of_its_successor(proxy: KafkaProxy, zombie: Driver, number: int) -> None:
-    """Resume the zombie at the second Produce of a batch, which is held back until the zombie has
-    taken the transactional id and found its own batch.
+    """Wake the zombie at the second Produce of a batch, and hold this request back until the zombie
+    has taken over the transactional id and looked for its own batch.
     """
     looked = threading.Event()
 
     def wake() -> Action:
         proxy.on_response(OFFSET_FETCH, lambda frame: looked.set())
         zombie.thaw()
-        looked.wait(500)  # the zombie's output is checked at its end
+        looked.wait(500)  # not checked here, since the zombie's output is checked when it has ended
         return PASS
 
     on_batch(proxy, number, PRODUCE, wake, nth=1)
@@ -212,8 +213,8 @@ def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(
         options=SINK,
     )
     with Proof(proxy.bootstrap_servers, sink, written, ordered=False) as proof:
-        # Batch 1 is committed, and no driver knows: the next driver makes other rows of it, of
-        # which none may be published.
+        # Batch 1 is committed, but no driver knows it. The next driver makes different rows for
+        # this batch, none of which may be published.
         killed_at(proxy, query, 2, END_TXN, response=True)
         with Driver(query) as last:
             assert last.wait() == 0, last.said()

@@ -1,8 +1,8 @@
-"""The identity of a write: the topic, the query, the number, the plan. No row is lost or duplicated
-without an error.
+"""A write is identified by its topic, its query, its number and its plan. Without an error, no row
+is lost or duplicated.
 
-Checkpoints are copied, restored from older copies and used with another topic; the offsets of a
-query's group expire; foreachBatch writes to several topics.
+In these tests, checkpoints are copied, restored from older copies, and used with another topic; the
+offsets of a query's group expire; and foreachBatch writes to several topics.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Copying:
-    """A streaming query with one checkpoint that copies its source; `limit` is the number of
-    records in a batch.
+    """A streaming query with one checkpoint that copies its source. limit: the number of records in
+    a batch.
     """
 
     def __init__(self, spark: SparkSession, broker: LocalBroker, checkpoint: Path) -> None:
@@ -40,7 +40,7 @@ class Copying:
         self.sent, self.limit = 0, 3
 
     def send(self, count: int) -> list[bytes]:
-        """Send more records; gives all records so far."""
+        """Send more records to the source topic. Gives: the values of all records so far."""
         send_all(
             self.servers,
             self.source,
@@ -97,7 +97,7 @@ class Copying:
 
     def forget_last(self) -> None:
         """Delete the last batch from the commit log, as if the driver had died before Spark wrote
-        it.
+        it there.
         """
         commits = self.checkpoint / "commits"
         last = max(int(path.name) for path in commits.glob("[0-9]*"))
@@ -205,8 +205,8 @@ def test_topics_in_a_column_and_a_batch_that_is_run_again(query: Copying) -> Non
 
 
 def test_a_query_goes_on_with_another_topic(query: Copying) -> None:
-    """Once after a batch that was committed without Spark's knowledge, once after one that was
-    not.
+    """The topic changes twice: first after a batch that was committed without Spark's knowledge,
+    then after one that Spark has in its commit log.
     """
     old, new = topic_of(query, "old"), topic_of(query, "new")
     query.send(6)
@@ -243,7 +243,9 @@ def test_a_copied_checkpoint_is_refused_when_both_go_on(query: Copying, tmp_path
 
 
 def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_path: Path) -> None:
-    """The first batches that it plans again have numbers that were used, and other rows."""
+    """The first batches that Spark plans again have numbers that were used before, but other
+    rows.
+    """
     topic = topic_of(query, "sink")
     query.send(3)
     query.run(topic)
@@ -277,8 +279,8 @@ def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_p
 
 
 def forget_group(query: Copying, query_id: str, suffix: str = "") -> None:
-    """Delete the group's offsets, as the broker does after offsets.retention.minutes without a
-    commit.
+    """Delete the group's offsets, as the broker does if there was no commit for
+    offsets.retention.minutes.
     """
     client = AdminClient({"bootstrap.servers": query.servers, "log_level": 2})
     group = f"barnabas-spark-{query_id}{suffix}"
@@ -289,7 +291,7 @@ def forget_group(query: Copying, query_id: str, suffix: str = "") -> None:
 def test_a_group_that_was_forgotten_after_a_crash_is_in_doubt(
     query: Copying, on_uncertain: str
 ) -> None:
-    """The query was down for longer than offsets.retention.minutes, and its last batch was
+    """The query was stopped for longer than offsets.retention.minutes, after a last batch that was
     committed without Spark's knowledge.
     """
     topic = topic_of(query, "sink")
@@ -314,8 +316,8 @@ def test_a_group_that_was_forgotten_after_a_crash_is_in_doubt(
 
 
 def test_a_query_goes_on_when_its_group_was_forgotten_between_batches(query: Copying) -> None:
-    """As with alerts, or a weekly job, nothing was published for offsets.retention.minutes. A
-    checkpoint from before the last batch is still refused.
+    """Nothing is published for offsets.retention.minutes, as may happen with alerts or a weekly
+    job. A copy of the checkpoint from before the last batch is still refused.
     """
     topic = topic_of(query, "sink")
     query.send(3)
@@ -344,14 +346,14 @@ def passing_from(first: str) -> str:
 def test_an_older_checkpoint_whose_first_batch_has_no_rows_is_refused(
     query: Copying, tmp_path: Path
 ) -> None:
-    """A copy with which another query continues is refused, too."""
+    """So is a copy of the checkpoint with which another query continues."""
     topic = topic_of(query, "sink")
     query.send(3)
     query.run(topic, where=passing_from("000"))
     for name in ("backup", "copy"):
         shutil.copytree(query.checkpoint, tmp_path / name)
     query.send(6)
-    query.limit = 6  # one batch has 003 to 008, of which three pass
+    query.limit = 6  # one batch has the values 003 to 008, of which three pass the filter
     query.run(topic, where="value IN ('000', '001', '002', '006', '007', '008')")
     written = values_of(query.servers, topic)
     shutil.rmtree(query.checkpoint)

@@ -1,5 +1,6 @@
-"""The sink uses the same checkpoint as Spark: on a default file system that is not the local one
-(viewfs in place of HDFS), below a directory that is set for the whole session, and nowhere else.
+"""The sink's files are in Spark's checkpoint and nowhere else, even if the checkpoint is on a
+default file system that is not the local one (viewfs here, in place of HDFS), or below a directory
+that is set for the whole session.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 MOUNT = f"/cluster-{os.getpid()}"
-# Spark's manager for a local file system; the one for viewfs needs another interface of Hadoop.
+# Spark's manager for a local file system; the manager that Spark would choose for viewfs needs
+# another interface of Hadoop.
 FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -34,7 +36,7 @@ FILE_MANAGER = (
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real directory that is mounted at MOUNT."""
+    """The real directory, which viewfs mounts at MOUNT."""
     return tmp_path_factory.mktemp("cluster")
 
 
@@ -64,7 +66,7 @@ def spark(root: Path) -> Iterator[SparkSession]:
 
 
 class Copying:
-    """A query that copies a topic; each run copies everything available."""
+    """A query that copies a topic; each run copies all available records."""
 
     def __init__(self, spark: SparkSession, broker: LocalBroker) -> None:
         self.spark, self.servers = spark, broker.bootstrap_servers
@@ -116,8 +118,8 @@ OLDER = "committed already, to topic .*, and was planned"
 def test_a_checkpoint_on_the_default_file_system(
     spark: SparkSession, broker: LocalBroker, root: Path
 ) -> None:
-    """The sink's trail and the spool files are there, and an older copy of the checkpoint is
-    refused.
+    """The sink's trail and its spool files are in the checkpoint, and an older copy of the
+    checkpoint is refused.
     """
     query, place = Copying(spark, broker), f"{MOUNT}/ck"
     query.send(b"1")
@@ -137,7 +139,7 @@ def test_a_checkpoint_on_the_default_file_system(
 def test_a_checkpoint_that_is_set_for_the_session(
     spark: SparkSession, broker: LocalBroker, root: Path
 ) -> None:
-    """The checkpoint is found by the name of a query, or by the query's id if it has no name."""
+    """The sink finds the checkpoint by the query's name, or by its id if the query has no name."""
     spark.conf.set("spark.sql.streaming.checkpointLocation", f"{MOUNT}/session")
     try:
         query = Copying(spark, broker)
@@ -164,8 +166,8 @@ def test_a_checkpoint_that_is_set_for_the_session(
 def test_a_checkpoint_that_the_sink_cannot_find_ends_the_query_before_it_publishes(
     spark: SparkSession, broker: LocalBroker, root: Path
 ) -> None:
-    """As when a program changes Hadoop's settings in the JVM, which tasks do not see: Spark would
-    write to one file system, and the sink to another.
+    """This happens if a program changes Hadoop's settings in the JVM, which tasks do not see: Spark
+    would write to one file system, and the sink to another.
     """
     query = Copying(spark, broker)
     query.send(b"1")

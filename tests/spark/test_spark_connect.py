@@ -1,5 +1,5 @@
-"""Spark Connect: batch reads and writes, streams, foreachBatch and lag from a client of a Spark
-server, as in docs and README.
+"""A client of a Spark Connect server: batch reads and writes, streams, foreachBatch and lag, as in
+the documentation and the README.
 """
 
 from __future__ import annotations

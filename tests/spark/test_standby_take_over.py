@@ -1,5 +1,5 @@
-"""A standby takes over under a running query: two brokers have a lease in etcd, the leader is
-killed twice, and the query continues by itself.
+"""A standby takes over during a query: two brokers have a lease in etcd, the leader is killed
+twice, and the query continues without a restart.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def committed_batches(checkpoint: Path) -> int:
 def test_a_query_goes_on_with_the_standby_and_writes_each_record_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Records arrive, and batches are read and published, while no broker answers."""
+    """While no broker responds, records are still being sent, and the query tries to read and
+    publish batches.
+    """
     checkpoint = tmp_path / "checkpoint"
     with etcd(tmp_path / "etcd") as (engine, _), pair(tmp_path, engine) as (leader, standby):
         servers = f"{leader.servers},{standby.servers}"

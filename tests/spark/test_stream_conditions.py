@@ -1,5 +1,5 @@
-"""Streams under conditions of real topics: compaction, a minimum size of micro-batches with a
-maximum delay, and a start by timestamp with each strategy.
+"""Streams of topics as they occur in production: compacted topics, micro-batches with a minimum
+size and a maximum delay, and a start by timestamp with each strategy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def topic() -> str:
 
 
 def update_all(broker: LocalBroker, topic: str, turns: range) -> list[str]:
-    """One transaction for each turn, with a value `turn.key` for each key; every third is aborted.
+    """Run one transaction for each turn, which writes the value `turn.key` for each key. Every
+    third transaction is aborted.
 
     Gives: the committed values of the last turn.
     """
@@ -71,8 +72,8 @@ def compactions(broker: LocalBroker, topic: str) -> int:
 def test_a_compacted_topic_gives_the_last_value_of_each_key(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Ranges begin, end and lie within gaps of compaction, and a batch that Spark runs again may
-    have lost older values in the meantime, but never the last one of a key.
+    """Ranges may begin, end or lie within gaps left by compaction. When Spark runs a batch again,
+    compaction may have removed older values in the meantime, but never the last value of a key.
     """
     with LocalBroker(tmp_path / "data", settings=QUICK_CLEANER) as own:
         topic = create_topic(own.bootstrap_servers, "table", 2, **COMPACTED)
@@ -152,8 +153,8 @@ def test_a_batch_waits_for_enough_offsets_from_the_first_one_on(
 def test_a_batch_waits_no_longer_than_the_delay(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """Records too few for a batch are delivered once the last batch is old enough, also after a
-    restart, and with a trigger that takes everything available.
+    """If there are too few records for a batch, they are delivered once the last batch is old
+    enough. This also holds after a restart, and with a trigger that takes everything available.
     """
     publish(broker, topic, numbers(0, 4))
     query = Query(
@@ -172,7 +173,7 @@ def test_a_batch_waits_no_longer_than_the_delay(
         running.stop()
     publish(broker, topic, numbers(6, 8))
     query.run(maxTriggerDelay="1h")
-    # (The last batch of a query that is stopped may run again.)
+    # (Spark may run the last batch of a stopped query again.)
     assert sorted(set(query.values)) == [f"{number:03}" for number in range(8)]
 
 
@@ -198,8 +199,9 @@ ROWS = stamped((0, "a", OLD), (0, "b", SOME), (0, "c", LATE), (1, "d", OLD), (1,
 def test_a_partition_without_so_late_a_record_is_an_error_or_begins_at_its_end(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path, option: str
 ) -> None:
-    """As in Spark's own source, SPARK-35611. Later records of that partition are read, whatever
-    their timestamps are, and a first batch that is run again has the same rows.
+    """By default it is an error, as in Spark's own source (SPARK-35611). Later records of the
+    partition are read, whatever their timestamps are, and a first batch that is run again has the
+    same rows.
     """
     from pyspark.errors import StreamingQueryException
 

@@ -1,5 +1,5 @@
 """`spark.readStream.format("barnabas")` on a local Spark and a real broker: batches, restarts,
-replay, transactions, partitions, deletion.
+repeated batches, transactions, partitions and deletion.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def topic() -> str:
 
 
 def plain(first: int, end: int) -> list[tuple[str, list[tuple[Any, ...]]]]:
-    """Records whose values are their numbers, alternating between two partitions."""
+    """Records in two partitions alternately, each with its number as its value."""
     return [("plain", [(number % 2, None, b"%03d" % number) for number in range(first, end)])]
 
 
@@ -43,7 +43,7 @@ def admin(broker: LocalBroker) -> AdminClient:
 
 
 def delete_before(broker: LocalBroker, topic: str, partition: int, offset: int) -> None:
-    """Delete records at once, as retention does later."""
+    """Delete the records before an offset at once, as retention would do later."""
     from confluent_kafka import TopicPartition
 
     client = admin(broker)
@@ -82,7 +82,9 @@ def test_batches_restarts_and_replay(
 def test_a_checkpoint_of_spark_s_own_source(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """Its JSON has neither topic ids nor whitespace. docs/SPARK_MIGRATION.md describes it."""
+    """The JSON of such a checkpoint has neither topic ids nor whitespace, as
+    docs/SPARK_MIGRATION.md describes.
+    """
     publish(broker, topic, plain(0, 12))
     query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="8")
     query.run()
@@ -101,8 +103,8 @@ def test_a_checkpoint_of_spark_s_own_source(
 
 
 def test_transactions(spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path) -> None:
-    """Aborted records are never seen; a range that has only these is finished, and so is one that
-    ends in control records.
+    """Aborted records are never read. A batch completes even if its range has only aborted records,
+    or ends with control records.
     """
     publish(
         broker,
@@ -123,15 +125,15 @@ def test_transactions(spark: SparkSession, broker: LocalBroker, topic: str, tmp_
     last = query.run().lastProgress
     assert last is not None
     assert query.batches == {0: [["c1", "c2"]], 1: [[], []], 2: [["c3"]]}
-    # at least one record, and one marker for each transaction that wrote to the partition
+    # for each transaction that wrote to the partition, its records and one marker
     assert json.loads(last.sources[0].endOffset)[topic] == {"0": 2 + 10 + 4 + 2, "1": 2 + 2}
 
 
 def test_a_running_query(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """It begins at the end, waits at an open transaction, finds new partitions and topics,
-    and outlives the broker's restart.
+    """The query begins at the end, waits at an open transaction, finds new partitions and topics,
+    and survives a restart of the broker.
     """
     from confluent_kafka import Producer
     from confluent_kafka.admin import NewPartitions
@@ -192,7 +194,8 @@ def test_records_deleted_under_a_running_query(
 
     publish(broker, topic, plain(0, 40))
     query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="20")
-    query.on_batch = lambda batch_id: delete_before(broker, topic, 0, 15)  # during the first batch
+    # deleted during the first batch
+    query.on_batch = lambda batch_id: delete_before(broker, topic, 0, 15)
     with pytest.raises(StreamingQueryException) as caught:
         query.run()
     said = str(caught.value)
@@ -209,7 +212,9 @@ def test_records_deleted_under_a_running_query(
 def test_a_topic_deleted_under_a_batch_that_is_run_again(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """The batch is in the checkpoint: unless it can be skipped, the query could never continue."""
+    """The batch is in the checkpoint, so if it could not be skipped the query could never
+    continue.
+    """
     from pyspark.errors import StreamingQueryException
 
     other = topic + "-deleted"
@@ -237,7 +242,7 @@ def test_a_topic_deleted_under_a_batch_that_is_run_again(
 def test_a_topic_that_was_deleted_and_made_again(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """It has more records than the former one, so offsets do not reveal it."""
+    """The new topic has more records than the old one, so offsets do not reveal the change."""
     from pyspark.errors import StreamingQueryException
 
     publish(broker, topic, plain(0, 4))

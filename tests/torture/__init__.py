@@ -1,4 +1,4 @@
-"""Real daemons, clients and Spark pipelines that are killed at random, and checks of the results.
+"""Tests that kill real daemons, clients and Spark pipelines at random, and check the results.
 
 | module | what is killed |
 |---|---|

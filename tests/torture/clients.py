@@ -1,19 +1,20 @@
-"""The real daemon under real clients, killed and paused at random; then everything they saw is
-checked.
+"""The real daemon and real clients are killed and paused at random, and then everything that the
+clients saw is checked.
 
     PYTHONPATH=tests:. python -m torture.clients --minutes N
 
-Roles, each a process of its own: feeders write into a source topic, with idempotence only or in
-transactions, some of which they abort on purpose; transformers consume it as one group, and write
-each record to a target topic in the transaction that commits its offset. Meanwhile the broker and
-the clients are killed (SIGKILL) and paused (SIGSTOP) at random, some long enough that they are
-replaced, and wake up as zombies. Readers of both isolation levels follow all partitions all the
-time.
+Each client is a process with one of these roles. Feeders write into a source topic, either with
+idempotence only, or in transactions, some of which they abort on purpose. Transformers consume this
+topic as one group, and write each record to a target topic in the transaction that commits its
+offset. Meanwhile the broker and the clients are killed (SIGKILL) and paused (SIGSTOP) at random,
+some of them for so long that they are replaced and wake up as zombies. Readers of both isolation
+levels follow all partitions all the time.
 
-A client writes each step and each response to its diary before it continues, so that nothing a
-killed client knew is lost. After each round the harm ends, the transformers must finish, and
-tests/checkers.py checks the history: no record lost or duplicated, no partial or aborted
-transaction visible, each partition in order, offsets consistent with outputs.
+A client writes each step and each response to its diary before it continues, so nothing that a
+killed client knew is lost. At the end of each round the faults stop and the transformers must
+finish. Then tests/checkers.py checks the history: no record is lost or duplicated, no partial or
+aborted transaction is visible, each partition is in order, and the offsets are consistent with the
+outputs.
 """
 
 from __future__ import annotations
@@ -54,20 +55,20 @@ BROKER_DEEDS = ("broker killed", "broker killed", "broker paused")
 CLIENT_DEEDS = ("client killed", "client killed", "client paused", "client replaced")
 FENCED = {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
 # A librdkafka that finds all brokers down starts again from its bootstrap servers, and drops the
-# broker for which its coordinator requests wait: such a request then waits for ever (its issues
-# 5456 and 5511, seen here after every few kills). This setting prevents it.
+# broker for which its coordinator requests wait, so these wait for ever (its issues 5456 and 5511,
+# seen here after every few kills). The first setting prevents this.
 RECONNECTING = {
     "metadata.recovery.strategy": "none",
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "log_level": 0,
 }
-# no timeout: a record that fails is then the broker's fault
+# without a timeout, only the broker can make a record fail
 PATIENT = {"message.timeout.ms": 0}
 
 
 def now_ms() -> int:
-    """One clock for all processes of the machine."""
+    """The monotonic clock, which all processes of the machine share."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -75,7 +76,7 @@ def now_ms() -> int:
 
 
 class Diary:
-    """A file of JSON lines. Each is given to the operating system before the next step, so a
+    """A file of JSON lines. Each line is written to the operating system before the next step, so
     SIGKILL loses none.
     """
 
@@ -87,7 +88,7 @@ class Diary:
 
 
 class Worker:
-    """The common part of the roles: a session's names, its diary, and a flag to end."""
+    """The base of all roles, with the names of a session, its diary, and a flag that ends it."""
 
     def __init__(self, servers: str, topic: str, slot: str, session: str, path: str) -> None:
         self.servers, self.topic, self.slot, self.session = servers, topic, slot, session
@@ -105,17 +106,17 @@ class Worker:
         self.ending = True
 
     def _watch(self) -> None:
-        """End a process whose client hangs.
+        """End this process if its client hangs.
 
-        See RECONNECTING. A broker that does not respond is no hang: each request has a timeout, and
-        the error after it counts as a step. Time is counted in the watch's own steps, so a SIGSTOP
-        does not count.
+        RECONNECTING describes why a client may hang. A broker that does not respond does not count
+        as a hang, since each request has a timeout whose error counts as a step. The time is
+        counted in iterations of this loop, so the time after a SIGSTOP does not count.
         """
         idle_s, seen, parent = 0, -1, os.getppid()
         while True:
             time.sleep(1)
             if os.getppid() != parent:
-                os._exit(1)  # nothing else would end this process
+                os._exit(1)  # because nothing else would end this process
             idle_s, seen = (idle_s + 1 if self.steps == seen else 0), self.steps
             if idle_s > HUNG_S:
                 self.diary("hung")
@@ -133,7 +134,7 @@ class Worker:
         return Producer({**base, **RECONNECTING, **settings}, logger=self.quiet)
 
     def transactional(self) -> Any:
-        """A new session of the slot's transactional id."""
+        """A producer that opens a new session of the slot's transactional id."""
         client = self.producer(
             **{
                 "transactional.id": f"{self.topic}-{self.slot}",
@@ -145,7 +146,7 @@ class Worker:
         return client
 
     def _tried(self, step: Any) -> bool:
-        """Whether the step succeeded; False: it may be tried again."""
+        """Whether the step succeeded; if not, it may be repeated."""
         from confluent_kafka import KafkaException
 
         try:
@@ -221,7 +222,9 @@ class Worker:
         self._drain(client, HEAL_S)
 
     def _drain(self, client: Any, seconds: float) -> None:
-        """As `flush`, which raises SystemError if an error arises within a callback."""
+        """Wait for deliveries like `flush`, which cannot be used: it raises SystemError if a
+        callback meets an error.
+        """
         end = time.monotonic() + seconds
         while len(client) and time.monotonic() < end:
             client.poll(0.05)
@@ -252,11 +255,11 @@ class Worker:
         """Commit if all records were delivered, otherwise abort.
 
         A record that timed out while no broker was up is not delivered, so there is nothing to
-        commit. Aborting a transaction that the broker does not know of is fatal to librdkafka
-        (INVALID_TXN_STATE), and the client cannot know that: docs/TRANSACTIONS.md. So the commit is
-        requested, and noted as requested, once its records are delivered. Transformers request it
-        at once, and `commit_transaction` waits for the records: their transactions have begun,
-        since the group's offsets were added.
+        commit. If a client aborts a transaction that the broker does not know of, librdkafka fails
+        fatally (INVALID_TXN_STATE), and the client cannot know this in advance:
+        docs/TRANSACTIONS.md. So the commit is requested, and noted as requested, once all records
+        are delivered. Transformers request it immediately, and `commit_transaction` waits for the
+        records: the broker knows their transactions, since the group's offsets were added to them.
         """
         from confluent_kafka import KafkaException
 
@@ -303,7 +306,7 @@ class Worker:
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
                 "heartbeat.interval.ms": 300,
                 "fetch.wait.max.ms": 50,
-                # half of the groups rebalance cooperatively, the others eagerly
+                # half of the groups rebalance cooperatively, the other half eagerly
                 "partition.assignment.strategy": "cooperative-sticky"
                 if self.topic.endswith(("1", "3", "5", "7", "9"))
                 else "range",
@@ -355,7 +358,7 @@ class Worker:
         self._rewind(reader, messages)
 
     def _rewind(self, reader: Any, messages: list[Any]) -> None:
-        """Seek back to the start of the aborted batch, in the partitions that are still
+        """Seek back to the start of the aborted batch in those of its partitions that are still
         assigned.
         """
         from confluent_kafka import KafkaException, TopicPartition
@@ -390,7 +393,7 @@ def work(role: str, *arguments: str) -> None:
 
 
 class Follower:
-    """Reads all partitions of one topic from their start, through all kills, and keeps the
+    """Reads all partitions of one topic from their start, in spite of all kills, and keeps the
     records.
     """
 
@@ -442,7 +445,7 @@ class Follower:
 
 @dataclass
 class Report:
-    """The actions of a round, and its findings."""
+    """What was done in a round, and its findings."""
 
     seed: int
     topic: str
@@ -468,7 +471,9 @@ class Report:
 
 
 class Round:
-    """Clients, chaos, healing and checks, on a broker that may have had earlier rounds."""
+    """A round: clients run, faults occur and then stop, and the history is checked. The broker may
+    still have the data of earlier rounds.
+    """
 
     def __init__(self, broker: LocalBroker, number: int, seed: int, directory: str) -> None:
         self.broker, self.random, self.directory = broker, random.Random(seed), directory
@@ -537,8 +542,8 @@ class Round:
     # --- chaos ---
 
     def wait(self, seconds: float) -> None:
-        """Let time pass; resume paused processes that are due, and replace those that died by
-        themselves.
+        """Wait for some time; meanwhile resume paused processes when they are due, and replace
+        those that ended by themselves.
         """
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
@@ -606,8 +611,8 @@ class Round:
     # --- healing ---
 
     def heal(self) -> None:
-        """End all harm: feeders finish, the transformers must reach the end of the source, and no
-        transaction stays open.
+        """End all faults. The feeders finish, the transformers must reach the end of the source
+        topic, and no transaction may stay open.
         """
         for zombie in self.zombies:
             zombie.kill()
@@ -619,8 +624,8 @@ class Round:
         self._end_workers("plain", "transactional")
         self._until(self._is_done, "the transformers do not come to the end of the source")
         self._end_workers("transformer")
-        # ids whose last session was killed and not replaced have an open transaction, which must
-        # time out
+        # if the last session of an id was killed and not replaced, its open transaction must time
+        # out
         self._until(
             lambda: all(low == high for low, high in self._stable_and_end()),
             "a transaction stays open for good",
@@ -813,9 +818,9 @@ class Round:
 
     @staticmethod
     def _was_aborting(transactions: dict[str, Any]) -> bool:
-        """Whether the last transaction was aborting. An abort may be refused if a kill lost the
-        request that began the transaction, since the transaction before is complete: Apache Kafka
-        does so.
+        """Whether the last transaction was being aborted. An abort may be refused if a kill lost
+        the request that began the transaction: the broker then sees only the previous transaction,
+        which is complete. Apache Kafka refuses it, too.
         """
         return next(reversed(transactions.values())).commit_asked_ms is None
 
@@ -847,7 +852,7 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a diary; a kill may have truncated the last one."""
+    """The entries of a diary, without the last line if a kill truncated it."""
     for line in path.read_text().splitlines():
         with contextlib.suppress(json.JSONDecodeError):
             yield json.loads(line)
@@ -856,7 +861,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 def torture(
     seconds: float, *, seed: int, directory: str | None = None, round_s: float = ROUND_S
 ) -> Iterator[Report]:
-    """Rounds until the time is up, all on one broker, whose logs and state grow from round to
+    """Run rounds until the time is up. All use one broker, so its logs and state grow from round to
     round.
     """
     directory = directory or tempfile.mkdtemp(prefix="barnabas-torture-")
@@ -864,7 +869,7 @@ def torture(
     os.makedirs(diaries, exist_ok=True)
     end = time.monotonic() + seconds
     number = 0
-    from checkers import Finding  # the workers need none of it
+    from checkers import Finding  # only from here on, since the workers need none of it
 
     loop_watchdog.start_watching()
     with LocalBroker(os.path.join(directory, "data"), settings=BROKER_SETTINGS) as broker:

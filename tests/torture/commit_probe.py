@@ -1,7 +1,8 @@
-"""Measures how long a pair is unavailable, with a client that tries to commit until it succeeds.
+"""Measures how long a pair of brokers is unavailable, with a client that tries to commit until it
+succeeds.
 
-Real clients add their own waits (socket timeouts, backoff, pending requests), which say more about
-the clients than about the pair.
+Real clients wait for more than the brokers (socket timeouts, backoff, pending requests), so their
+times would say more about the clients than about the pair.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ PAUSE_S = 0.02
 
 
 def prepare(port: int) -> None:
-    """Create the topic of the probe's transactions."""
+    """Create the topic for the probe's transactions."""
     topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
     with Wire(port, timeout_s=10) as client:
         client.call(wire.request(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5))
 
 
 def has_committed(port: int) -> bool:
-    """Whether a transaction of one record commits there, with each response within ANSWER_S."""
+    """Whether a transaction of one record can be committed at this port, with each response within
+    ANSWER_S.
+    """
     try:
         with Wire(port, timeout_s=ANSWER_S) as client:
             return _commit(client)
@@ -99,8 +102,8 @@ def _commit(client: Wire) -> bool:
 def first_commit_ms(
     ports: Sequence[int], *, within_s: float, wait: Callable[[float], None]
 ) -> int | None:
-    """Try these ports in turn. Gives the milliseconds until the first commit; None if it was too
-    late.
+    """Try to commit at these ports in turn. Gives: the milliseconds until the first commit, or None
+    if there was none within `within_s`.
     """
     began_s = time.monotonic()
     while time.monotonic() < began_s + within_s:

@@ -1,10 +1,11 @@
-"""Two real daemons with a real etcd under torture's clients, and faults of everything between them.
+"""Two real daemons with a real etcd, under the clients of `torture.clients` and with faults of
+everything between them.
 
     PYTHONPATH=tests:. python -m torture.pair --minutes N
 
 The clients and the checks of their history are those of `torture.clients`. Here the leader and its
-standby are killed and stopped, connections between them and to etcd are cut or fall silent, and
-etcd is stopped. After each round the two copies of the data are compared, byte for byte.
+standby are killed and stopped, connections between them and to etcd are cut or become silent, and
+etcd is stopped. At the end of each round the two copies of the data are compared byte by byte.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from torture import commit_probe
 from torture.clients import BROKER_SETTINGS, CLIENT_DEEDS, ROUND_S, Report, Round, _rows, now_ms
 
 TAKE_OVER_MS = 5000
-SOONEST_MS = 1000  # no take-over is faster: earlier responses are the old leader's
+SOONEST_MS = 1000  # no take-over is faster than this, so an earlier response is from the old leader
 WHOLE_S = 90.0
 DEEDS = (
     *["leader killed"] * 4,
@@ -56,7 +57,7 @@ DEEDS = (
 
 
 class Pair:
-    """Both daemons, the proxies and etcd; a `Round` uses it as its broker."""
+    """Both daemons, the proxies and etcd, which a `Round` uses as if they were its broker."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         address, self.etcd = stack.enter_context(etcd(directory / "etcd"))
@@ -96,7 +97,7 @@ class Pair:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one leads and answers, and the other may take over."""
+        """Whether one node leads and responds, and the other may take over."""
         record = self.record
         return (
             record is not None
@@ -106,7 +107,7 @@ class Pair:
         )
 
     def leader_id(self) -> int:
-        """The node that leads, or led last."""
+        """The id of the node that leads, or that was the last to lead."""
         record = self.record
         return 1 if record is None or record.leader is None else record.leader
 
@@ -122,29 +123,29 @@ class Pair:
 
     @property
     def output(self) -> list[str]:
-        """The lines of both logs."""
+        """The lines of both nodes' logs."""
         lines: list[str] = []
         for node in self.nodes.values():
             lines += node.log.read_text().splitlines()
         return lines
 
     def kill(self) -> None:
-        """Kill the leader, and start it again: the standby takes over."""
+        """Kill the leader and start it again. The standby takes over."""
         node = self.nodes[self.leader_id()]
         node.kill()
         node.start()
 
     def restart(self) -> None:
-        """All is as it was before the kill."""
+        """Wait until the pair is as it was before the kill."""
         eventually(lambda: self.is_whole, what="the pair is whole again", timeout_s=WHOLE_S)
 
     def forget_output(self) -> None:
-        """Ignore the log lines so far."""
+        """Forget the log lines written so far."""
         for node in self.nodes.values():
             os.truncate(node.log, 0)
 
     def differences(self) -> list[str]:
-        """The files that differ between the two copies."""
+        """The paths of files that differ between the two copies."""
         mine, others = (_files(node.data_dir) for node in self.nodes.values())
         return sorted(
             path for path in mine.keys() | others.keys() if mine.get(path) != others.get(path)
@@ -152,7 +153,7 @@ class Pair:
 
 
 def _files(data_dir: Path) -> dict[str, str]:
-    """The digests, by path, of the files that both nodes have."""
+    """The digests of a node's files by path, without those that only one node has."""
     found = {}
     for path in data_dir.rglob("*"):
         name = str(path.relative_to(data_dir))
@@ -161,14 +162,14 @@ def _files(data_dir: Path) -> dict[str, str]:
                 found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
             except FileNotFoundError:
                 continue
-    found.pop("meta.properties", None)  # it has the node.id
+    found.pop("meta.properties", None)  # not this file, which has the node's own node.id
     return found
 
 
 @dataclass(slots=True)
 class TakeOver:
-    """The times from the loss of a leader to a commit on the other node: a probing client's, and
-    the first of the real clients', with their own waits (-1: none).
+    """The times from the loss of a leader to a commit on the other node, by the probing client, and
+    by the first of the real clients, which have waits of their own (-1: none).
     """
 
     deed: str
@@ -181,8 +182,8 @@ class TakeOver:
 
 
 class PairRound(Round):
-    """Clients, chaos on both nodes, healing and checks. take_overs: each loss of a leader with an
-    in-sync standby that took over.
+    """A round with clients, faults of both nodes, healing and checks. take_overs: an entry for each
+    loss of a leader whose standby was in sync and took over.
     """
 
     def __init__(self, pair: Pair, number: int, seed: int, directory: str) -> None:
@@ -194,7 +195,7 @@ class PairRound(Round):
     # --- chaos ---
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, and end the harm that is due."""
+        """Wait for some time, and end the faults that are due."""
         super().wait(seconds)
         self._end_harm(time.monotonic())
 
@@ -220,19 +221,21 @@ class PairRound(Round):
             self.harm(self.random.choice(CLIENT_DEEDS))
             return
         if self._later:
-            return  # one harm of the nodes at a time, with its consequences
+            return  # only one fault of the nodes at a time, until its consequences are over
         if self.random.random() < 0.8:
             self._await_whole()
         leader_id = self.pair.leader_id()
         lost_ms = now_ms()
         seconds = self._harm(deed, leader_id)
         self.report.deeds[deed] += 1
-        # a leader cut off from etcd continues until its lease ends
+        # not for a leader that is cut off from etcd, since it continues until its lease ends
         if deed in ("leader killed", "leader stopped") and seconds >= 6:
             self._await_take_over(deed, leader_id, lost_ms)
 
     def _await_take_over(self, deed: str, leader_id: int, lost_ms: int) -> None:
-        """Wait for a commit, if the standby may lead; the nodes get no other harm until then."""
+        """If the standby may lead, wait for a commit. Until then there are no other faults of the
+        nodes.
+        """
         record = self.pair.record
         if record is None or record.leader != leader_id or len(record.in_sync) < 2:
             return
@@ -254,7 +257,7 @@ class PairRound(Round):
         return True
 
     def _harm(self, deed: str, leader_id: int) -> float:
-        """Do the harm. Gives for how many seconds the leader is away."""
+        """Cause a fault. Gives: for how many seconds the leader is away."""
         pair, rng = self.pair, self.random
         node = pair.nodes[leader_id if deed.startswith("leader") else 3 - leader_id]
         seconds = rng.choice((0.3, 1.0, 2.0, 4.0, 6.5, 8.0))
@@ -299,7 +302,7 @@ class PairRound(Round):
                 one.client_ms = later[0] - one.lost_ms
 
     def _compare_copies(self) -> None:
-        """When the clients have ended, both copies are equal."""
+        """Check that both copies are equal once the clients have ended."""
         ends_s = time.monotonic() + WHOLE_S
         while differing := self.pair.differences():
             if time.monotonic() > ends_s:
@@ -309,7 +312,7 @@ class PairRound(Round):
 
 
 def torture(seconds: float, *, seed: int, directory: Path) -> Iterator[tuple[Report, PairRound]]:
-    """Rounds until the time is up, all on one pair."""
+    """Run rounds on one pair until the time is up."""
     diaries = directory / "diaries"
     diaries.mkdir(parents=True)
     end, number = time.monotonic() + seconds, 0

@@ -1,17 +1,17 @@
-"""The publisher behind the Spark sink's exactly-once guarantee, without Spark, under random faults.
+"""The publisher that makes the Spark sink exactly-once, without Spark and under random faults.
 
     PYTHONPATH=tests:. python -m torture.publisher --minutes N --seed S
 
-Drivers of one query publish batch after batch through the sink's own publisher and spool files, and
-keep a commit log as Spark does: a file for each batch, created by only one of them. Their plans are
-not deterministic: each attempt at a batch has different rows in a different order, in random
-partitions and topics, and sometimes none. Drivers are killed, and stopped, replaced and woken as
-zombies; the broker is killed and stopped; connections end, responses are lost or late at any
-request; timeouts are so short that they occur. It publishes hundreds of batches a minute, where
-Spark manages a dozen (`torture.spark_pipeline`).
+The drivers of one query publish batch after batch with the sink's own publisher and spool files,
+and keep a commit log as Spark does: a file for each batch, which only one of them can create. Their
+plans are not deterministic: each attempt at a batch has different rows in a different order, in
+random partitions and topics, and sometimes no rows. Drivers are killed, or stopped, replaced and
+woken as zombies; the broker is killed and stopped; connections end, and responses are lost or
+delayed, at any request; timeouts are so short that they do occur. A run publishes hundreds of
+batches a minute, where Spark publishes about twelve (`torture.spark_pipeline`).
 
-At the end each batch of the log is in the topics with all rows of exactly one attempt, or with no
-rows if a driver got the answer that it had none.
+At the end, each batch in the log must be in the topics with all rows of exactly one attempt, or
+without rows if a driver was informed that its attempt had none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROUND_S = 60.0
 MAX_ROWS, BATCH_ROWS = 40, 7
 LAST_BATCHES = 10
 CLIENT_ID = "torture-publisher"
-# The names of kafka_proxy; a fault at the last does the most harm.
+# The constants' names in kafka_proxy. A fault at the last of these requests does the most harm.
 KINDS = (
     "INIT_PRODUCER_ID",
     "OFFSET_FETCH",
@@ -63,7 +63,7 @@ KINDS = (
 
 
 class Row(NamedTuple):
-    """A record of the output: row `number` of an attempt at a batch."""
+    """A record of the output, with its position: row `number` of an attempt at a batch."""
 
     topic: str
     partition: int
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
 
 def row_count(batch: int) -> int:
-    """The number of rows, equal for all attempts except empty ones."""
+    """The number of a batch's rows, the same for all attempts except those without rows."""
     return random.Random(batch).randrange(MAX_ROWS)
 
 
@@ -86,7 +86,9 @@ def value_of(batch: int, index: int, attempt: str) -> bytes:
 
 
 class Driver:
-    """Publishes the batches that the commit log lacks, until another driver is faster."""
+    """Publishes the batches that the commit log lacks, until another driver commits one of them
+    first.
+    """
 
     def __init__(self, servers: str, topics: str, directory: str, session: str) -> None:
         self.topics = topics.split(",")
@@ -127,7 +129,8 @@ class Driver:
             except FileExistsError:
                 self.diary("concurrent", batch=batch)
                 return
-            if self.random.random() < 0.3:  # Spark's sink opens new connections for each batch
+            # closed after each batch, since Spark's sink opens new connections for each batch
+            if self.random.random() < 0.3:
                 publisher.close()
 
     def _publish(self, publisher: Publisher, batch: int) -> None:
@@ -158,7 +161,7 @@ class Driver:
         delete_micro_batches(spool, done.last_committed(batch))
 
     def _slowly(self, record_batches: Iterable[EncodedRecordBatch]) -> Iterator[EncodedRecordBatch]:
-        """The batches with pauses, so that a kill may come in the middle."""
+        """Yield the batches with pauses, so that a kill may come between them."""
         for batch in record_batches:
             time.sleep(self.random.uniform(0, 0.004))
             yield batch
@@ -190,7 +193,7 @@ def next_batch(directory: Path) -> int:
 
 
 def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]:
-    """All faults of the output. empty: the batches for which a driver got the answer that its
+    """Yield all faults of the output. empty: the batches of which a driver was informed that its
     attempt had no rows.
     """
     if log != list(range(len(log))):
@@ -222,7 +225,7 @@ def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]
 
 @dataclass
 class Report:
-    """The actions of a round, and its findings."""
+    """What was done in a round, and its findings."""
 
     seed: int
     findings: list[str] = field(default_factory=list)
@@ -245,7 +248,7 @@ class Report:
 
 @dataclass
 class Zombie:
-    """A replaced driver; it is paused until it wakes, and killed after a while awake."""
+    """A replaced driver. It is paused until it is due to wake, and is killed some time later."""
 
     process: subprocess.Popen[bytes]
     due: float
@@ -253,7 +256,9 @@ class Zombie:
 
 
 class Round:
-    """One query on a broker of its own."""
+    """A round: one query with topics of its own, whose drivers are disturbed, and the checks of its
+    output.
+    """
 
     def __init__(self, broker: LocalBroker, proxy: Any, seed: int, directory: Path) -> None:
         self.broker, self.proxy, self.directory = broker, proxy, directory
@@ -362,7 +367,7 @@ class Round:
         process.send_signal(signal.SIGCONT)
 
     def _arm(self, driver: subprocess.Popen[bytes]) -> None:
-        """Set a fault at a random frame, which may come at once, later, or never."""
+        """Set a fault at a random frame, which may come immediately, later, or never."""
         from helpers import kafka_proxy as wire
 
         kind, harm = (
@@ -390,8 +395,8 @@ class Round:
         on(getattr(wire, kind), wire.once(act, after=after))
 
     def _heal(self) -> None:
-        """One driver is left, and must make progress; transactions of the others are ended by it or
-        time out.
+        """Leave only one driver, which must make progress. It ends the others' transactions, or
+        they time out.
         """
         self.proxy.clear()
         for process in [self.driver, *(zombie.process for zombie in self.zombies)]:
@@ -420,15 +425,15 @@ class Round:
                         empty.add(reported["batch"])
         rows = self._rows()
         log = commit_log(self.directory)
-        # A driver that was killed between the end of its transaction and the log has published a
-        # batch that is not in the log.
+        # A batch may be published but missing in the log, if a driver was killed between the end of
+        # its transaction and the entry in the log.
         report.batches, report.rows = len(log), len(rows)
         report.findings += judge(rows, log, empty)
         self._judge_spool(max(log, default=-1))
 
     def _judge_spool(self, last: int) -> None:
-        """Spool files may be left only of the last batch, if it had no rows, and of the batch in
-        progress.
+        """Check that spool files remain only for the last batch, if it had no rows, and for the
+        batch in progress.
         """
         for name in os.listdir(self.directory / "spool"):
             if int(name) < last:
@@ -437,15 +442,15 @@ class Round:
                 )
 
     def _rows(self) -> list[Row]:
-        """Read when all transactions have ended: read_committed readers get nothing after an open
-        one.
+        """Read the output once all transactions have ended, since read_committed readers receive
+        nothing beyond an open transaction.
         """
         from helpers.e2e_clients import read_all
 
         self.driver.kill()
         self.driver.wait()
         # Another attempt at the first batch takes over the transactional id, which ends the open
-        # transaction, and must find the batch committed.
+        # transaction. It must find that the batch is already committed.
         row = EncodedRecordBatch(
             self.topics[0],
             0,
@@ -475,7 +480,7 @@ class Round:
 def torture(
     seconds: float, *, seed: int, directory: Path, round_s: float = ROUND_S
 ) -> Iterator[Report]:
-    """Rounds until the time is up, all on one broker."""
+    """Run rounds until the time is up, all on one broker."""
     from helpers.kafka_proxy import KafkaProxy
 
     end = time.monotonic() + seconds

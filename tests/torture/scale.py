@@ -1,9 +1,9 @@
-"""bench/scale.py with the watchdog on each call into its brokers.
+"""bench/scale.py, with the watchdog on each call into its brokers.
 
     python -m torture.scale [--scale X] [CASE …]
 
-The faults are those of the daemon's event loop (helpers/watched_daemon.py): a call or a garbage
-collection that uses more CPU than the limit, and a call that waits for the disk.
+It reports the same faults as in the daemon's event loop (helpers/watched_daemon.py): a call or a
+garbage collection that uses more CPU time than the limit, and a call that waits for the disk.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from bench import scale
 
 
 def watch_calls() -> list[str]:
-    """Watch each call into a core from now on. Gives: the list to which faults are added."""
+    """From now on, watch each call into a broker's core. Gives: the list to which faults are
+    added.
+    """
     faults: list[str] = []
     watch = watched_daemon.LoopWatch(loop_watchdog.bound_ms(), faults.append)
     watched_daemon.watch_thread(watch)
-    gc.set_threshold(*GC_THRESHOLDS)  # as the daemon does
+    gc.set_threshold(*GC_THRESHOLDS)  # the daemon sets the same thresholds
 
     def watched(name: str, call: Callable[[], object]) -> None:
-        watch.is_on = True  # only during the calls
+        watch.is_on = True  # the watch is on only during the calls
         try:
             watch.run(SimpleNamespace(_callback=name), lambda _: call())
         finally:

@@ -1,12 +1,12 @@
-"""Stock share consumers (librdkafka's, Java's or Go's) on one topic, and the broker, killed at
-random.
+"""Existing share consumers (librdkafka's, Java's or Go's) on one topic, which are killed at random,
+as is the broker.
 
     PYTHONPATH=tests:. python -m torture.sharing --seconds 60 --seed 7 [--member COMMAND]
 
 Each member is a process. It writes each acknowledgement (accept or reject) to its diary before
-sending it, and the response to it before it continues, so that nothing a killed member knew is
-lost. In the end every record has been delivered and acknowledged: none is lost, and the group has
-nothing left. No acknowledgement with a response is lost: its record is not acknowledged again.
+sending it, and the response before it continues, so nothing that a killed member knew is lost. At
+the end, every record must have been delivered and acknowledged, with nothing left for the group. No
+acknowledgement that got a response may be lost: its record is not acknowledged again.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ ATTEMPT, DONE, RENEWED = "attempt", "done", "renewed"
 
 
 class Report(NamedTuple):
-    """The result of a run. finished: records whose acknowledgement got a response, and renewed:
-    those whose renewal did. missing: values that no member has tried to acknowledge. twice: values
-    with responses to the acknowledgements of two deliveries. left: by partition, the records that
-    the group has not finished.
+    """The result of a run. finished: the number of records whose acknowledgement got a response;
+    renewed: of those whose renewal did. missing: values that no member has tried to acknowledge.
+    twice: values for which the acknowledgements of two deliveries got a response. left: the number
+    of records that the group has not finished.
     """
 
     records: int
@@ -60,7 +60,7 @@ class Report(NamedTuple):
 
 
 def work(servers: str, path: str, seed: int) -> None:
-    """One member using librdkafka, until it is killed."""
+    """The main function of a member that uses librdkafka; it runs until it is killed."""
     from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
 
     rng = random.Random(seed)
@@ -95,7 +95,7 @@ def work(servers: str, path: str, seed: int) -> None:
 
 
 class Run:
-    """Members and a broker, and the faults. member: see `run`."""
+    """The members and the broker of a run, which are killed at random. member: see `run`."""
 
     def __init__(
         self, broker: LocalBroker, directory: str, seed: int, member: Sequence[str]
@@ -130,7 +130,7 @@ class Run:
         assert producer.flush(60) == 0
 
     def torture(self, seconds: float) -> int:
-        """Kill members and the broker. Gives: the number of written records."""
+        """Kill members and the broker at random. Gives: the number of records written."""
         records, end = 0, time.monotonic() + seconds
         self.members = [self.spawn() for _ in range(MEMBERS)]
         while time.monotonic() < end:
@@ -155,7 +155,7 @@ class Run:
                 try:
                     row = json.loads(line)
                 except ValueError:
-                    continue  # a kill truncated the line
+                    continue  # a kill truncated this line
                 if row[0] == kind:
                     yield from row[1]
 
@@ -164,7 +164,9 @@ class Run:
         return sorted({str(number) for number in range(records)} - tried, key=int)
 
     def left(self) -> int:
-        """The number of records that the group has not finished; unknown parts count as one."""
+        """The number of records that the group has not finished. A partition whose number is
+        unknown counts as one record.
+        """
         command = [
             sys.executable, "-m", "barnabas", "groups", "describe", GROUP, "--json",
             "--bootstrap-server", self.broker.bootstrap_servers,
@@ -175,7 +177,7 @@ class Run:
         return sum(1 if lag is None else lag for lag in lags) + PARTITIONS - len(lags)
 
     def heal(self, records: int, patience_s: float) -> Report:
-        """Wait until all records are finished."""
+        """Wait until all records are finished, or the time is up."""
         end = time.monotonic() + patience_s
         while (missing := self.missing(records)) or (left := self.left()):
             if time.monotonic() > end:
@@ -196,16 +198,16 @@ class Run:
 
 
 def java(class_path: str) -> list[str]:
-    """The command of a Java member."""
+    """The command that starts a Java member."""
     limits = ["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return ["java", *limits, "-cp", class_path, "ShareWorker"]
 
 
 def run(seconds: float, seed: int, patience_s: float = 90, member: Sequence[str] = ()) -> Report:
-    """One run with a broker of its own.
+    """Run members on a broker of their own.
 
-    Takes: member, the command of a member (tests/clients), with the arguments server, group, topic,
-    diary and seed; by default members use librdkafka.
+    Takes: member, the command of a member (tests/clients), which gets the arguments server, group,
+    topic, diary and seed; by default members use librdkafka.
     """
     with (
         tempfile.TemporaryDirectory() as directory,

@@ -1,15 +1,15 @@
-"""The steps of docs/SPARK_CLUSTER.md on a cluster of this machine; and a take-over during a query.
+"""The steps of docs/SPARK_CLUSTER.md on a cluster on this machine, and a take-over during a query.
 
     PYTHONPATH=tests:. python -m torture.spark_cluster [--s3-server PROGRAM] [PART …]
 
 document    a broker with TLS and passwords, a master and two workers. The document's program is
-            submitted as in the document. After some batches the driver is killed, and a worker;
-            then it is submitted again. Its spool files are on an S3 server where there is one
-            (moto_server), else in a directory
-take-over   two brokers with a lease in etcd; the leader is killed twice under a query, which goes
-            on by itself
+            submitted as in the document. After some batches the driver and a worker are killed;
+            then the program is submitted again. Its spool files are on an S3 server if there is one
+            (moto_server), otherwise in a directory
+take-over   two brokers with a lease in etcd; the leader is killed twice during a query, which
+            continues without a restart
 
-Then each record of the input must be in the output once.
+At the end, each record of the input must be in the output exactly once.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ DOCUMENT = ROOT / "docs" / "SPARK_CLUSTER.md"
 USER, PASSWORD = "alice", "the password of alice"
 SOURCE, SINK, BUCKET = "orders", "loud-orders", "lake"
 PER_TRIGGER, BATCHES, BATCHES_BEFORE_A_KILL = 1_000, 12, 3
-RECORD_BYTES = 2_000  # more than 256 KiB for each task, so it uses a spool file
+RECORD_BYTES = 2_000  # each task then has more than 256 KiB, so it uses a spool file
 PAIR_RECORDS, PAIR_PER_TRIGGER, BATCHES_BETWEEN_KILLS = 3_000, 100, 5
-IN_SYNC_S = 4.0  # until the lease's record names the standby as caught up
+IN_SYNC_S = 4.0  # the time until the lease's record names the standby as in sync
 
 
 def main() -> None:
-    """Run the given parts, or all."""
+    """Run the given parts, or all parts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -67,7 +67,9 @@ def main() -> None:
 
 
 def compare(found: Iterable[bytes], wanted: Iterable[bytes]) -> None:
-    """Print the number of records; exit with an error if one is missing or duplicated."""
+    """Print how many records were found, and exit with an error if a record is missing or
+    duplicated.
+    """
     have, want = Counter(found), Counter(wanted)
     missing, more = sum((want - have).values()), sum((have - want).values())
     print(f"  {have.total():,} records, {missing} missing, {more} doubled or foreign", flush=True)
@@ -84,8 +86,8 @@ def batches_in(checkpoint: Path) -> int:
 
 
 def run_document(directory: Path, s3_server: str | None) -> None:
-    """Submit the document's program, kill the driver and a worker, submit it again, and compare the
-    records.
+    """Submit the document's program, kill its driver and a worker, submit it again, and compare its
+    input and output.
     """
     checkpoint = directory / "checkpoint"
     with (
@@ -112,7 +114,7 @@ def run_document(directory: Path, s3_server: str | None) -> None:
 
 
 def written(directory: Path, broker: LocalBroker, spool: str, master: str) -> tuple[str, str]:
-    """The document's program and its command, with the paths and addresses of this machine."""
+    """The program and the command of the document, with the paths and addresses of this machine."""
     text = DOCUMENT.read_text()
     (program,) = re.findall(r"```python\n(# secured_query\.py\n.*?)```", text, re.DOTALL)
     (command,) = re.findall(r"```sh\nexport AWS_.*?\n(\$SPARK_HOME.*?)```", text, re.DOTALL)
@@ -129,7 +131,9 @@ def written(directory: Path, broker: LocalBroker, spool: str, master: str) -> tu
 
 
 def replaced(text: str, places: dict[str, str]) -> str:
-    """The text with the document's places replaced by ours; each must occur."""
+    """The text with the document's addresses and paths replaced by ours. Each must occur in the
+    text.
+    """
     for place, ours in places.items():
         assert place in text, f"{DOCUMENT.name} does not have {place!r} any more"
         text = text.replace(place, ours)
@@ -138,7 +142,9 @@ def replaced(text: str, places: dict[str, str]) -> str:
 
 @contextmanager
 def object_store(directory: Path, program: str | None) -> Iterator[tuple[str, dict[str, str]]]:
-    """The location of spool files, and the environment for it: an S3 server, or a directory."""
+    """Provide a location for spool files: an S3 server, or a directory. Gives: the location, and
+    the environment variables that its use requires.
+    """
     if program is None:
         print("  without an S3 server: spool files are in a directory")
         yield (directory / "spool").as_uri(), {}
@@ -184,7 +190,7 @@ def made(store: arrow_fs.S3FileSystem) -> bool:
 
 
 def spool_files(spool: str, keys: dict[str, str]) -> list[str]:
-    """The spool files left when the query has ended."""
+    """The spool files that are left once the query has ended."""
     if not keys:
         return [str(path) for path in Path(spool.removeprefix("file://")).rglob("*.batches*")]
     selector = arrow_fs.FileSelector(f"{BUCKET}/spool", recursive=True, allow_not_found=True)
@@ -195,7 +201,9 @@ def spool_files(spool: str, keys: dict[str, str]) -> list[str]:
 def submitted(
     directory: Path, command: str, keys: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the command in a shell, as a user calls `spark-submit`; the context's end kills it."""
+    """Run the command in a shell, as a user would run `spark-submit`. It is killed when the context
+    ends.
+    """
     more = {**keys, "SPARK_HOME": str(spark_home()), "BROKER_PASSWORD": PASSWORD}
     with (directory / "driver.log").open("wb") as log:
         driver = subprocess.Popen(
@@ -216,7 +224,7 @@ def submitted(
 def await_batches(
     checkpoint: Path, count: int, driver: subprocess.Popen[bytes], directory: Path
 ) -> None:
-    """Wait until the query has committed this many batches."""
+    """Wait until the query has committed this number of batches."""
     deadline = time.monotonic() + 3 * PATIENCE_S
     while batches_in(checkpoint) < count:
         if driver.poll() is not None or time.monotonic() > deadline:
@@ -237,7 +245,7 @@ def client_settings(broker: LocalBroker) -> dict[str, str | int]:
 
 
 def fill(broker: LocalBroker) -> list[bytes]:
-    """Create the two topics, and write the source's records."""
+    """Create the two topics, and write the records of the source. Gives: the records' values."""
     for topic in (SOURCE, SINK):
         broker.create_topic(topic, 2)
     producer = confluent_kafka.Producer(client_settings(broker))
@@ -249,7 +257,7 @@ def fill(broker: LocalBroker) -> list[bytes]:
 
 
 def read_secured(broker: LocalBroker) -> list[bytes]:
-    """All committed values of the sink."""
+    """All committed values in the sink's topic, read with the user's password over TLS."""
     consumer = confluent_kafka.Consumer(
         {
             **client_settings(broker),
@@ -276,7 +284,7 @@ def read_secured(broker: LocalBroker) -> list[bytes]:
 
 
 def run_take_over(directory: Path) -> None:
-    """Kill the leader twice under a query that is not restarted."""
+    """Kill the leader twice during a query that is not restarted."""
     checkpoint = directory / "checkpoint"
     with etcd(directory / "etcd") as (engine, _), pair(directory, engine) as (leader, standby):
         servers = f"{leader.servers},{standby.servers}"
@@ -301,7 +309,7 @@ def run_take_over(directory: Path) -> None:
 
 
 def kill_in_mid_query(leader: PairNode, standby: PairNode, checkpoint: Path) -> None:
-    """Kill the leader; when the query continues, start that node again as a standby."""
+    """Kill the leader. When the query continues, start the killed node again as a standby."""
     follows = standby.log.read_text().count(FOLLOWS)
     leader.kill()
     took_s = await_more(checkpoint, 2)
@@ -311,7 +319,9 @@ def kill_in_mid_query(leader: PairNode, standby: PairNode, checkpoint: Path) -> 
 
 
 def await_more(checkpoint: Path, count: int) -> float:
-    """Wait until the query has committed `count` more batches. Gives: the seconds that it took."""
+    """Wait until the query has committed `count` more batches. Gives: how many seconds this
+    took.
+    """
     began_s, before = time.monotonic(), batches_in(checkpoint)
     eventually(lambda: batches_in(checkpoint) >= before + count, what="more batches")
     return time.monotonic() - began_s

@@ -1,12 +1,13 @@
-"""The checks at the end of a round of `torture.spark_pipeline`: of the committed input, the query's
-offset log, and the contents of the output topics.
+"""The checks at the end of a round of `torture.spark_pipeline`. They compare the committed input,
+the query's offset log, and the contents of the output topics.
 
-It is independent of Spark, brokers and processes; tests/unit/test_torture_spark_judging.py tests it
-with a lost, a duplicate, an aborted record and others.
+They need neither Spark, nor brokers, nor processes; tests/unit/test_torture_spark_judging.py tests
+them with a lost record, a duplicate, an aborted record and other errors.
 
-Values. Input: `<name>=<id>@<ms>`, each name once, ids repeatedly, ms the time of the event. Output
-of a plan that keeps rows: `<input value>|<input topic>|<partition>|<offset>|<random text>`. Output
-of counts: `<start of the window in ms>|<key>|<count>`.
+The values of records: an input value is `<name>=<id>@<ms>`, where each name occurs once, ids occur
+repeatedly, and ms is the time of the event. Plans that keep rows write
+`<input value>|<input topic>|<partition>|<offset>|<random text>`. The plan that counts writes
+`<start of the window in ms>|<key>|<count>`.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ Place = tuple[str, int]  # topic and partition
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong."""
+    """An error that a check has found."""
 
     kind: str
     text: str
 
 
 class Row(NamedTuple):
-    """A record with its place."""
+    """A record with its position."""
 
     topic: str
     partition: int
@@ -48,7 +49,7 @@ class Row(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The input record that an output row names as its source."""
+    """The input record from which an output row was made, according to the row."""
 
     value: str
     topic: str
@@ -58,8 +59,8 @@ class Source(NamedTuple):
 
 @dataclass
 class Batch:
-    """The checkpoint's entry for one batch: its end offsets, and the watermark with which it
-    ran.
+    """The checkpoint's entry for one batch: the offsets where it ends, and the watermark with which
+    it ran.
     """
 
     ends: dict[Place, int]
@@ -68,8 +69,8 @@ class Batch:
 
 @dataclass
 class Story:
-    """The data of a round. `committed` and `everything` are the output at the end for both
-    isolation levels.
+    """The data of a round. committed and everything: the final output, as the two isolation levels
+    read it.
     """
 
     plan: str
@@ -79,16 +80,18 @@ class Story:
     everything: list[Row]
     seen: list[Row] = field(
         default_factory=list
-    )  # by a reader of committed records, during the round
+    )  # the records that a read_committed reader received during the round
     group_offset: int | None = (
-        None  # the offset of the query's own group: the number of the last batch with rows, plus 1
+        # the offset of the query's own group, which is the number of its last batch with rows, plus
+        # 1
+        None
     )
     forbidden: set[str] = field(
         default_factory=set
-    )  # values of input transactions whose commit no client requested
+    )  # values in input transactions that no client tried to commit
     promised: set[str] = field(
         default_factory=set
-    )  # values with an acknowledgement to their producer
+    )  # values that were acknowledged to their producer
     notes: Counter[str] = field(default_factory=Counter)
 
 
@@ -101,7 +104,7 @@ def event_ms_of(value: str) -> int:
 
 
 def source_of(value: str) -> Source | None:
-    """The source of an output value; None if no plan that keeps rows made it."""
+    """The source of an output value, or None if the value is not from a plan that keeps rows."""
     parts = value.split("|")
     if len(parts) != 5 or not parts[2].isdigit() or not parts[3].isdigit():
         return None
@@ -109,8 +112,8 @@ def source_of(value: str) -> Source | None:
 
 
 def read_offset_log(directory: Path) -> dict[int, Batch]:
-    """The batches of a checkpoint's `offsets`: each file has a version, a line about the batch, and
-    one for the only source.
+    """The batches in a checkpoint's folder `offsets`, whose files have a line for the version, one
+    about the batch, and one for the query's only source.
     """
     batches: dict[int, Batch] = {}
     for path in directory.iterdir() if directory.is_dir() else ():
@@ -127,7 +130,7 @@ def read_offset_log(directory: Path) -> dict[int, Batch]:
 
 
 class Index:
-    """The batch of each input record."""
+    """Finds the batch of an input record."""
 
     def __init__(self, batches: Mapping[int, Batch]) -> None:
         self._ends: dict[Place, list[tuple[int, int]]] = defaultdict(list)
@@ -136,7 +139,7 @@ class Index:
                 self._ends[place].append((end, number))
 
     def batch_of(self, topic: str, partition: int, offset: int) -> int | None:
-        """The batch with that record; None if there is none."""
+        """The batch that contains this record, or None if no batch does."""
         return next((number for end, number in self._ends[topic, partition] if offset < end), None)
 
 
@@ -153,7 +156,9 @@ def judge(story: Story) -> list[Finding]:
 
 
 def check_input(story: Story) -> Iterator[Finding]:
-    """The input has each acknowledged record once, and nothing that the feeders never committed."""
+    """Check that the input has each acknowledged record exactly once, and nothing that the feeders
+    did not commit.
+    """
     counts = Counter(row.value for row in story.input)
     for value in sorted(story.forbidden & counts.keys()):
         yield Finding("input", f"{value} is visible, and its transaction was not committed")
@@ -165,7 +170,7 @@ def check_input(story: Story) -> Iterator[Finding]:
 
 
 def check_batches(story: Story) -> Iterator[Finding]:
-    """The offset log has no gap, never goes back, and ends at the input's end."""
+    """Check that the offset log has no gap, never goes back, and ends where the input ends."""
     before: dict[Place, int] = {}
     for number, (found, batch) in enumerate(sorted(story.batches.items())):
         if number != found:
@@ -184,8 +189,8 @@ def check_batches(story: Story) -> Iterator[Finding]:
 
 
 def check_rows(story: Story, index: Index) -> Iterator[Finding]:
-    """Each input record is in the output once, unchanged; uncommitted attempts use only committed
-    input, too.
+    """Check that each input record is in the output exactly once, and that uncommitted attempts
+    also use only committed input.
     """
     inputs = {Source(row.value, row.topic, row.partition, row.offset): row for row in story.input}
     for row in story.everything:
@@ -228,8 +233,8 @@ def _batch(row: Row, index: Index) -> int:
 
 
 def check_order(story: Story, index: Index) -> Iterator[Finding]:
-    """Each partition of the output has the batches in order, and, if the plan keeps the order, the
-    offsets of each input partition in order.
+    """Check that each output partition has the batches in order and, if the plan keeps the order,
+    the records of each input partition in the order of their offsets.
     """
     last_batch: dict[Place, int] = {}
     last_offset: dict[tuple[Place, Place], int] = {}
@@ -252,8 +257,8 @@ def check_order(story: Story, index: Index) -> Iterator[Finding]:
 
 
 def check_counts(story: Story, index: Index) -> Iterator[Finding]:
-    """Each window of each key is reported once, with as many records as the input has. Windows that
-    met a record behind the watermark are left out.
+    """Check that each window of each key is reported once, with the number of records that the
+    input has. Windows with a record that arrived behind the watermark are not checked for this.
     """
     wanted: Counter[tuple[int, str]] = Counter()
     unsure: set[tuple[int, str]] = set()
@@ -285,8 +290,8 @@ def check_counts(story: Story, index: Index) -> Iterator[Finding]:
 
 
 def check_seen(story: Story) -> Iterator[Finding]:
-    """A record that a read_committed reader saw at any time is there at the end, and the reader
-    missed none.
+    """Check that each record that the read_committed reader received during the round is in the
+    final output, and that the reader missed none.
     """
     final, seen = set(story.committed), set(story.seen)
     for row in sorted(seen - final):
@@ -299,7 +304,7 @@ def check_seen(story: Story) -> Iterator[Finding]:
 
 
 def read_diaries(paths: Iterable[Path]) -> tuple[set[str], set[str]]:
-    """The feeders' knowledge: values that must not be in the input, and values that must."""
+    """What the feeders know: the values that must not be in the input, and those that must be."""
     forbidden: set[str] = set()
     promised: set[str] = set()
     for path in paths:
@@ -327,7 +332,7 @@ def read_diaries(paths: Iterable[Path]) -> tuple[set[str], set[str]]:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file; a kill may have truncated the last one."""
+    """The entries of a diary, up to a line that a kill truncated."""
     for line in path.read_text().splitlines():
         try:
             yield json.loads(line)

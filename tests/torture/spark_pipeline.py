@@ -1,20 +1,20 @@
-"""An exactly-once Spark pipeline whose parts are killed at random; then all rows are checked.
+"""An exactly-once Spark pipeline whose parts are killed at random; at the end all rows are checked.
 
     PYTHONPATH=tests:. python -m torture.spark_pipeline --minutes N --seed S
 
-Feeders write into topics, with and without transactions, some of which are aborted or left open;
-partitions and a second topic are added later. A driver reads all of it by a pattern with
-`readStream.format("barnabas")`, and writes by `writeStream.format("barnabas")`, with a random plan
-for each round and random options for each start: the driver writes, or tasks do. Meanwhile drivers,
-their JVMs, Python processes and workers, feeders and the broker are killed and stopped, connections
-are cut and responses lost, at random times and at random frames of the sink's and the source's
-requests; stopped drivers are replaced, and wake up as zombies.
+Feeders write into topics with and without transactions, some of which are aborted or left open;
+partitions and a second topic are added later. A driver reads all topics by a pattern with
+`readStream.format("barnabas")`, and writes with `writeStream.format("barnabas")`. Each round has a
+random plan, and each start random options, such as whether the driver or the tasks write. Meanwhile
+drivers, their JVMs, Python processes and workers, feeders and the broker are killed and stopped;
+connections are cut and responses lost, at random times and at random frames of the sink's and the
+source's requests. Stopped drivers are replaced, and later wake up as zombies.
 
 Each round ends with a query that reads to the end of the input (Trigger.AvailableNow). Then each
-committed record must be in the output exactly once (tests/torture/spark_judging.py), with no open
-transaction, spool file or process left. Findings are printed with the seed and the schedule, and
-the directories are kept. A seed determines plans, options and faults; the timing of the processes
-is not repeatable.
+committed record must be in the output exactly once (tests/torture/spark_judging.py), and no open
+transaction, spool file or process may be left. Findings are printed with the seed and the schedule,
+and their directories are kept. A seed determines the plans, options and faults, but not the timing
+of the processes, so a run cannot be repeated exactly.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ STALLED_S = 150.0
 LEFT_OVER_S = 60.0
 MEMORY_GROWTH_MB = 150
 FEEDERS = ("plain-0", "transactional-0", "transactional-1")
-# Expected reasons for the end of a query: another driver on its checkpoint, or a fault that lasted
-# longer than its timeouts.
+# The expected reasons for which a query may end: another driver uses its checkpoint, or a fault
+# lasted longer than its timeouts.
 EXPECTED = {
     "another driver's batch": (
         r"CONCURRENT_STREAM_LOG_UPDATE|was ended by others twice|"
@@ -81,8 +81,8 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # halves the time of a start
-    # the offset log says which record was in which batch
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # this halves the time of a start
+    # keeps all of the offset log, which shows the batch of each record
     "spark.sql.streaming.minBatchesToRetain": "100000",
 }
 
@@ -92,15 +92,15 @@ SETTINGS = {
 
 @dataclass
 class Memory:
-    """The memory of one Python process over time, in MB."""
+    """The memory use of a Python process over time, in MB."""
 
     role: str
     samples: list[float] = field(default_factory=list)
 
     @property
     def growth(self) -> float:
-        """The growth after the first third of the samples, when everything is imported and was used
-        once.
+        """The growth since the end of the first third of the samples, by when everything has been
+        imported and used once.
         """
         return (
             self.samples[-1] - self.samples[len(self.samples) // 3]
@@ -110,8 +110,8 @@ class Memory:
 
 
 class DriverProcess:
-    """A driver and its descendants: its Python, the JVM, PySpark's daemon and workers, in one
-    session.
+    """A driver and its descendants in one session: its Python process, the JVM, and PySpark's
+    daemon and workers.
     """
 
     def __init__(self, name: str, text: str, directory: Path) -> None:
@@ -154,7 +154,7 @@ class DriverProcess:
         return sum(row["is"] == "progress" for row in self.rows())
 
     def members(self) -> dict[int, str]:
-        """Process ids with their roles: python, jvm, worker."""
+        """The process ids with their roles, which are python, jvm and worker."""
         from helpers.spark_queries import processes_of
 
         found: dict[int, str] = {}
@@ -174,7 +174,9 @@ class DriverProcess:
     def strike(
         self, role: str, number: signal.Signals, chance: random.Random | None = None
     ) -> bool:
-        """Send a signal to all processes of a role, or to a random one. False: there is none."""
+        """Send a signal to all processes of a role, or to a random one of them if there is a
+        `chance`. Gives: False if no process has this role.
+        """
         pids = sorted(pid for pid, found in self.members().items() if found == role)
         if chance is not None and pids:
             pids = [chance.choice(pids)]
@@ -201,7 +203,7 @@ class DriverProcess:
                     pass
 
     def bury(self) -> None:
-        """Kill the remaining processes, and delete their files in the temporary directory."""
+        """Kill the processes that remain, and delete the driver's temporary files."""
         from helpers.spark_queries import kill_session
 
         kill_session(self.process)
@@ -213,7 +215,7 @@ class DriverProcess:
 
 @dataclass
 class Report:
-    """The actions of a round, and its findings."""
+    """What was done in a round, and its findings."""
 
     name: str
     seed: int
@@ -250,8 +252,8 @@ def _listed(counts: Counter[str]) -> str:
 
 
 class Round:
-    """Feeders, a sequence of drivers, chaos, healing and checks, on a broker that may have had
-    earlier rounds.
+    """A round: feeders and a sequence of drivers run, faults occur and then stop, and the output is
+    checked. The broker may still have the data of earlier rounds.
     """
 
     def __init__(
@@ -286,8 +288,8 @@ class Round:
         self._began = time.monotonic()
         self._doom: float | None = None
         self._life_s, self._life_batches = 0.0, 0
-        # no faults before this many batches or seconds; otherwise a busy machine would make no
-        # progress
+        # no faults until the driver has completed this many batches, or until this time; otherwise
+        # a busy machine would make no progress
         self._peace = (0, 0.0)
         self._progress: tuple[int, float] = (0, time.monotonic())
         self._clients: dict[int, bytes] = {}
@@ -300,7 +302,9 @@ class Round:
         return str(self.proxy.bootstrap_servers)
 
     def note(self, deed: str, more: str = "") -> None:
-        """Write to the schedule, which is on disk at once, and count."""
+        """Count an action, and add it to the schedule, which is also written to disk
+        immediately.
+        """
         line = f"{time.monotonic() - self._began:8.2f} {deed}{' ' if more else ''}{more}"
         with self._lock:
             self.report.deeds[deed] += 1
@@ -354,7 +358,7 @@ class Round:
     # --- the input ---
 
     def _spread(self, topic: str, partitions: int) -> None:
-        """Create the topic, or add partitions to it, and notify the feeders."""
+        """Create the topic, or add partitions to it, and write the new layout for the feeders."""
         from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
@@ -367,7 +371,8 @@ class Round:
                 future.result(20)
             except (
                 Exception
-            ) as error:  # the broker may be down, and the request may have succeeded all the same
+                # the broker may be down, or the request may have succeeded in spite of the error
+            ) as error:
                 if not re.search(r"ALREADY_EXISTS|INVALID_PARTITIONS", str(error)):
                     continue
             break
@@ -420,7 +425,7 @@ class Round:
         self.report.drivers += 1
         self.driver = DriverProcess(name, text, self.directory)
         self.note("driver started", f"{name} {task['cores']} {task['source']} {task['sink']}")
-        # Some end before their first batch, some run for long.
+        # Some drivers end before their first batch, and some run for a long time.
         kind = self.random.random()
         self._doom = time.monotonic() + self.random.uniform(1, 12) if kind < 0.1 else None
         self._life_s, self._life_batches = (
@@ -430,7 +435,7 @@ class Round:
         self._progress = (0, time.monotonic())
 
     def _see_to_driver(self) -> None:
-        """Start a driver if there is none; count its progress; end it when its time is up."""
+        """Start a driver if none is running, count its progress, and end it when its time is up."""
         if self.driver is None:
             self._start_driver()
             return
@@ -452,12 +457,14 @@ class Round:
             self._strike(driver)
 
     def _ended(self, driver: DriverProcess) -> None:
-        """The driver ended by itself, or by a fault at a frame."""
+        """Note that the driver has ended, by itself or by a fault at a frame."""
         self.note("driver ended", f"{driver.name}: {driver.process.returncode}")
         self._dismiss(driver)
 
     def _tell_ends(self, driver: DriverProcess) -> None:
-        """Count why its queries ended; an unexplained end is a finding."""
+        """Count the reasons for which the driver's queries ended. An end without an expected reason
+        is a finding.
+        """
         rows = driver.rows()
         for row in rows:
             if row["is"] == "failed":
@@ -483,7 +490,9 @@ class Round:
                 )
 
     def _dismiss(self, driver: DriverProcess) -> None:
-        """It is no longer the current driver: its processes get some time to end by themselves."""
+        """Replace this driver as the current one, or as the zombie; its processes get some time to
+        end by themselves.
+        """
         if driver is self.driver:
             self.driver = None
         if driver is self.zombie:
@@ -555,7 +564,7 @@ class Round:
         self._later.append((time.monotonic() + seconds, what, act))
 
     def _wait(self, seconds: float) -> None:
-        """Let time pass, and do what is due."""
+        """Wait for some time; meanwhile do what is due."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))
@@ -585,7 +594,7 @@ class Round:
 
     def _disturb(self) -> None:
         if not self._progress[0] and self.random.random() < 0.75:
-            return  # a start takes long enough without
+            return  # without further faults, since a start takes long enough
         deed = self.random.choice(
             (
                 "broker killed",
@@ -644,7 +653,7 @@ class Round:
     # --- harm at frames ---
 
     def calm(self) -> None:
-        """Remove all hooks except the one that records the client of each connection."""
+        """Remove all hooks except the hook that records which client uses each connection."""
         self.proxy.clear()
         self.proxy.on_request(None, self._know)
 
@@ -654,7 +663,7 @@ class Round:
             self._clients[frame.connection] = frame.data[10 : 10 + max(0, size)]
 
     def _arm(self, driver: DriverProcess) -> None:
-        """Set a fault at a random frame of the sink or the source."""
+        """Set a fault at a random frame of the sink or of the source."""
         from helpers import kafka_proxy as wire
 
         from torture.spark_programs import SINK_ID, SOURCE_ID
@@ -709,7 +718,9 @@ class Round:
         (self.proxy.on_response if response else self.proxy.on_request)(api_key, hook)
 
     def _harm(self, driver: DriverProcess, harm: str) -> Any:
-        """Runs in the thread that carries the frame. Gives the action for the frame."""
+        """Cause the fault, in the thread that carries the frame. Gives: what the proxy does with
+        the frame.
+        """
         from helpers import kafka_proxy as wire
 
         if harm == "cut":
@@ -743,8 +754,8 @@ class Round:
     # --- healing ---
 
     def heal(self) -> None:
-        """End all harm. Feeders end, all transactions are decided, and a last query reads to the
-        end.
+        """End all faults. The feeders end, all transactions are decided, and a last query reads to
+        the end of the input.
         """
         self.note("healing")
         self.calm()
@@ -911,7 +922,7 @@ class Round:
                     )
 
     def _group_offset(self) -> int | None:
-        """The highest offset that the query's group committed in any partition."""
+        """The highest offset that the query's group has committed for any partition."""
         from confluent_kafka import TopicPartition
         from helpers.e2e_clients import consumer
 
@@ -928,7 +939,7 @@ class Round:
 
 
 def wire_name(api_key: int) -> str:
-    """The API's name in kafka_proxy, for the schedule."""
+    """The constant's name in kafka_proxy for an API key, used in the schedule."""
     from helpers import kafka_proxy as wire
 
     names: dict[str, Any] = vars(wire)
@@ -945,7 +956,7 @@ def wire_name(api_key: int) -> str:
 def torture(
     seconds: float, *, seed: int, directory: Path, round_s: float = ROUND_S, plan: str | None = None
 ) -> Iterator[Report]:
-    """Rounds until the time is up, all on one broker. A round without findings leaves only the
+    """Run rounds until the time is up, all on one broker. A round without findings leaves only the
     broker's data.
     """
     from helpers.kafka_proxy import KafkaProxy

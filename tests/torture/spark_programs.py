@@ -1,5 +1,5 @@
-"""The processes that `torture.spark_pipeline` kills: feeders of the input, and drivers of the
-query.
+"""The processes that `torture.spark_pipeline` kills: the input's feeders, and the query's
+drivers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 from torture.clients import PATIENT, Diary, Worker
 from torture.spark_judging import COPIED, COUNTED, DISTINCT, SCATTERED, SHUFFLED, WINDOW_MS
 
-# longer than most records wait: those of new partitions are read earlier than those of old ones
+# longer than most records wait, since the query may read records of new partitions earlier than
+# those of old ones
 WATERMARK_S = 90
 SINK_ID, SOURCE_ID = "torture-sink", "torture-source"
 KEYS = 23
@@ -25,7 +26,9 @@ KEYS = 23
 
 
 class Feeder(Worker):
-    """A writer to all partitions that the file `layout.json` beside its diary lists at the time."""
+    """Writes to all partitions that are currently listed in `layout.json`, a file beside the
+    feeder's diary.
+    """
 
     def __init__(self, servers: str, topic: str, slot: str, session: str, path: str) -> None:
         super().__init__(servers, topic, slot, session, path)
@@ -33,8 +36,8 @@ class Feeder(Worker):
         self._layout: dict[str, int] = {}
 
     def _places(self, client: Any) -> list[tuple[str, int]]:
-        """The partitions that the client knows: a record to an unknown one would be refused at
-        once.
+        """The listed partitions that the client knows. It would refuse a record for an unknown
+        partition.
         """
         from confluent_kafka import KafkaException
 
@@ -98,8 +101,8 @@ class Feeder(Worker):
                 self.diary("session-end", code=failure.args[0].name())
 
     def _transaction(self, client: Any) -> bool:
-        """Whether the transaction was ended; False: it is left open, for the next session of the id
-        to fence.
+        """Run a transaction. Gives: whether it was ended. If not, it is left open, and the next
+        session of the id fences it.
         """
         places = self._places(client)
         if not places:
@@ -128,7 +131,7 @@ def feed(role: str, *arguments: str) -> None:
 
 @dataclass
 class Drive:
-    """The parameters of a driver. `finish`: read to the end of the input, then exit."""
+    """The parameters of a driver. finish: whether to read to the end of the input and then exit."""
 
     servers: str
     plan: str
@@ -148,7 +151,7 @@ class Drive:
 
 
 def drawn(chance: random.Random) -> dict[str, Any]:
-    """Random options that may differ from one start of a query to the next."""
+    """Random options, which may change at each start of a query."""
     source = {"maxOffsetsPerTrigger": str(chance.choice((100, 300, 1000, 5000)))}
     if chance.random() < 0.3:
         source["minPartitions"] = str(chance.choice((4, 7)))
@@ -167,11 +170,12 @@ def drawn(chance: random.Random) -> dict[str, Any]:
 
 
 def drive(text: str) -> int:
-    """The main function of a driver. Gives 0 at the end of the input, 1 if the query failed for
-    good; reasons are in the diary.
+    """The main function of a driver. Gives: 0 at the end of the input, or 1 if the query failed for
+    good. The diary has the reasons.
 
-    A query that is not the last is stopped after a while by `stop()`, and restarted in the same
-    session with other options; often it is also restarted after a failure, as users do.
+    A query that is not the last of its round is stopped with `stop()` after a while, and restarted
+    in the same session with other options. Usually it is also restarted after a failure, as users
+    do.
     """
     task = Drive(**json.loads(text))
     diary, chance = Diary(task.diary), random.Random(task.seed)
@@ -196,7 +200,7 @@ def drive(text: str) -> int:
                 **{name: value for name, value in drawn(chance).items() if name != "cores"},
             )
         if task.plan == COUNTED:
-            _end_of_time(task)  # a record so late that every window has closed
+            _end_of_time(task)  # writes a record that is so late that every window closes
             _run(spark, task, diary, None)
     except StreamingQueryException as error:
         diary("failed", text=str(error))
@@ -208,8 +212,9 @@ def drive(text: str) -> int:
 
 
 def _run(spark: Any, task: Drive, diary: Diary, seconds: float | None) -> bool:
-    """Start the query, and stop it when the time is up. Gives whether it reached its end. Raises
-    StreamingQueryException.
+    """Start the query, and stop it when the time is up. Gives: whether it reached its end.
+
+    Raises: StreamingQueryException.
     """
     reader = (
         spark.readStream.format("barnabas")
@@ -244,7 +249,7 @@ def _run(spark: Any, task: Drive, diary: Diary, seconds: float | None) -> bool:
             diary("progress", batch=last, rows=progress["numInputRows"])
             end = end or (
                 seconds and time.monotonic() + seconds
-            )  # the time begins at the first batch, since a start may take long
+            )  # the time is counted from the first batch, since a start may take long
         if end and time.monotonic() > end:
             query.stop()
             diary("stopped")
@@ -253,7 +258,7 @@ def _run(spark: Any, task: Drive, diary: Diary, seconds: float | None) -> bool:
 
 
 def planned(task: Drive, rows: Any) -> Any:
-    """The query's plan: columns key, value and topic."""
+    """The rows of the query's plan, with the columns key, value and topic."""
     from pyspark.sql import functions as f
 
     chance = (

@@ -40,7 +40,7 @@ from barnabas.protocol.messages.metadata import (
 T = TypeVar("T")
 
 METADATA = Kind(MetadataRequest, MetadataResponse, 1, 12)
-GROUP, TRANSACTION = 0, 1  # types of a coordinator's key
+GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
 PASSING = frozenset(
     {
         Code.LEADER_NOT_AVAILABLE,
@@ -54,7 +54,8 @@ PASSING = frozenset(
 )
 CONNECT_TIMEOUT_S = 5.0
 PROBE_AFTER_S = 1.0
-# fraction of --timeout: the last error is a better message than that of a timeout
+# The fraction of --timeout after which a command stops retrying: the last error is a better message
+# than a timeout.
 PASSING_PART = 0.8
 RETRY_S = 0.1
 READING = ("ApiVersions", "Describe", "Fetch", "Find", "List", "Metadata", "OffsetFetch")
@@ -78,9 +79,9 @@ class ClusterClient:
     brokers, controller_id, cluster_id: from the last Metadata. leaders: the leaders of the
     partitions of all requested topics, by topic and number; -1 for a partition without a leader.
 
-    Takes: addresses, the bootstrap addresses; settings, those of the client's security, by the
-           names of `client_settings`; mistake, a function that finds the error in these by a probe
-           of the port.
+    Takes: addresses, the bootstrap addresses; settings, the client's security settings by the
+           names of `client_settings`; mistake, a function that probes the port and describes the
+           error in these settings.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class ClusterClient:
     def connect(self) -> None:
         """Connect to the first bootstrap address that answers, and learn the brokers.
 
-        Raises: CommandError where nothing listens, or a setting of security is wrong.
+        Raises: CommandError if nothing listens at any address, or if a security setting is wrong.
         """
         try:
             self.refresh([])
@@ -134,7 +135,7 @@ class ClusterClient:
         self._open.clear()
 
     def _any_connection(self) -> BrokerConnection:
-        """An open connection, else one to the first address that accepts it."""
+        """An open connection; if there is none, a new one to the first address that accepts it."""
         for connection in self._open.values():
             if not connection.is_expired:
                 return connection
@@ -154,7 +155,7 @@ class ClusterClient:
     def _connection(self, host: str, port: int) -> BrokerConnection:
         """The connection to an address, opened if there is none.
 
-        Raises: OSError where nothing listens.
+        Raises: OSError if nothing listens.
         """
         connection = self._open.get((host, port))
         if connection is not None and not connection.is_expired:
@@ -167,7 +168,9 @@ class ClusterClient:
         began = time.monotonic()
 
         def hopeless() -> str:
-            """The error in the settings, if a port does not answer them."""
+            """The error in the security settings, probed once if the connection takes longer than
+            PROBE_AFTER_S; empty before that.
+            """
             nonlocal began
             if time.monotonic() - began <= PROBE_AFTER_S:
                 return ""
@@ -225,7 +228,9 @@ class ClusterClient:
     # --- requests
 
     def refresh(self, topics: list[str] | None) -> list[MetadataResponseTopic]:
-        """Ask for the brokers and for topics by name; None for all topics."""
+        """Request the brokers and the named topics (None for all), and store brokers and
+        leaders.
+        """
         rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=rows, allow_auto_topic_creation=False)
         answer = self._ask(self._any_connection(), METADATA, request)
@@ -242,15 +247,15 @@ class ClusterClient:
         return self._any_connection().versions
 
     def speaks(self, kind: Kind[Any, Any]) -> bool:
-        """Whether a broker has a kind of request."""
+        """Whether the connected broker supports a kind of request."""
         return self._any_connection().speaks(kind)
 
     def any(self, kind: Kind[Request, Response], request: Request) -> Response:
-        """The answer of any broker."""
+        """The answer of any broker to a request."""
         return self.trying(lambda: self._ask(self._any_connection(), kind, request), kind)
 
     def node(self, node_id: int, kind: Kind[Request, Response], request: Request) -> Response:
-        """The answer of that broker."""
+        """The answer of the broker with that id to a request."""
         return self.trying(lambda: self._ask(self._of_node(node_id), kind, request), kind)
 
     def controller(
@@ -321,7 +326,7 @@ class ClusterClient:
         """The result of a function that sends requests; it is called again after transient
         failures.
 
-        Takes: kind, the kind of request; without it, `ask` only reads.
+        Takes: kind, the kind of request; None if `ask` only sends requests that read.
         """
         name = "Describe" if kind is None else kind.request_class.__name__
         deadline = time.monotonic() + self.patience_s

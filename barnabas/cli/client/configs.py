@@ -34,7 +34,7 @@ SOURCES = {
 
 
 class Setting(NamedTuple):
-    """A setting of a resource. value: None where the broker does not show it."""
+    """A setting of a resource. value: None if the broker does not return it."""
 
     name: str
     value: str | None
@@ -47,7 +47,7 @@ class Setting(NamedTuple):
 def describe_configs(
     client: ClusterClient, kind: str, names: Sequence[str]
 ) -> dict[str, list[Setting]]:
-    """All settings of resources, by name. Raises: RefusedError of a resource."""
+    """All settings of resources, by name. Raises: RefusedError if one resource is refused."""
     found: dict[str, list[Setting]] = {}
     for node_id, part in _by_node(kind, names):
         request = DescribeConfigsRequest(
@@ -102,9 +102,9 @@ def alter_configs(
 
 
 def _by_node(kind: str, names: Sequence[str]) -> list[tuple[int | None, list[str]]]:
-    """Names of resources by the broker that knows them; None for any broker.
+    """Names of resources, by the id of the broker that knows them; None for any broker.
 
-    Each broker knows its own settings. The broker of no name is the default of all.
+    Only a broker itself knows its settings. The empty name means the default for all brokers.
     """
     if kind != "broker":
         return [(None, list(names))] if names else []

@@ -61,8 +61,8 @@ class BrokerConnection:
 
     versions: the lowest and the highest version of each request that the broker speaks, by API key.
 
-    Takes:  sock, a connected socket; login, None where the client has no TLS and no SASL.
-    Raises: ConnectionLostError; RefusedLoginError; CommandError where a setting is wrong.
+    Takes:  sock, a connected socket; login, None if the client uses neither TLS nor SASL.
+    Raises: ConnectionLostError; RefusedLoginError; CommandError if a setting is wrong.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class BrokerConnection:
 
     @property
     def is_expired(self) -> bool:
-        """Whether the login is about to end: the broker would close the connection."""
+        """Whether the login is about to expire, after which the broker closes the connection."""
         return time.monotonic() >= self._session_end_s
 
     def close(self) -> None:
-        """Close the socket; harmless when it is closed."""
+        """Close the socket; a second call has no effect."""
         self._socket.close()
 
     def speaks(self, kind: Kind[Any, Any]) -> bool:
@@ -107,8 +107,8 @@ class BrokerConnection:
     def request(self, kind: Kind[Request, Response], request: Request) -> Response:
         """The answer to a request.
 
-        Raises: ConnectionLostError; RefusedError UNSUPPORTED_VERSION where the broker does not
-                have the request, or lacks a field of it.
+        Raises: ConnectionLostError; RefusedError UNSUPPORTED_VERSION if the broker does not support
+                the request, or a field of it.
         """
         name = kind.request_class.__name__.removesuffix("Request")
         if not self.speaks(kind):

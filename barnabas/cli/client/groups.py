@@ -24,7 +24,9 @@ EMPTY_STATES = ("Empty", "Dead")
 
 
 class ListedGroup(NamedTuple):
-    """A group of a list. state, type: None if the broker is too old to return it."""
+    """A group in the answer to ListGroups. state, type: None if the broker is too old to return
+    them.
+    """
 
     group: str
     protocol: str
@@ -43,7 +45,7 @@ class Member(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group. protocol: of its members; SHARE or STREAMS for groups of that kind."""
+    """A group. protocol: its members' protocol; SHARE or STREAMS for groups of these kinds."""
 
     group: str
     state: str
@@ -117,10 +119,11 @@ def describe_group(client: ClusterClient, name: str) -> Group:
 
 
 def assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions of a classic consumer's assignment; none where it cannot be read.
+    """The partitions of a classic consumer's assignment; empty if it cannot be parsed.
 
-    int16 version | int32 count, of each: string topic, int32 count, int32 partitions | bytes of the
-    user. Source: ConsumerProtocolAssignment.json of Apache Kafka.
+    The format is: int16 version | int32 count of topics, for each of them: string topic, int32
+    count of partitions, int32 partitions | user data. Source: ConsumerProtocolAssignment.json of
+    Apache Kafka.
     """
     partitions = []
     try:
@@ -185,7 +188,9 @@ def _group(found: Any, protocol: str) -> Group:
 
 
 def _streams_group(client: ClusterClient, name: str) -> Group | None:
-    """A member of a streams group reads the partitions of each topic of its tasks."""
+    """A streams group, whose members have the partitions of all topics that their tasks read; None
+    for a group of another kind.
+    """
     from barnabas.protocol.messages.streams_group_describe import (
         StreamsGroupDescribeRequest,
         StreamsGroupDescribeResponse,

@@ -1,6 +1,6 @@
-"""TLS and SASL of a client: made from the settings of --client-config, by the connector's code.
+"""TLS and SASL of a client, made from the settings of --client-config by the connector's code.
 
-It is imported where a client's settings ask for one of them, or a connection fails.
+This module is imported only if a client's settings use TLS or SASL, or if a connection fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Login:
     """The security of a client's connections: TLS and the login.
 
     Takes:  settings, by the names of `barnabas.cli.cluster.client_settings`.
-    Raises: CommandError where a certificate, a key or the mechanism cannot be used.
+    Raises: CommandError if a certificate, a key or the mechanism cannot be used.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -54,9 +54,10 @@ class Login:
     def log_in(self, connection: BrokerConnection) -> int:
         """Log in by SaslHandshake and SaslAuthenticate.
 
-        Gives:  the lifetime of the session in ms; 0 where it has no end.
-        Raises: RefusedLoginError; ConnectionLostError where the port has other mechanisms, or asks
-                for no login; CommandError where there is no token.
+        Gives:  the lifetime of the session in ms; 0 if it is unlimited.
+        Raises: RefusedLoginError; ConnectionLostError if the port has other mechanisms, or no login
+        at
+                all; CommandError if there is no token.
         """
         from barnabas.cli.client.connection import ConnectionLostError, Kind, RefusedLoginError
         from barnabas.protocol.messages.sasl_authenticate import (
@@ -98,7 +99,9 @@ class Login:
 
 
 def _of_client_config(error: Exception) -> str:
-    """The connector's text about an option as one about a setting of the file."""
+    """The connector's error about an option, reworded to name the setting in the --client-config
+    file.
+    """
     text = str(error).replace("option kafka.", "").replace("options kafka.", "")
     return "--client-config: " + text.replace("kafka.", "")
 
@@ -129,7 +132,7 @@ def _security(settings: Mapping[str, Any]) -> SecurityOptions:
 
 
 def tls_reason(error: OSError, sock: socket.socket) -> str:
-    """The conclusion from a TLS failure about the client's settings; empty for other failures."""
+    """The error in the client's settings that explains a TLS failure; empty for other failures."""
     if isinstance(error, ssl.SSLEOFError):  # a write failed, and the broker's alert is still unread
         with suppress(OSError):
             try:
@@ -145,7 +148,7 @@ def tls_reason(error: OSError, sock: socket.socket) -> str:
 
 
 def certificate_reason(why: str) -> str:
-    """The remedy for a refused broker certificate, by OpenSSL's reason."""
+    """The remedy if the client rejects the broker's certificate, chosen by OpenSSL's reason."""
     if "mismatch" in why.lower() or "not valid for" in why.lower():
         return f"{why}: connect by a name of the certificate, with -b NAME:PORT"
     return (
@@ -163,8 +166,8 @@ def client_certificate_reason() -> str:
 
 
 def closed_reason(error: BaseException | None) -> str:
-    """The remedy if the broker closed the first connection without an alert; empty where it sent
-    one, or TLS is not used.
+    """The remedy if the broker closed the first connection without an alert; empty if it sent an
+    alert, or if TLS is not used.
     """
     if not isinstance(error, ssl.SSLEOFError):
         return ""

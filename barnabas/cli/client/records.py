@@ -43,7 +43,7 @@ def read_records(
     while position < end:
         fetched = _fetch(client, partition, position, read_committed)
         data = bytes(fetched.records or b"")
-        aborted: dict[int, list[int]] = {}  # first offsets by producer, the next one last
+        aborted: dict[int, list[int]] = {}  # first offsets by producer, in descending order
         for row in sorted(fetched.aborted_transactions or (), key=lambda row: -row.first_offset):
             aborted.setdefault(row.producer_id, []).append(row.first_offset)
         begun = position
@@ -62,7 +62,7 @@ def read_records(
                 if begun <= record.offset < end:
                     yield record
         if position == begun:
-            return  # nothing is left before the end: it was compacted away
+            return  # compaction has removed the records up to the end
 
 
 def _fetch(
@@ -95,7 +95,7 @@ def _fetch(
 
 
 class Transactions:
-    """Transactions of one producer on one partition, a record each.
+    """A producer of transactions with one record each, on one partition.
 
     Takes:  name, the transactional id.
     Raises: RefusedError, from all methods.

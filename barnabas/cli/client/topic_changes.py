@@ -22,7 +22,7 @@ def create_topics(
     *,
     dry_run: bool = False,
 ) -> Answers:
-    """Create topics. Takes: -1 for the broker's default. Gives: the error of each topic."""
+    """Create topics; -1 means the broker's default. Gives: the error of each topic."""
     from barnabas.protocol.messages.create_topics import (
         CreatableTopic,
         CreatableTopicConfig,
@@ -85,7 +85,9 @@ def delete_topics(client: ClusterClient, names: Sequence[str]) -> Answers:
 def delete_records(
     client: ClusterClient, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | RefusedError]:
-    """Delete the records before offsets. Gives: the new log start, or the error, of each."""
+    """Delete the records before the given offsets. Gives: the new log start offset of each
+    partition, or its error.
+    """
     from barnabas.protocol.messages.delete_records import (
         DeleteRecordsPartition,
         DeleteRecordsRequest,

@@ -29,7 +29,7 @@ NO_LEADER = -1
 def describe_topics(
     client: ClusterClient, names: Iterable[str] | None = None
 ) -> list[MetadataResponseTopic]:
-    """Topics by name, each with its code; None for all."""
+    """The named topics (None for all), each with its error code."""
     wanted = None if names is None else list(names)
 
     def ask() -> list[MetadataResponseTopic]:
@@ -50,7 +50,7 @@ def name_of(topic: MetadataResponseTopic) -> str:
 def by_topic(
     partitions: Iterable[TopicPartition], make: Callable[[TopicPartition], Row]
 ) -> dict[str, list[Row]]:
-    """A row for each partition, by topic."""
+    """Rows made from partitions, grouped by topic."""
     topics: dict[str, list[Row]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(make(partition))
@@ -60,7 +60,7 @@ def by_topic(
 def leaders(
     client: ClusterClient, partitions: Iterable[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
-    """Partitions by their leaders. Raises: RefusedError for one that has none."""
+    """The partitions of each leader. Raises: RefusedError if a partition has no leader."""
     wanted = sorted(set(partitions))
     unknown = sorted({row.topic for row in wanted if row not in client.leaders})
     for topic in describe_topics(client, unknown) if unknown else ():
@@ -80,7 +80,7 @@ def leaders(
 def offsets_by_time(
     client: ClusterClient, times: Mapping[TopicPartition, int], *, read_committed: bool = False
 ) -> dict[TopicPartition, int]:
-    """The first offset whose record is at or after a time in ms; -1 without one.
+    """The first offset whose record is at or after a time in ms; -1 if there is none.
 
     The times LATEST and EARLIEST mean the end and the start of a log; the end for
     read_committed is the last stable offset.

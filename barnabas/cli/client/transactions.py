@@ -14,7 +14,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id of a list."""
+    """A transactional id in the answer to ListTransactions."""
 
     transactional_id: str
     producer_id: int
@@ -37,7 +37,9 @@ class Transaction(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer that wrote to a partition. start_offset: of its open transaction; -1: none."""
+    """A producer that wrote to a partition. start_offset: the first offset of its open transaction,
+    or -1.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -49,7 +51,7 @@ class ActiveProducer(NamedTuple):
 def list_transactions(
     client: ClusterClient, producer_ids: Sequence[int] = ()
 ) -> list[ListedTransaction]:
-    """The transactional ids of all coordinators, by name. producer_ids: only of these."""
+    """The transactional ids of all coordinators, by name. producer_ids: if not empty, a filter."""
     from barnabas.protocol.messages.list_transactions import (
         ListTransactionsRequest,
         ListTransactionsResponse,
@@ -78,7 +80,7 @@ def describe_transactions(
 ) -> dict[str, Transaction]:
     """Transactional ids as their coordinators describe them.
 
-    Raises: RefusedError; of an unknown one too, if not `missing_ok`.
+    Raises: RefusedError; for an unknown id only if `missing_ok` is false.
     """
     from barnabas.protocol.messages.describe_transactions import (
         DescribeTransactionsRequest,
@@ -110,7 +112,9 @@ def describe_transactions(
 
 
 def client_hosts(client: ClusterClient, names: Iterable[str]) -> dict[str, str]:
-    """The hosts of producers of open transactions, if the cluster returns them."""
+    """The host of each open transaction's producer, by transactional id, if the cluster returns
+    it.
+    """
     from barnabas.protocol.client_hosts import (
         DescribeTransactionsWithHostsRequest,
         DescribeTransactionsWithHostsResponse,
@@ -130,7 +134,7 @@ def client_hosts(client: ClusterClient, names: Iterable[str]) -> dict[str, str]:
 def active_producers(
     client: ClusterClient, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, list[ActiveProducer]]:
-    """The producers of partitions, from their leaders."""
+    """The producers that have written to each partition, requested from its leader."""
     from barnabas.protocol.messages.describe_producers import (
         DescribeProducersRequest,
         DescribeProducersResponse,

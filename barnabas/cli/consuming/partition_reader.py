@@ -9,7 +9,7 @@ from barnabas.cli.offsets import client_partitions
 from barnabas.protocol.topic_partition import TopicPartition
 
 POLL_MS = 200
-TAIL_SPARE = 10  # offsets of markers that are read with the last records at once
+TAIL_SPARE = 10  # additional offsets in the first piece, for markers among the last records
 TAIL_GROWTH = 4
 Offsets = Mapping[TopicPartition, int]
 Prepare = Callable[[Any], Any]
@@ -76,7 +76,8 @@ class PartitionReader:
                 yield from self._wanted(TopicPartition(*key), records, advance)
                 if self.count == self._most:
                     return
-            for partition, key in keys.items():  # markers and aborted records are skipped
+            # the position is also after markers and aborted records
+            for partition, key in keys.items():
                 position = consumer.position(key, timeout_ms=POLL_MS)
                 if position is not None:
                     self._move(partition, position, advance)
@@ -158,8 +159,8 @@ def last_records(
 def in_order_of_time(tails: Mapping[TopicPartition, list[Any]]) -> list[Any]:
     """The records of partitions as one list, the oldest first.
 
-    Each partition keeps its order: a record whose time is before that of an earlier one has the
-    earlier one's time here.
+    Each partition keeps its order: a record that is older than a record before it is sorted by the
+    time of that record.
     """
     rows = []
     for partition, records in tails.items():

@@ -31,10 +31,12 @@ class ShownRecord(NamedTuple):
 
 
 class RecordPreparation:
-    """Decodes a record, and compares it with patterns. undecodable: how many records did not fit.
+    """Decodes a record, and compares it with patterns. undecodable: the number of records that did
+    not fit their schema.
 
-    Takes: decoders, by the name of the part; on_undecodable, the treatment of a record that does
-           not fit.
+    Takes: decoders, by the part of the record (key, value); on_undecodable, the treatment of a
+    record
+           that does not fit.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class RecordPreparation:
         self._on_undecodable = on_undecodable
 
     def prepare(self, record: Any) -> Any:
-        """The record to print; None for none. Raises: Undecodable."""
+        """The record to print; None if it is left out. Raises: Undecodable."""
         shown = record if not self._decoders else self._decoded(record)
         if shown is None or (self._search is not None and not self._search.has(shown)):
             return None

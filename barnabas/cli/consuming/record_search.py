@@ -22,8 +22,8 @@ class WrongPattern(ValueError):
 class RecordSearch:
     """A test of whether a record contains one of several patterns.
 
-    Takes:  patterns; places, those of PLACES in which they are searched; inverted, whether the
-            records without them are wanted.
+    Takes:  patterns; places, the parts of a record that are searched, of PLACES; inverted, whether
+            records without a match are wanted instead.
     Raises: WrongPattern.
     """
 

@@ -45,7 +45,7 @@ class WrongTemplate(ValueError):
 
 
 def compile_template(template: str) -> Write:
-    """The function that gives the bytes of a record.
+    """A function that returns the printed bytes of a record.
 
     Raises: WrongTemplate.
     """
@@ -62,7 +62,7 @@ def _joined(parts: Sequence[bytes | Write]) -> Write:
 
 
 def _parse(template: str, field: Callable[[str, str | None, int], Write]) -> list[bytes | Write]:
-    """Yields the literal parts and the fields of a template."""
+    """The literal parts and the fields of a template, in order."""
     parts: list[bytes | Write] = []
     at = 0
     while at < len(template):

@@ -14,7 +14,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def search_options(command: Command) -> Command:
-    """`--grep` and its modifiers; the command gets a RecordSearch, or None."""
+    """Add `--grep` and its modifiers to a command, which gets a RecordSearch, or None."""
 
     @functools.wraps(command)
     def with_search(

@@ -1,1 +1,1 @@
-"""The input of `barnabas produce`, and its sending: lines, JSON lines and CSV."""
+"""The input of `barnabas produce` (lines, JSON lines and CSV), and the sender of its records."""

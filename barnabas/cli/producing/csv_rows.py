@@ -31,7 +31,7 @@ _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class CsvOptions(NamedTuple):
-    """How CSV is read. columns: None if the first row names them."""
+    """How to read CSV. columns: None if the first row names them."""
 
     delimiter: str = ","
     columns: Sequence[str] | None = None
@@ -40,7 +40,7 @@ class CsvOptions(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row. cells: its texts, None for null."""
+    """A row of CSV. cells: the text of each column, or None for null."""
 
     place: str
     cells: Mapping[str, str | None]
@@ -107,7 +107,7 @@ def typed(name: str, text: str | None, kind: str, place: str) -> Any:
 
 
 def _texts(file: InputFile) -> Iterator[str]:
-    """The lines as text, with their ends, which may be within a cell."""
+    """The lines as text. They keep their line ends, since a cell may contain some."""
     for number, line in enumerate(file.lines, 1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
@@ -119,7 +119,7 @@ def _texts(file: InputFile) -> Iterator[str]:
 
 
 def _checked_columns(place: str, names: Sequence[str], options: CsvOptions) -> Sequence[str]:
-    """The names of the first row. Raises: CommandError."""
+    """The column names in the first row, checked. Raises: CommandError."""
     if not any(names):
         raise CommandError(f"{place} has no column names: add them, or pass --csv-columns")
     twice = next((name for name in names if names.count(name) > 1), None)

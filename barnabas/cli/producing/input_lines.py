@@ -16,20 +16,20 @@ STANDARD_INPUT = "-"
 
 
 class InputFile(NamedTuple):
-    """A file, or standard input. name: the name for errors; empty for standard input."""
+    """A file, or standard input. name: the file's name in errors; empty for standard input."""
 
     name: str
     lines: Iterator[bytes]
 
     def place(self, number: int) -> str:
-        """The place of a line, for errors."""
+        """The place of a line, as errors name it."""
         return f"{self.name} line {number}" if self.name else f"line {number}"
 
 
 def open_input(path: str, look: Callable[[], None]) -> InputFile:
-    """The lines of a file, or of standard input, without their ends.
+    """The lines of a file or of standard input, without their line ends.
 
-    Takes: look, which runs while standard input has no line.
+    Takes: look, a callback that runs while no line of standard input is available.
     """
     if path == STANDARD_INPUT:
         return InputFile("", _standard_input(look))

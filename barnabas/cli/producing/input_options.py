@@ -22,7 +22,7 @@ _DELIMITERS = {"\\t": "\t", "tab": "\t"}
 
 
 class InputOptions(NamedTuple):
-    """The values of the options. kind: None if each file's name decides it."""
+    """The input options of `produce`. kind: None if each file's name decides."""
 
     files: Sequence[str]
     kind: str | None
@@ -39,7 +39,7 @@ class InputOptions(NamedTuple):
         return RECORDS if as_json else by_name or LINES
 
     def check(self, as_json: bool, key: str | None, key_separator: str | None) -> None:
-        """Raise click.UsageError for options that have no effect on the input."""
+        """Raise click.UsageError for options that have no effect on this input."""
         kinds = {self.kind_of(file, as_json) for file in self.files}
         if self.fields.is_used() and kinds & {LINES, RECORDS}:
             raise click.UsageError(
@@ -65,7 +65,9 @@ class InputOptions(NamedTuple):
         columns: Mapping[str, Mapping[str, str]],
         look: Callable[[], None],
     ) -> Iterator[InputValue]:
-        """The records of the input, file after file. Takes: key, the key of records without one."""
+        """The records of the input, file after file. Takes: key, the key for records without
+        one.
+        """
         for path in self.files:
             file = open_input(path, look)
             kind = self.kind_of(path, as_json)
@@ -97,7 +99,7 @@ class _TypeOfColumn(SettingType):
 
 
 def _header_field(text: str) -> tuple[str, str]:
-    """The header's name and the field of NAME=FIELD, or of a field alone."""
+    """The header's name and the field from NAME=FIELD, or from a field that is also the name."""
     name, equals, field = text.partition("=")
     return (name, field) if equals else (text, text)
 
@@ -110,7 +112,7 @@ def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 def input_options(command: Command) -> Command:
-    """The options; the command gets InputOptions."""
+    """Add the input options to a command, which gets InputOptions."""
 
     @functools.wraps(command)
     def with_input(
@@ -129,7 +131,7 @@ def input_options(command: Command) -> Command:
         csv_null: str | None,
         **kwargs: Any,
     ) -> Any:
-        """The command's parameters are those of its options."""
+        """Its parameters are the command's options."""
         found = InputOptions(
             files or (STANDARD_INPUT,),
             input_kind,

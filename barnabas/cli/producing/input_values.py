@@ -25,8 +25,8 @@ _MISSING: Any = object()
 
 
 class FieldOptions(NamedTuple):
-    """The fields of a value that are a record's key, headers …; for headers the name and the
-    field.
+    """The fields of a value that become a record's key, headers and so on. headers: pairs of a
+    header's name and a field.
     """
 
     key: str | None = None
@@ -42,7 +42,7 @@ class FieldOptions(NamedTuple):
 
 
 def of_lines(file: InputFile, key: Any, key_separator: str | None) -> Iterator[InputValue]:
-    """Records of lines. Takes: key, the key of lines without a separator."""
+    """A record for each line. Takes: key, the key for lines without a separator."""
     separator = None if key_separator is None else key_separator.encode()
     for number, line in enumerate(file.lines, 1):
         line = line.removesuffix(b"\r")
@@ -57,7 +57,9 @@ def of_lines(file: InputFile, key: Any, key_separator: str | None) -> Iterator[I
 
 
 def of_records(file: InputFile, key: Any) -> Iterator[InputValue]:
-    """Records of lines of JSON. Takes: key, the key of records without one."""
+    """A record for each line, which has its parts as JSON. Takes: key, the key for records without
+    one.
+    """
     for number, line in enumerate(file.lines, 1):
         if line.strip():
             found = parse_json_line(line, file.place(number))
@@ -65,7 +67,9 @@ def of_records(file: InputFile, key: Any) -> Iterator[InputValue]:
 
 
 def of_json(file: InputFile, key: Any, fields: FieldOptions) -> Iterator[InputValue]:
-    """Records whose values are lines of JSON. Takes: key, the key if no field is the key."""
+    """A record for each line, whose value is the JSON in it. Takes: key, the key if no field is the
+    key.
+    """
     for number, line in enumerate(file.lines, 1):
         if not line.strip():
             continue
@@ -81,8 +85,8 @@ def of_csv(
     options: csv_rows.CsvOptions,
     columns: Mapping[str, Mapping[str, str]],
 ) -> Iterator[InputValue]:
-    """Records of rows. Takes: columns, the types of fields in the schemas of key and value; a value
-    that is not an object has one column, "".
+    """A record for each row. Takes: columns, the types of fields in the schemas of key and value;
+    for a schema that is not an object, the type of the column "".
     """
     of_key, of_value = columns.get("key", {}), columns.get("value", {})
     for row in csv_rows.rows(file, options):
@@ -109,7 +113,7 @@ def of_csv(
 
 
 def _record(place: str, value: Any, key: Any, fields: FieldOptions) -> InputValue:
-    """The record of a value whose fields are key, headers …."""
+    """The record whose key, headers and so on are fields of a value."""
     if not fields.is_used():
         return InputValue(place, key, value)
     if not isinstance(value, dict):
@@ -131,7 +135,7 @@ def _record(place: str, value: Any, key: Any, fields: FieldOptions) -> InputValu
 def _headers(
     place: str, value: Mapping[str, Any], fields: FieldOptions
 ) -> tuple[tuple[str, Any], ...]:
-    """The headers made of fields; a null field is left out."""
+    """Headers made of fields; null fields are left out."""
     pairs = [
         (name, _field(place, value, field, "--header-field")) for name, field in fields.headers
     ]
@@ -141,7 +145,7 @@ def _headers(
 def _field(place: str, value: Mapping[str, Any], path: str, option: str) -> Any:
     """A field of a value, found by its name, or by a path such as customer.id.
 
-    Raises: CommandError without such a field.
+    Raises: CommandError if there is no such field.
     """
     if path in value:
         return value[path]
@@ -155,7 +159,7 @@ def _field(place: str, value: Mapping[str, Any], path: str, option: str) -> Any:
 
 
 def _without(value: dict[str, Any], omitted: Sequence[str]) -> dict[str, Any]:
-    """A value after the removal of some fields."""
+    """A copy of a value without some fields."""
     kept = dict(value)
     for path in omitted:
         if path in kept:
@@ -182,7 +186,7 @@ def _partition(place: str, value: Mapping[str, Any], field: str | None) -> int |
 
 
 def _time_ms(place: str, value: Mapping[str, Any], field: str | None) -> int | None:
-    """The time of a field: milliseconds since 1970, or ISO 8601, which is local without a zone."""
+    """The time in a field: milliseconds since 1970, or ISO 8601, local if it has no zone."""
     if field is None:
         return None
     found = _field(place, value, field, "--time-field")

@@ -13,7 +13,7 @@ from barnabas.schemas.errors import SerdeError
 class RecordEncoding:
     """Encodes records. columns: the types of fields in the schemas of key and value.
 
-    Takes: encoders, by the name of the part, of those that have a schema.
+    Takes: encoders, by the part of the record (key, value), for the parts that have a schema.
     """
 
     def __init__(self, encoders: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Sending records, in transactions or not, and waiting for their answers."""
+"""Sends records, in transactions or without, and waits for their answers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from barnabas.cli.waiting import LOOK_EVERY_S, TimeoutOver, Waiting
 from barnabas.texts import count_text
 
 ABORT_SOON_S = 0.5
-PENDING_MOST = 20_000  # maximum number of unanswered records; reading waits then
+PENDING_MOST = 20_000  # the maximum number of unanswered records, at which reading pauses
 
 
 class RecordSender:
-    """Sends records and waits for their answers. count, transactions: acknowledged ones.
+    """Sends records and waits for their answers.
 
-    last: the last offset of each partition. committed: the records of committed transactions.
+    count, transactions: the numbers of acknowledged records and of committed transactions. last:
+    the last offset of each partition. committed: the number of records in committed transactions.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class RecordSender:
         self._check_partition(partition)
 
     def send(self, records: Iterable[InputRecord], advance: Any) -> None:
-        """Send all records. If reading fails, the records read before are sent."""
+        """Send all records. If reading fails, the records that were read before are still sent."""
         try:
             for record in records:
                 self._send_one(record)
@@ -59,7 +60,7 @@ class RecordSender:
     def send_in_transactions(
         self, records: Iterable[InputRecord], every: int | None, advance: Any
     ) -> None:
-        """Send all records in transactions; a failure aborts the open one."""
+        """Send all records in transactions; a failure aborts the open transaction."""
         self._producer.init_transactions()
         in_transaction = 0
         try:
@@ -86,9 +87,10 @@ class RecordSender:
         self.committed = self.count
 
     def _abort(self, *, soon: bool) -> None:
-        """Abort, if the coordinator allows it: a fenced producer's transaction has ended.
+        """Abort the open transaction, if the coordinator allows it: that of a fenced producer has
+        ended.
 
-        Takes: soon, true after Ctrl-C, or if the broker does not answer.
+        Takes: soon, whether to wait only briefly, as after Ctrl-C or if the broker does not answer.
         """
         from kafka.errors import KafkaError
 
@@ -130,9 +132,9 @@ class RecordSender:
         )
 
     def look(self) -> None:
-        """Count the records that the broker has acknowledged.
+        """Count the records that the broker has acknowledged since the last call.
 
-        Raises: TimeoutOver, if no answer came within the timeout; the client's error for a record.
+        Raises: TimeoutOver if no answer came within the timeout; the client's error for a record.
         """
         while self._pending and self._pending[0].is_done:
             sent = self._pending.popleft().get()
@@ -144,8 +146,8 @@ class RecordSender:
             self._silence.look(f"its acknowledgement of {count}")
 
     def acknowledged(self) -> str:
-        """A text on the acknowledged and committed records, for a command that ended before its
-        input.
+        """A text on the acknowledged and committed records, for a command that ends before its
+        input does.
         """
         answered = sum(future.is_done and not future.failed() for future in self._pending)
         count = self.count + answered

@@ -1,4 +1,4 @@
-"""The client of a schema registry for a command: its settings, and waiting that Ctrl-C can end."""
+"""A command's client of a schema registry: its settings, and waits that Ctrl-C can interrupt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.cli.errors import CommandError
 from barnabas.cli.waiting import TimeoutOver, Waiting
 from barnabas.schemas.registry import RegistrySettings, SchemaRegistry, Wording
 
-# The settings of Kafka's clients for a registry, and the names that they have here.
+# The names of a registry's settings in Kafka's clients, and their names here.
 _NAMES = {
     "schema.registry.url": "url",
     "basic.auth.user.info": "user_info",
@@ -44,7 +44,7 @@ _WORDING = Wording(
 def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistrySettings:
     """The settings for a registry among a client's settings; all others are ignored.
 
-    Takes:  url, of the option, which overrides that of the properties.
+    Takes:  url, the URL from the option, which overrides that of the properties.
     Raises: CommandError for an unknown setting, or a key store that is not a PEM file.
     """
     found: dict[str, str] = {}
@@ -62,12 +62,12 @@ def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistryS
 
 
 def registry_client(settings: RegistrySettings, timeout_s: float) -> SchemaRegistry:
-    """The registry. Requests wait by `Waiting`, which writes a line about a long wait."""
+    """A client of the registry. A request that takes long makes `Waiting` write a line."""
 
     def wait(address: str, what: str, call: Callable[[], Any]) -> Any:
         try:
             return Waiting(address, timeout_s).call(what, call)
-        except TimeoutOver as error:  # its text is about brokers
+        except TimeoutOver as error:  # the text of TimeoutOver is about brokers
             raise TimeoutError(str(error)) from error
 
     return SchemaRegistry(settings, timeout_s, _WORDING, wait)

@@ -18,7 +18,7 @@ KEY, VALUE = "key", "value"
 
 
 class SchemaOptions(NamedTuple):
-    """The values of the options. key, value: None for bytes without a schema."""
+    """The schema options of a command. key, value: None for bytes without a schema."""
 
     registry_url: str
     registry_ca: str
@@ -39,7 +39,9 @@ class SchemaOptions(NamedTuple):
         return self.key is not None or self.value is not None
 
     def part(self, name: str) -> Any:
-        """The options of keys or values, for `serdes`; None if these are bytes."""
+        """The schema options for keys or for values, in the form of `serdes`; None if these are
+        bytes.
+        """
         from barnabas.cli.serde.serdes import Part
 
         source = getattr(self, name)
@@ -49,7 +51,9 @@ class SchemaOptions(NamedTuple):
         return Part(name, source, message, subject, self.proto_path)
 
     def registry(self, connection: Connection) -> Any:
-        """The registry; None if no schema comes from a registry. Raises: click.UsageError."""
+        """The client of the registry; None if no schema comes from one. Raises:
+        click.UsageError.
+        """
         if not self.needs_registry():
             return None
         from barnabas.cli.serde.registry_client import registry_client, registry_settings
@@ -66,8 +70,8 @@ class SchemaOptions(NamedTuple):
 
 
 def schema_options(*, producing: bool) -> Callable[[Command], Command]:
-    """The options; the command gets SchemaOptions. producing: whether to add the options of
-    subjects.
+    """A decorator that adds the schema options to a command, which gets SchemaOptions. producing:
+    whether to add the options of subjects.
     """
 
     def decorate(command: Command) -> Command:
@@ -85,7 +89,7 @@ def schema_options(*, producing: bool) -> Callable[[Command], Command]:
             value_subject: str | None = None,
             **kwargs: Any,
         ) -> Any:
-            """The command's parameters are those of its options."""
+            """Its parameters are the command's options."""
             found = SchemaOptions(
                 schema_registry or "",
                 schema_registry_ca or "",
@@ -183,14 +187,14 @@ _PROTO_PATH = click.option(
 def _value_source(
     value: SchemaSource | None, key: SchemaSource | None, url: str | None
 ) -> SchemaSource | None:
-    """The schema of values, if only --schema-registry is given."""
+    """The source of the values' schema: the registry if only --schema-registry is given."""
     if value is not None or key is not None or not url:
         return value
     return SchemaSource(True) if _is_typed("schema_registry") else None
 
 
 def _is_typed(name: str) -> bool:
-    """Whether an option is on the command line, and not from the environment."""
+    """Whether an option was given on the command line rather than in the environment."""
     source = click.get_current_context().get_parameter_source(name)
     return source is click.core.ParameterSource.COMMANDLINE
 

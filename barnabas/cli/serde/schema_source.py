@@ -6,7 +6,7 @@
     registry:FILE   for produce: the file's, which is registered in the subject if it is new
     FILE            the schema in the file; records are without the registry's wire format
 
-The suffix of a file's name decides its kind.
+The suffix of a file's name decides its kind: Avro, Protobuf, and so on.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class SchemaSource(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The kind of the file."""
+        """The kind of schema in the file, by the suffix of its name."""
         assert self.file is not None
         return KINDS[self.file.suffix]
 
 
 class SchemaSourceType(click.ParamType[SchemaSource]):
-    """SCHEMA of --key-schema and --value-schema."""
+    """The SCHEMA argument of --key-schema and --value-schema."""
 
     name = "SCHEMA"
 

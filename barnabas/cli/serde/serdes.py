@@ -1,7 +1,7 @@
-"""Decoders and encoders of keys and values, from the options of a command.
+"""Decoders and encoders of keys and values, made from the options of a command.
 
 A decoder uses the schema that a record names in the wire format of registries, or the schema in a
-file; an encoder has one schema. Both are made once for a command, and cache the schemas.
+file; an encoder has one schema. A command makes each of them once, and they cache schemas.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from barnabas.schemas.serdes import (
 
 
 class Part(NamedTuple):
-    """The options of keys, or of values.
+    """The schema options for keys, or for values.
 
     part: key or value. message: the name of a Protobuf message. subject: empty for TOPIC-PART.
     """
@@ -49,7 +49,7 @@ class Decoder:
         self._serdes = None if registry is None else RegisteredSerdes(registry)
 
     def decode(self, data: bytes) -> Decoded:
-        """The value of data. Raises: SerdeError; SchemaError for an unavailable schema."""
+        """The decoded key or value. Raises: SerdeError; SchemaError for an unavailable schema."""
         serde = self._file_serde or self._serdes
         assert serde is not None
         return Decoded(serde.decode(data), data)
@@ -58,8 +58,9 @@ class Decoder:
 class Encoder:
     """Encodes keys or values. columns: the types of the schema's fields.
 
-    Takes: topic, for the subject; registry, None if the schema is only in a file; tell, a function
-           that gets a line about a newly registered schema.
+    Takes: topic, for the name of the subject; registry, None if the schema is only in a file; tell,
+    a
+           function that gets a line about a newly registered schema.
     """
 
     def __init__(
@@ -83,7 +84,9 @@ class Encoder:
         self.columns = self._serde.columns()
 
     def _take(self, registry: SchemaRegistry, subject: str) -> None:
-        """Use a schema of the registry."""
+        """Use a schema from the registry: the one with the given id, or the latest of the
+        subject.
+        """
         schema_id = self._part.source.schema_id
         if schema_id is None:
             schema_id, found = registry.latest(subject)
@@ -106,7 +109,7 @@ class Encoder:
 
 
 def _of_file(part: Part) -> Serde:
-    """The serde of the schema in a file."""
+    """The serde for the schema in a file."""
     file, kind = part.source.file, part.source.kind
     assert file is not None
     if kind in (PROTOBUF, DESCRIPTORS):
@@ -127,8 +130,8 @@ def _of_file(part: Part) -> Serde:
 def _registered(
     part: Part, subject: str, registry: SchemaRegistry, tell: Callable[[str], None]
 ) -> int:
-    """The id of a file's schema in the registry; imports of Protobuf are registered before it, each
-    in the subject of the import's name, as Confluent's clients do.
+    """The id of a file's schema in the registry. The imports of a Protobuf file are registered
+    first, each in the subject of the import's name, as Confluent's clients do.
     """
     file, kind = part.source.file, part.source.kind
     assert file is not None
@@ -156,8 +159,8 @@ def _register_imports(
     register: Callable[[str, Path, Sequence[Reference]], tuple[int, int]],
     done: dict[str, Reference],
 ) -> list[Reference]:
-    """Register the imports of a .proto file. Gives: the references to them. The compiler has
-    already read the file.
+    """Register the imports of a .proto file, which the compiler has already read. Gives: the
+    references to them.
     """
     from barnabas.schemas.protobuf import compile_file
 
