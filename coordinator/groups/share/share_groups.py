@@ -1,12 +1,12 @@
 """Members of share groups (KIP-932): heartbeats that join, stay and leave; sessions.
 
-Steps of a heartbeat: the request is checked; the group and the member are found or created; then
-the steps of `ShareGroupChange` follow. A member gets its target assignment at once, since several
-members may have the same partition: no revocation comes first.
+The steps of a heartbeat: the request is checked; the group and the member are found or created;
+then the steps of `ShareGroupChange` follow. A member gets its target assignment immediately. No
+revocation has to come first, since several members may have the same partition.
 
-Timers are keyed (SESSION, group, member): the end of a member's session, when it is removed.
+A timer with the key (SESSION, group, member) removes a member at the end of its session.
 
-Source: KIP-932; Apache Kafka 4.3's answers where it is silent.
+Source: KIP-932; Apache Kafka 4.3's responses where it does not specify them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 JOINING, LEAVING = 0, -1  # special member epochs in requests
 LONGEST_MEMBER_ID = 36
-LONGEST_NAME_BYTES = (1 << 15) - 1  # maximum length of a text in the key of a record
+LONGEST_NAME_BYTES = (1 << 15) - 1  # the maximum length of a text in the key of a record
 ASSIGNOR = "simple"
 SESSION_TIMEOUT = "share.session.timeout.ms"
 HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
@@ -49,7 +49,7 @@ ASSIGNMENT_INTERVAL = "share.assignment.interval.ms"
 
 
 class ShareGroups:
-    """The requests of members of share groups, and their timers."""
+    """Handles the requests of members of share groups, and their timers."""
 
     def __init__(
         self,
@@ -59,7 +59,9 @@ class ShareGroups:
         timers: Timers[TimerKey],
         wall: WallClock,
     ) -> None:
-        """Takes: setting_of, the value of a group's setting: its own, or the broker's."""
+        """Takes:  setting_of, which returns the value of a group's setting, its own or the
+        broker's.
+        """
         self._settings, self._setting_of = settings, setting_of
         self._topics, self._timers, self._wall = topics, timers, wall
 
