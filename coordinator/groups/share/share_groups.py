@@ -100,8 +100,8 @@ class ShareGroups:
     ) -> ShareGroupHeartbeatResponse:
         """Answer the heartbeat of a member that joins or stays.
 
-        Takes:  a request that passed `check_request` and does not leave; group, a share group, or,
-                if the request joins, a new group.
+        Takes:  request, one that passed `check_request` and does not leave; group, a share group
+                or, if the request joins, a new group.
         Raises: KafkaError GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
         """
         share, group_id, member_id = share_group(group), request.group_id, request.member_id
@@ -119,7 +119,7 @@ class ShareGroups:
         current = change.reconcile(member_id, is_changed)
         begun = change.begin_states(self._settings.initialize_retry_interval_ms, now_ms)
         self._begin_session(group_id, member_id, now_ms)
-        group.typed = share  # only now, after all checks of the request
+        group.typed = share  # not earlier, since the checks of the request may fail
         change.add_to(result)
         if begun:
             result.state_changes.append(
@@ -138,8 +138,10 @@ class ShareGroups:
         )
 
     def _check_member(self, share: ShareGroup, request: ShareGroupHeartbeatRequest) -> None:
-        """Check the request's member. Raises: KafkaError if the group is full, it is not a member,
-        or its epoch is wrong.
+        """Check the request's member.
+
+        Raises: KafkaError if the group is full, the member is not in the group, or its epoch is
+                wrong.
         """
         member_id, epoch = request.member_id, request.member_epoch
         is_member = member_id in share.members
@@ -206,8 +208,9 @@ class ShareGroups:
     def describe(
         self, group: Group, most: int | None = None
     ) -> InSlices[describing.DescribedGroup]:
-        """The group's row in ShareGroupDescribe, in slices. Takes: most, the maximum number of
-        members.
+        """The group's row in ShareGroupDescribe, in slices.
+
+        Takes:  most, the maximum number of members.
         """
         share = share_group(group)
 
@@ -238,7 +241,7 @@ class ShareGroups:
         return described
 
     def initialized_partitions(self, share: ShareGroup) -> dict[str, tuple[int, ...]]:
-        """The partitions that have a state, by the names of their topics."""
+        """The partitions that have a state, by topic name."""
         return {
             name: partitions
             for topic_id, (_, partitions) in share.states.initialized.items()
@@ -246,7 +249,7 @@ class ShareGroups:
         }
 
     def _described(self, current: CurrentValue) -> describing.Assignment:
-        """Partitions of known topics."""
+        """The assigned partitions as the response lists them; unknown topics are left out."""
         return describing.Assignment(
             [
                 describing.TopicPartitions(topic_id, name, list(partitions))
@@ -257,7 +260,7 @@ class ShareGroups:
 
 
 def share_group(group: Group) -> ShareGroup:
-    """The share group of a group, which exists or is being created."""
+    """The state of a share group, which exists or is being created."""
     typed = group.typed
     if typed is None:
         return ShareGroup()
@@ -266,7 +269,7 @@ def share_group(group: Group) -> ShareGroup:
 
 
 def heartbeat_error(error: KafkaError) -> ShareGroupHeartbeatResponse:
-    """The answer to a refused heartbeat."""
+    """The response to a heartbeat with an error."""
     return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
