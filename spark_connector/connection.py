@@ -1,9 +1,9 @@
 """The connections to brokers: TLS and login, negotiation of versions, framing of requests, and
 responses in order, received into one reused buffer.
 
-`Connections` keeps one connection to each address, and a second one for a `purpose`: a broker
-answers the requests of a connection one after the other, so requests that must not wait behind
-megabytes of records use a separate connection.
+`Connections` keeps one connection to each address, and another one for a `purpose`. A broker
+answers the requests of a connection one after the other, so requests that must not wait until
+megabytes of records were sent use a separate connection.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ from barnabas.spark_connector.security import (
 )
 
 MAX_RESPONSE_BYTES = (1 << 31) - 1
-# maximum size of an answer to ApiVersions; a larger one belongs to another protocol
+# maximum size of a response to ApiVersions; a larger one belongs to another protocol
 MAX_FIRST_RESPONSE_BYTES = 1 << 20
 # fraction of a login's lifetime after which a new connection replaces the old one
 SESSION_USED = 0.85
-# the other brokers may not know a new topic for a moment; a topic with a wrong name stays unknown
+# The other brokers may take a moment to learn of a new topic; a topic with a wrong name stays
+# unknown.
 UNKNOWN_TOPIC_PATIENCE_MS = 3000
-PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX of them, 1024 on Linux and macOS
+PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX pieces, which is 1024 on Linux and macOS
 
 Address = tuple[str, int]
 Request = TypeVar("Request", bound=Message)
@@ -79,7 +80,7 @@ PASSING = frozenset(
 
 
 class ClientError(Exception):
-    """A broker cannot be reached, or refuses every attempt; the message says what to do."""
+    """A broker cannot be reached, or has rejected every attempt; the message says what to do."""
 
 
 class RefusedError(ClientError):
@@ -91,17 +92,17 @@ class RefusedError(ClientError):
 
 
 class UnknownTopicError(ClientError):
-    """A topic or partition that no broker has known for some seconds.
+    """No broker has known a topic or partition for some seconds.
 
     It does not exist, or was deleted.
     """
 
 
 class PassingError(ClientError):
-    """A transient failure, after which a request is tried again, for `patience_ms` after its first
+    """A transient failure, after which a request is repeated for `patience_ms` from its first
     failure.
 
-    Callers of the client never get it: after that time they get a ClientError.
+    Callers of the client never see it: they get a ClientError after that time.
     """
 
     def __init__(self, message: str, patience_ms: float = math.inf) -> None:
@@ -110,15 +111,15 @@ class PassingError(ClientError):
 
 
 class UnresolvedError(PassingError):
-    """A host that has no address.
+    """A host name has no address.
 
-    At a client's first request the error is permanent, as in a Java client: the name is wrong, or
-    there is no network.
+    If this happens at a client's first request it is permanent, as in a Java client: the name is
+    wrong, or there is no network.
     """
 
 
 class RequestKind(NamedTuple, Generic[Request, Response]):
-    """One kind of request: its two messages, and the versions of them that are used here."""
+    """One kind of request: its two messages, and the range of versions that are used here."""
 
     request_class: type[Request]
     response_class: type[Response]

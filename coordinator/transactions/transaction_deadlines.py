@@ -53,7 +53,9 @@ class TransactionDeadlines:
             self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
 
     def on_tick_not_written(self, now_ms: int) -> None:
-        """Repeat the decisions of the last `on_tick` later, since they found no disk space."""
+        """Schedule the decisions of the last `on_tick` again, after there was no disk space for
+        them.
+        """
         for transactional_id in self._last_due:
             transaction = self._transactions.get(transactional_id)
             if (
