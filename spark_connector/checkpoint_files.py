@@ -151,8 +151,8 @@ def _compile(jvm: Any, loader: Any, home: Path) -> None:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.cook(SOURCE)
-    # The inner class is written first: a session that starts at the same time waits only for the
-    # outer one.
+    # The inner class is written first, since a session that starts at the same time looks only for
+    # the outer one.
     for name, code in sorted(dict(compiler.getBytecodes()).items(), reverse=True):
         path = home.joinpath(*name.split(".")[:-1], f"{name.rpartition('.')[2]}.class")
         path.parent.mkdir(exist_ok=True)
