@@ -241,8 +241,8 @@ class _RangeReader:
         name, end_offset = self._range.name, self._range.end_offset
         end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
         if position >= end:
-            # The end offsets in the fetches of a new leader lag behind at first. ListOffsets
-            # returns an error as long as they do (KIP-207).
+            # The end offsets in the fetches of a new leader lag behind at first. The end is
+            # therefore requested by ListOffsets, which does not return such offsets (KIP-207).
             end = self._log_end(read_committed=False)
             if position >= end:
                 what = f"the log of {name} ends at {end}, before the end of the range"

