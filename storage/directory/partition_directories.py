@@ -246,7 +246,7 @@ class PartitionDirectories:
             return None
 
     def set_aside(self, name: str, why: str) -> None:
-        """Rename a directory, so that it is neither used nor deleted."""
+        """Rename a directory, after which it is neither used nor deleted."""
         path = free_stray_path(self._disk, self._log_dir.data_dir, name)
         self._disk.rename(self._log_dir.path(name), path)
         self._disk.fsync_dir(self._log_dir.data_dir)
