@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from barnabas.version import __version__
 
-TYPE_CHECKING = False  # type checkers treat it as true; `import barnabas` does not load `typing`
+# type checkers treat this as true; at run time `import barnabas` does not load `typing`
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -21,7 +22,9 @@ __all__ = ["LocalBroker", "TwoPhaseProducer", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on its first use: the daemon imports this module, too, and uses none."""
+    """Import a public name on first use, since the daemon imports this package and uses none of
+    them.
+    """
     if name == "LocalBroker":
         from barnabas.local_broker import LocalBroker
 

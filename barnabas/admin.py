@@ -49,14 +49,15 @@ Response = TypeVar("Response", bound=Message)
 
 _SIZE = struct.Struct(">i")
 _OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
-_CREATE_TOPICS, _LIST_TRANSACTIONS, _DESCRIBE_TRANSACTIONS = 5, 1, 0  # versions of the requests
+# versions of the requests that are sent
+_CREATE_TOPICS, _LIST_TRANSACTIONS, _DESCRIBE_TRANSACTIONS = 5, 1, 0
 _METADATA, _DESCRIBE_CONFIGS = 9, 4
-_TOPIC = 2  # the number of the resource type
+_TOPIC = 2  # the resource type "topic" in DescribeConfigs
 _HANDSHAKE, _AUTHENTICATE = 1, 2
 
 
 class AdminError(Exception):
-    """A refusal by the broker; `code` is Kafka's error code."""
+    """An error that the broker returned; `code` is Kafka's error code."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -64,7 +65,8 @@ class AdminError(Exception):
 
 
 class NewTopic(NamedTuple):
-    """A topic to create. partitions, replication_factor: -1 for the broker's default."""
+    """A topic to create. With -1 for partitions or replication_factor the broker's default applies.
+    """
 
     name: str
     partitions: int = -1
@@ -104,10 +106,10 @@ def _with_tls(sock: socket.socket, host: str, ca_file: str) -> socket.socket:
 class Admin:
     """A connection for administrative requests, as a context manager.
 
-    Takes:  user, name and password if the broker requires authentication (PLAIN). ca_file, the
-            authority that signed the broker's certificate, if it uses TLS.
-    Raises: OSError where the broker cannot be reached or does not answer within `timeout_s`;
-            AdminError where it refuses the user.
+    Takes:  user and password, if the broker requires authentication (PLAIN); ca_file, the
+            certificate of the authority that signed the broker's certificate, if it uses TLS.
+    Raises: OSError if the broker cannot be reached or does not answer within `timeout_s`;
+            AdminError if it rejects the user.
     """
 
     def __init__(
@@ -154,7 +156,7 @@ class Admin:
         self._socket.close()
 
     def call(self, request: Message, version: int, response_class: type[Response]) -> Response:
-        """Send one request and wait for its answer. Raises: OSError."""
+        """Send one request and wait for its response. Raises: OSError."""
         self._correlation_id += 1
         self._socket.sendall(encode_request(request, version, self._correlation_id, "barnabas"))
         (size,) = _SIZE.unpack(self._receive(_SIZE.size))
@@ -171,10 +173,10 @@ class Admin:
         return bytes(data)
 
     def create_topics(self, topics: Iterable[NewTopic], *, keep_different: bool = False) -> None:
-        """Create topics; an equal topic may exist already.
+        """Create topics; an identical topic may exist already.
 
-        Takes:  keep_different, whether an existing topic may also be different.
-        Raises: AdminError; TOPIC_ALREADY_EXISTS if a topic exists with other counts of partitions
+        Takes:  keep_different, whether an existing topic may also differ from the wanted one.
+        Raises: AdminError; TOPIC_ALREADY_EXISTS if a topic exists with another number of partitions
                 or replicas, or other settings.
         """
         topics = list(topics)
@@ -205,8 +207,8 @@ class Admin:
                     self._check_is_as(topic)
 
     def _check_is_as(self, topic: NewTopic) -> None:
-        """Check that an existing topic is equal. Raises: AdminError TOPIC_ALREADY_EXISTS if it is
-        different.
+        """Check that an existing topic is identical. Raises: AdminError TOPIC_ALREADY_EXISTS if it
+        differs.
         """
         (row,) = self.call(
             MetadataRequest(

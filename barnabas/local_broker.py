@@ -3,12 +3,12 @@
     with LocalBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It runs the daemon in a separate process, on a free port of 127.0.0.1, with a directory that is
-removed at the end. The daemon ends with the process that started it, even if that is killed, since
-its standard input is closed then (`--stop-at-end-of-input`).
+The daemon runs in a separate process, on a free port of 127.0.0.1, with a directory that is removed
+at the end. It ends with the process that started it, even if that is killed, since its standard
+input is then closed (`--stop-at-end-of-input`).
 
-A script that imports nothing else pays for each module of the standard library that this one loads:
-those that a start does not use are imported where they are used.
+Modules of the standard library that a start does not need are imported in the functions that use
+them, since a short script has to load each module that this one imports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
-TYPE_CHECKING = False  # type checkers treat it as true; `typing` is not loaded
+TYPE_CHECKING = False  # type checkers treat this as true; `typing` is not loaded at run time
 if TYPE_CHECKING:
     from typing import Any, ClassVar
 
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from barnabas.control import Control
 
 _CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
-# This is read from the output, since a broker that has ended by itself answers no requests.
+# Read from the daemon's output, since a broker that has ended by itself answers no requests.
 _AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")
 _READY = re.compile(r"listens on (\S+) \(")
 _MEMORY_DIRECTORY = "/dev/shm"
-_ENOUGH_MEMORY_BYTES = 1 << 30  # with less (the default of containers) the disk is used
+# the disk is used if less is free: /dev/shm of a container has 64 MiB by default
+_ENOUGH_MEMORY_BYTES = 1 << 30
 _KEPT_LINES = 1000
 CERTIFICATES = ("client", "broker", "ca")
 
@@ -45,33 +46,34 @@ Topics = Iterable[str] | Mapping[str, int | Mapping[str, object]]
 
 
 class BrokerStartError(RuntimeError):
-    """The daemon did not start; the message has its output."""
+    """The daemon did not start; the message contains its output."""
 
 
 class BrokerNotRunningError(RuntimeError):
-    """The call needs a daemon that is running, or was started before."""
+    """The call needs a daemon that is running, or that was started before."""
 
 
 class LocalBroker:
     """The daemon on a free port of 127.0.0.1, as a context manager (`with` or `async with`).
 
     Takes:  data_dir: the data directory, which is kept after the end; without it a temporary
-            directory is used, in memory where the machine has room, and removed with the broker.
-            settings: those of the broker, by Kafka's names. topics: created at the start: names, or
-            {name: partitions}, or {name: {"partitions": 4, "replication.factor": 3,
-            "cleanup.policy": "compact"}}. port: 0 for a free one; a restart keeps it. control:
-            enables `LocalBroker.control`, for faults and time on demand. brokers: the number of
-            brokers, each on a separate port, over one directory. in_memory: False forces a
-            temporary directory on the disk. users: {name: password}; clients then have to
-            authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls: the broker uses TLS,
-            with a certificate signed by `ca_file` (extra `tls`). emulate: the release of Apache
-            Kafka to emulate, "3.9" or "4.3". All parameters except data_dir are keyword-only.
-    Raises: BrokerStartError, with the daemon's output, where it does not start; AdminError where a
-            topic is refused; BrokerNotRunningError for calls that need a running broker, and for
+            directory is used, in memory if the machine has room, and removed with the broker.
+            settings: those of the broker, by Kafka's names. topics: the topics to create at the
+            start, as names, or {name: partitions}, or {name: {"partitions": 4,
+            "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free one; a
+            restart keeps it. control: enables `LocalBroker.control`, for faults and time on demand.
+            brokers: the number of brokers, each on a separate port, over one directory. in_memory:
+            False forces a temporary directory on the disk. users: {name: password}; clients then
+            have to authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls: the broker
+            uses TLS, with a certificate signed by `ca_file` (extra `tls`). emulate: the release of
+            Apache Kafka to emulate, "3.9" or "4.3". All parameters except data_dir are
+            keyword-only.
+    Raises: BrokerStartError, with the daemon's output, if it does not start; AdminError if a topic
+            cannot be created; BrokerNotRunningError for calls that need a running broker, and for
             its address before the first start; ValueError for invalid arguments.
     """
 
-    # The interpreter's arguments that run the command `barnabas`.
+    # Arguments for the Python interpreter that run the command `barnabas`.
     daemon: ClassVar[tuple[str, ...]] = ("-P", "-m", "barnabas")
 
     def __init__(
@@ -112,7 +114,10 @@ class LocalBroker:
 
     @property
     def control(self) -> Control:
-        """Faults and time; needs `LocalBroker(control=True)`. Raises: BrokerNotRunningError."""
+        """The client of the test control; needs `LocalBroker(control=True)`.
+
+        Raises: BrokerNotRunningError.
+        """
         if not self._is_controlled:
             raise RuntimeError(
                 "a broker without test control: start it by LocalBroker(control=True)"
@@ -130,7 +135,7 @@ class LocalBroker:
         """The data directory; a temporary one is created on first use."""
         if not self._data_dir:
             self._data_dir = _temporary_directory(self._in_memory)
-            # Removes the directory even if the broker is not started, or has no `with`.
+            # Remove the directory even if the broker is never started, or is used without `with`.
             weakref.finalize(self, _remove_if_ours, self._data_dir, os.getpid())
         return self._data_dir
 
@@ -138,7 +143,7 @@ class LocalBroker:
     def ports(self) -> list[int]:
         """The port of each broker. A restart keeps them.
 
-        Raises: BrokerNotRunningError before the first start, if they were not given.
+        Raises: BrokerNotRunningError before the first start, unless the ports were given.
         """
         if not all(self._ports):
             raise BrokerNotRunningError(
@@ -148,12 +153,12 @@ class LocalBroker:
 
     @property
     def port(self) -> int:
-        """The port of the first broker; raises like `ports`."""
+        """The port of the first broker. Raises: as `ports`."""
         return self.ports[0]
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses for a client's `bootstrap.servers`; raises like `ports`."""
+        """The addresses for a client's `bootstrap.servers`. Raises: as `ports`."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @property
@@ -207,7 +212,7 @@ class LocalBroker:
         if topics:
             try:
                 with self.admin() as admin:
-                    # A test may have changed topics since the first start: a restart only
+                    # A test may have changed topics since the first start, so a restart only
                     # creates missing ones.
                     admin.create_topics(topics, keep_different=self._has_topics)
                 self._has_topics = True
@@ -252,15 +257,15 @@ class LocalBroker:
 
     @property
     def ca_file(self) -> str:
-        """The file for a client's `ssl.ca.location` or `ssl.truststore.location` (PEM); needs
+        """The file for a client's `ssl.ca.location` or `ssl.truststore.location`, as PEM; needs
         `tls=True`.
         """
         return self.certificate_file("ca")
 
     def certificate_file(self, name: str = "client") -> str:
-        """A file with a certificate and its key, as PEM, for `ssl.client.auth`; needs `tls=True`.
+        """A PEM file with a certificate and its key, for `ssl.client.auth`; needs `tls=True`.
 
-        Takes:  name, one of CERTIFICATES. The files exist from the first start on.
+        Takes:  name, one of CERTIFICATES. The files exist after the first start.
         Raises: ValueError for another name.
         """
         if not self._has_tls:
@@ -285,7 +290,9 @@ class LocalBroker:
         return os.path.join(self.data_dir, "barnabas-users")
 
     def _write_users(self) -> None:
-        """Write the passwords to a file, since all users see the arguments of a process."""
+        """Write the passwords to a file, since all users of the machine can see a process's
+        arguments.
+        """
         if self.users:
             self._make_directory()
             descriptor = os.open(self._users_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -293,7 +300,7 @@ class LocalBroker:
                 file.writelines(f"{name}:{password}\n" for name, password in self.users.items())
 
     def _read(self, process: subprocess.Popen[str], decided: threading.Event) -> None:
-        """Collect the daemon's output; set `decided` when it listens or has ended."""
+        """Collect the daemon's output; set `decided` when the daemon listens or has ended."""
         assert process.stdout is not None
         for line in process.stdout:
             self.output.append(line)
@@ -311,20 +318,23 @@ class LocalBroker:
         decided.set()
 
     def stop(self) -> int:
-        """Send SIGTERM and wait for the clean end. Gives: the exit code; 0 where no daemon runs."""
+        """Send SIGTERM and wait until the daemon ends. Gives: its exit code; 0 if no daemon was
+        running.
+        """
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL: as after a crash, only data that the operating system has are left.
+        """Send SIGKILL: as after a crash, only data that the operating system has received are
+        left.
 
         Nothing happens if no daemon is running.
         """
         self._end(signal.SIGKILL)
 
     def lose_power(self) -> None:
-        """End as in a power loss of the machine: unflushed data are lost.
+        """End the daemon as a power loss of the machine would: unflushed data are lost.
 
-        Needs `control=True`. `restart` then recovers as a start after a power loss does.
+        Needs `control=True`. `restart` then recovers as it would after a power loss.
         """
         process = self._running()
         self._note_clock()
@@ -354,13 +364,13 @@ class LocalBroker:
         return code
 
     def _note_clock(self) -> None:
-        """Remember how far the test's clock is ahead: a restart continues from there."""
+        """Remember how far the test's clock is ahead, since a restart continues from there."""
         if self._is_controlled and self._guard is None and self._listens:
             from http.client import HTTPException  # only needed with control=True
 
             from barnabas.control import ControlError
 
-            # A broker that is ending, or hangs, does not answer; it is stopped all the same.
+            # A broker that is ending or that hangs does not answer, and is stopped all the same.
             with contextlib.suppress(OSError, ValueError, HTTPException, ControlError):
                 self._clock_ahead_ms = max(0, self._control().ahead_ms)
 
@@ -369,12 +379,12 @@ class LocalBroker:
             _remove(self._data_dir)
 
     def pause(self) -> None:
-        """Send SIGSTOP: connections stay open and no request is answered until `resume`."""
+        """Send SIGSTOP: connections stay open, but no request is answered until `resume`."""
         process = self._running()
         if self._guard is None:
             self._note_clock()  # a stopped process does not answer
-            # A paused daemon does not notice the end of this process, either. Then the standard
-            # input of this shell is closed, and the shell kills the daemon.
+            # A paused daemon cannot notice the end of this process. The shell's standard input is
+            # closed in that case, and the shell then kills the daemon.
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", f"read -r line || kill -KILL {self.pid}"],
                 stdin=subprocess.PIPE,
@@ -426,8 +436,8 @@ class LocalBroker:
     def admin(self, timeout_s: float = 10.0, *, port: int | None = None) -> Admin:
         """A connection for administrative requests, to be closed after use.
 
-        Takes:  port, the port of one of several brokers; None: any running one.
-        Raises: BrokerNotRunningError; OSError where it does not answer.
+        Takes:  port, the port of one of several brokers; None for any that is running.
+        Raises: BrokerNotRunningError; OSError if the broker does not answer.
         """
         from barnabas.admin import Admin
 
@@ -440,17 +450,17 @@ class LocalBroker:
             ca_file=self.ca_file if self._has_tls else None,
         )
         for one in self.ports[:-1] if port is None else ():
-            with contextlib.suppress(ConnectionRefusedError):  # that broker is stopped
+            with contextlib.suppress(ConnectionRefusedError):  # the broker of this port is stopped
                 return connect(one)
         return connect(port or self.ports[-1])
 
     def create_topic(self, name: str, partitions: int = -1, **configs: object) -> str:
-        """Create a topic, if there is none of that name. Gives: its name.
+        """Create a topic, unless an identical one exists. Gives: its name.
 
         Takes:  partitions, -1 for the broker's num.partitions; configs by Kafka's names with
                 underscores for dots: `cleanup_policy="compact"`.
-        Raises: AdminError TOPIC_ALREADY_EXISTS where one exists with another number of partitions
-                or other settings.
+        Raises: AdminError TOPIC_ALREADY_EXISTS if the topic exists with another number of
+                partitions or other settings.
         """
         from barnabas.admin import NewTopic
 
@@ -460,14 +470,16 @@ class LocalBroker:
         return name
 
     def create_unique_topic(self, prefix: str = "topic", partitions: int = -1) -> str:
-        """Create a topic with a unique name. Gives: the name, `prefix` and a random end."""
+        """Create a topic with a unique name. Gives: the name, which is `prefix` with a random
+        suffix.
+        """
         return self.create_topic(f"{prefix}-{os.urandom(4).hex()}", partitions)
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that are not complete.
 
-        Raises: BrokerNotRunningError; OSError where no broker answers; AdminError
-                COORDINATOR_NOT_AVAILABLE where a coordinator's partition has no leader.
+        Raises: BrokerNotRunningError; OSError if no broker answers; AdminError
+                COORDINATOR_NOT_AVAILABLE if a partition of the internal topic has no leader.
         """
         transactions: list[OpenTransaction] = []
         refusal: ConnectionRefusedError | None = None
@@ -476,7 +488,7 @@ class LocalBroker:
             try:
                 with self.admin(port=port) as admin:
                     transactions += admin.open_transactions()
-            except ConnectionRefusedError as error:  # that broker is stopped
+            except ConnectionRefusedError as error:  # the broker of this port is stopped
                 refusal = error
             else:
                 answered += 1
@@ -501,7 +513,7 @@ class LocalBroker:
             )
 
     def requests(self, api: str | None = None, **filters: Any) -> list[dict[str, Any]]:
-        """The received requests with their answers, in order: `Control.requests`.
+        """The received requests with their responses, in order; see `Control.requests`.
 
         Needs `control=True`.
         """
@@ -513,7 +525,7 @@ class LocalBroker:
 
 
 def _check_users(users: Mapping[str, str]) -> None:
-    """Check the users. Raises: ValueError for names and passwords that the users file cannot
+    """Check the users. Raises: ValueError for a name or password that the users file cannot
     contain.
     """
     for name, password in users.items():
@@ -534,13 +546,13 @@ def _remove(directory: str) -> None:
 
 
 def _remove_if_ours(directory: str, pid: int) -> None:
-    """Remove a temporary directory, but not at the end of a forked child process."""
+    """Remove a temporary directory, unless this is a forked child process that ends."""
     if os.getpid() == pid and os.path.exists(directory):
         _remove(directory)
 
 
 def _text(value: object) -> str:
-    """A setting as Kafka writes it."""
+    """The value of a setting in Kafka's form."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -563,7 +575,7 @@ def _new_topics(topics: Topics) -> Iterable[NewTopic]:
 
 
 def _temporary_directory(in_memory: bool) -> str:
-    """A new directory; in memory if `in_memory` and the machine has enough room there."""
+    """A new directory; in memory if `in_memory` is true and the machine has enough room there."""
     if in_memory and os.access(_MEMORY_DIRECTORY, os.W_OK | os.X_OK):
         space = os.statvfs(_MEMORY_DIRECTORY)
         if space.f_bavail * space.f_frsize >= _ENOUGH_MEMORY_BYTES:
@@ -576,7 +588,7 @@ def _temporary_directory(in_memory: bool) -> str:
 
 
 def _source_root() -> str:
-    """PYTHONPATH for the child process, so that it finds an editable checkout, too."""
+    """PYTHONPATH for the child process, with which it also finds an editable checkout."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     inherited = os.environ.get("PYTHONPATH")
     return root + (os.pathsep + inherited if inherited else "")

@@ -1,4 +1,4 @@
-"""PKCS#12 stores as PEM, by the library cryptography, which is imported with the first store."""
+"""Converts PKCS#12 stores to PEM with the library cryptography, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from __future__ import annotations
 def pem_of_pkcs12(data: bytes, password: str) -> str:
     """The certificates of a store, and its key if it has one, as PEM.
 
-    Takes:  data, the file's bytes; password, empty where the store has none.
-    Gives:  the key first, without encryption (PKCS#8), then the certificates.
-    Raises: ImportError without cryptography; ValueError where the store cannot be read.
+    Takes:  data, the file's bytes; password, empty if the store has none.
+    Gives:  the key first, unencrypted (PKCS#8), then the certificates.
+    Raises: ImportError without cryptography; ValueError if the store cannot be read.
     Source: RFC 7292.
     """
     from cryptography.hazmat.primitives import serialization

@@ -1,4 +1,4 @@
-"""Fixtures for pytest, which loads them by an entry point where Barnabas is installed.
+"""Fixtures for pytest, which loads this plugin through an entry point if Barnabas is installed.
 
     barnabas_broker          one LocalBroker for the session (for each process of pytest-xdist)
     barnabas_topic           creates topics in that broker, with unique names
@@ -6,7 +6,7 @@
                              @pytest.mark.barnabas(settings={...}, topics={...})
     barnabas_options         the arguments of `barnabas_broker`; a conftest.py may override it
 
-The report of a failed test that used a broker has the broker's last log lines and its open
+If a test that used a broker fails, its report shows the broker's last log lines and its open
 transactions.
 """
 
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a marker without effect: only `fresh_barnabas_broker` reads it."""
+    """Fail a test with a marker that has no effect, since only `fresh_barnabas_broker` reads it."""
     marker = item.get_closest_marker("barnabas")
     if marker is None:
         return
@@ -56,7 +56,7 @@ def barnabas_options() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def barnabas_broker(barnabas_options: dict[str, Any]) -> Iterator[LocalBroker]:
-    """One broker for the whole session. Create topics with `barnabas_topic`: tests share it."""
+    """One broker for the whole session. Tests share it, so create topics with `barnabas_topic`."""
     from barnabas.local_broker import LocalBroker
 
     with LocalBroker(**barnabas_options) as broker:
@@ -69,7 +69,8 @@ def barnabas_topic(
 ) -> Callable[..., str]:
     """A function that creates a topic in the session's broker for this test and returns its name.
 
-    Takes: partitions, and the topic's settings, as `LocalBroker.create_topic`.
+    The function takes the number of partitions, and the topic's settings as
+    `LocalBroker.create_topic` does.
     """
     test = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:100].strip("-")
 
@@ -84,7 +85,7 @@ def barnabas_topic(
 
 @pytest.fixture
 def fresh_barnabas_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """A broker for this test alone."""
+    """A broker for this test only."""
     from barnabas.local_broker import LocalBroker
 
     marker = request.node.get_closest_marker("barnabas")
@@ -96,7 +97,7 @@ def fresh_barnabas_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroke
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the log lines and open transactions of the test's brokers to a failure's report."""
+    """Add the log lines and open transactions of the test's brokers to the report of a failure."""
     report = yield
     arguments = getattr(item, "funcargs", {})
     if report.failed and arguments:

@@ -1,4 +1,4 @@
-"""Times, durations and counts as text for people."""
+"""Texts that show times, durations and counts to people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime
 
 
 def time_text(time_ms: int) -> str:
-    """A wall clock time in local time, to the second; `-` for a negative one."""
+    """A wall-clock time as local time, to the second; `-` if it is negative."""
     if time_ms < 0:
         return "-"
     moment = datetime.datetime.fromtimestamp(time_ms / 1000).astimezone()
@@ -33,7 +33,7 @@ def duration_text(duration_ms: int) -> str:
 
 
 def count_text(count: int, noun: str, plural: str = "") -> str:
-    """`1 record`, `2 records`."""
+    """A count with its noun: `1 record`, `2 records`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 

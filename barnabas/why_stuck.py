@@ -2,7 +2,7 @@
 
 The values come from the command line, which requests them from a cluster by Kafka's protocol
 (`barnabas.cli.why_stuck`), or from the console, which reads its own broker
-(`barnabas.broker.console`). Pure.
+(`barnabas.broker.console`). The functions here do no I/O.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ONGOING, PREPARE_COMMIT, PREPARE_ABORT = "Ongoing", "PrepareCommit", "PrepareAbo
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction on the partition, with the facts of the partition and of its coordinator.
+    """A transaction on the partition, with what the partition and the coordinator know about it.
 
-    transactional_id, state: None if no coordinator knows the producer; then, or if `is_hanging`,
-    neither a producer nor a timeout will end the transaction. started_ms, timeout_ms: -1 if
-    unknown. client_address: None if unknown, as from a broker other than Barnabas.
+    transactional_id, state: None if no coordinator knows the producer. In that case, and if
+    `is_hanging`, neither a producer nor a timeout will end the transaction. started_ms, timeout_ms:
+    -1 if unknown. client_address: None if unknown, as always with brokers other than Barnabas.
     """
 
     producer_id: int
@@ -39,15 +39,14 @@ class OpenTransaction(NamedTuple):
 
     @property
     def since_ms(self) -> int:
-        """The time when the transaction began, or of its producer's last record; -1 if neither is
-        known.
+        """When the transaction began, or else when its producer last wrote; -1 if neither is known.
         """
         return self.started_ms if self.started_ms >= 0 else self.last_timestamp_ms
 
     @property
     def ends_ms(self) -> int:
-        """The time when the coordinator will abort the transaction if its producer does nothing;
-        -1: never.
+        """When the coordinator will abort the transaction if its producer does nothing; -1 for
+        never.
         """
         if self.state != ONGOING or self.is_hanging or self.started_ms < 0 or self.timeout_ms < 0:
             return -1
@@ -57,9 +56,9 @@ class OpenTransaction(NamedTuple):
 
 
 class WaitingGroup(NamedTuple):
-    """A group that reads the partition, or has committed an offset on it.
+    """A group that reads the partition, or has committed an offset for it.
 
-    waits: whether its read_committed consumers have no more records before the last stable offset.
+    waits: whether its read_committed consumers have read everything before the last stable offset.
     """
 
     group: str
@@ -89,8 +88,8 @@ class Answer(NamedTuple):
 
 
 def sentence(answer: Answer) -> str:
-    """A sentence: why a read_committed reader is blocked in the partition, and what will unblock
-    it.
+    """A sentence that says why a read_committed reader is blocked in the partition, and what will
+    unblock it.
     """
     if not answer.is_stuck:
         return (
@@ -135,7 +134,7 @@ def _sentences(answer: Answer) -> Iterator[str]:
 
 
 def _end_of(holder: OpenTransaction, answer: Answer) -> str:
-    """The event that will end the transaction, and its time."""
+    """A text that says which event will end the transaction, and when."""
     if holder.is_hanging:
         why = (
             f"its coordinator says {holder.state}"
@@ -214,7 +213,7 @@ def as_data(answer: Answer) -> dict[str, Any]:
 
 
 def transaction_data(row: OpenTransaction) -> dict[str, Any]:
-    """A transaction for programs."""
+    """A transaction as plain values for JSON."""
     return {
         "transactional_id": row.transactional_id,
         "producer_id": row.producer_id,

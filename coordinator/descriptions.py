@@ -1,4 +1,5 @@
-"""The rows of a group's members in its description, in slices: a group may have ten thousand."""
+"""Makes the rows of a description's group members in slices, since a group may have ten thousand.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from barnabas.protocol.errors import Code
 
-MEMBERS_AT_ONCE = 100  # rows of members made in one slice: one to three milliseconds
+MEMBERS_AT_ONCE = 100  # the number of rows made in one slice, which takes one to three milliseconds
 
 Member = TypeVar("Member")
 Row = TypeVar("Row")
@@ -17,7 +18,7 @@ InSlices = Generator[None, int, Made]
 
 
 class DescribedGroup(Protocol):
-    """The row of a group."""
+    """A group's row in a response."""
 
     error_code: int
     authorized_operations: int
@@ -30,9 +31,10 @@ Group = TypeVar("Group", bound=DescribedGroup)
 def members_in_slices(
     members: Iterable[Member], row: Callable[[Member], Row], most: int | None = None
 ) -> InSlices[list[Row]]:
-    """The rows of some members. Every row shows the members' state at the first slice.
+    """Make the rows of some members, in slices. Every row shows the member as it was at the first
+    slice.
 
-    Takes: members, immutable values. most, the maximum number of rows; None: all.
+    Takes:  members, immutable values; most, the maximum number of rows, None for all.
     """
     rows: list[Row] = []
     for member in list(islice(members, most)):
@@ -47,9 +49,9 @@ def groups_in_slices(
     describe: Callable[[str], InSlices[Group]],
     operations: int | None,
 ) -> InSlices[list[Group]]:
-    """The rows of the groups of a request.
+    """Make the rows of all groups of a request, in slices.
 
-    Takes: operations, the operations that the client may do, if it asks for them.
+    Takes:  operations, the operations that the client may do, if it requests them.
     """
     yield
     described, count = [], 0
@@ -66,7 +68,7 @@ def groups_in_slices(
 
 
 def at_once(work: InSlices[Made]) -> Made:
-    """The result of the work, all slices of which run in this call."""
+    """Run all slices of the work in this call. Gives: its result."""
     try:
         while True:
             next(work)

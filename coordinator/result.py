@@ -1,12 +1,12 @@
 """The result of an event at a coordinator, and the types of its callbacks into the broker.
 
-A coordinator decides and never writes. `on_<event>` returns a Result; its host
-(broker/group_runtime.py) appends the records to the internal topic, passes each to `replay` (or its
-decoded content to `apply`), and, once the records are as durable as the configuration asks, sends
-the replies and carries out the effects. If the append fails on I/O the broker stops, so there is no
-rollback. A lack of disk space needs no rollback, either: a decision on which nothing depends is
-dropped and its request refused; a decision that has changed soft state stays, and its records are
-written when there is space.
+A coordinator decides and never writes. `on_<event>` returns a Result. Its host
+(broker/group_runtime.py) appends the records to the internal topic and passes each to `replay` (or
+its decoded content to `apply`). Once the records are as durable as the configuration requires, it
+sends the replies and carries out the effects. If the append fails on I/O the broker stops, so there
+is no rollback. A lack of disk space needs no rollback either: a decision on which nothing depends
+is dropped, and its request fails with an error; a decision that has changed soft state remains, and
+its records are written when there is space.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _EIGHT_UNITS = struct.Struct(">8H")
 _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(4, 9))
 
 PartitionExists = Callable[[str, int], bool]
-# (topic, partition): the offset after its last record; None where it is unknown
+# returns the offset after the last record of (topic, partition); None if the partition is unknown
 LogEnd = Callable[[str, int], int | None]
-# (topic, partition, leader epoch): the end of the epoch, as OffsetForLeaderEpoch answers
+# returns the end of (topic, partition, leader epoch), as OffsetForLeaderEpoch does
 EpochEnd = Callable[[str, int, int], tuple[int, int]]
 
 
@@ -48,17 +48,17 @@ class CoordinatorRecord(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer, not encoded yet, to the request with that ticket."""
+    """The response, not encoded yet, to the request with that ticket."""
 
     ticket: int
     response: Message
 
 
 class Counted(Enum):
-    """The events that Results count; the value is the metric's name and its labels.
+    """The events that Results count. The value has the metric's name and labels.
 
-    A rebalance of a classic group ends with the leader's assignments; one of another group raises
-    its epoch.
+    A rebalance of a classic group is counted when the leader's assignments arrive, one of another
+    group when the group's epoch rises.
     """
 
     CLASSIC_REBALANCE = ("barnabas_group_rebalances_total", "classic")
@@ -75,15 +75,15 @@ class Result:
     """The records, replies and effects of one event.
 
     records: for the internal-topic partition `partition`, appended as one batch; may be empty.
-    transactions: the decoded content of records of __transaction_state, so that the host need not
-    decode them. producer: (producer_id, producer_epoch) where the batch is transactional (a
-    TxnOffsetCommit), else None. replies: sent once the records are committed (at once without
-    records). effects: carried out after that, in order. state_changes: changes of share partitions'
-    states, which the share coordinator makes after that. creation: the creation of topics that a
-    streams group lacks, after the answer. counts: counted once the records are appended. more:
-    further results, for other partitions, handled in order after this one (a tick may have many).
-    durable: whether the replies and effects wait until the records are durable, if decisions are
-    durable at all.
+    transactions: the decoded content of records of __transaction_state, which saves the host from
+    decoding them. producer: (producer_id, producer_epoch) if the batch is transactional (a
+    TxnOffsetCommit), otherwise None. replies: sent once the records are committed, or immediately
+    if there are none. effects: carried out after that, in order. state_changes: changes of share
+    partitions' states, which the share coordinator makes after that. creation: topics that a
+    streams group lacks, which are created after the response. counts: counted once the records are
+    appended. more: further results, for other partitions, handled in order after this one (a tick
+    may have many). durable: whether the replies and effects wait until the records are durable, if
+    decisions are durable at all.
     """
 
     partition: int = -1
@@ -99,11 +99,11 @@ class Result:
     durable: bool = False
 
     def count(self, what: Counted, count: int = 1) -> None:
-        """Add to the count of an event."""
+        """Increase the count of an event."""
         self.counts[what] = self.counts.get(what, 0) + count
 
     def take_response(self) -> Message:
-        """Remove and return the only reply, for a host that combines it with others."""
+        """Remove and return the only reply, for a host that combines it with other replies."""
         last = self.more[-1] if self.more else self
         (reply,) = last.replies
         last.replies = []
@@ -111,14 +111,15 @@ class Result:
 
 
 class ResultsByPartition:
-    """The Results of one event that touches several partitions, in batches of bounded size."""
+    """The Results of one event that affects several partitions, in batches of limited size."""
 
     def __init__(self) -> None:
         self._current: dict[int, Result] = {}
         self._all: list[Result] = []
 
     def of(self, partition: int) -> Result:
-        """The Result for further records of the partition: a new one if the last is full."""
+        """The Result for further records of the partition, which is a new one if the last is full.
+        """
         result = self._current.get(partition)
         if result is None or len(result.records) >= RECORDS_PER_BATCH:
             result = self._current[partition] = Result(partition=partition)
@@ -132,7 +133,8 @@ class ResultsByPartition:
             self.of(partition).records += batch
 
     def as_one(self, reply: Reply | None = None) -> Result:
-        """One Result with the others in `more`, in order; the reply is sent after all of them."""
+        """One Result that has the others in `more`, in order. The reply is sent after all of them.
+        """
         results = self._all or [Result()]
         if reply is not None:
             results[-1].replies.append(reply)
@@ -143,8 +145,9 @@ class ResultsByPartition:
 def java_string_hash(text: str) -> int:
     """Java's String.hashCode, as a signed 32-bit number (over UTF-16 units).
 
-    Eight units at a time: an id may have 32,767 characters, which would take 4 ms one by one.
-    Leading zeros do not change the hash, so the text is padded with them.
+    Eight units are computed at a time, since an id may have 32,767 characters, which would take 4
+    ms one by one. Leading zeros do not change the hash, and fill the text up to a multiple of
+    eight.
     """
     units = text.encode("utf-16-be")
     value = 0
@@ -166,7 +169,7 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-# a transaction needs the hash several times; a cache full of long keys takes 32 MB
+# Cached, since a transaction needs the hash several times. A cache full of long keys takes 32 MB.
 @functools.lru_cache(maxsize=1024)
 def partition_for(key: str, partition_count: int) -> int:
     """The partition of the internal topic that stores the key.

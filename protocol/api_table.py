@@ -1,4 +1,4 @@
-"""The list of supported APIs: each request's key, name and versions.
+"""The list of supported APIs: the key, name and versions of each request.
 
 `broker/requests/dispatch.py` has the handler of each.
 
@@ -6,11 +6,12 @@
 from the oldest that Apache Kafka 3.9 supports to the newest of 4.3. `flexible_from` is the first
 version whose header is v2 (KIP-482).
 
-`most_elements` bounds the number of elements of all arrays of a request, at any depth; a number,
-which has 4 bytes, counts as a quarter of an element. The bound is for a request of 2 MiB, and grows
-with `barnabas.request.max.bytes`. It leaves room for what clients send in 2 MiB: rows of 16 bytes,
-or partition numbers. Apache Kafka accepts 10,000 metadata records at once, which bounds requests
-that change metadata. Requests that name protocols, features or components have few of them.
+`most_elements` limits the number of elements of all arrays of a request, at any depth. A number,
+which has 4 bytes, counts as a quarter of an element. The limit is for a request of 2 MiB, and grows
+with `barnabas.request.max.bytes`. It allows what clients send in 2 MiB: rows of 16 bytes, or
+partition numbers. Requests that change metadata have a lower limit, as Apache Kafka accepts at most
+10,000 metadata records at once. Requests that name protocols, features or components have few of
+them.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import NamedTuple
 
 NEVER = 1 << 15
 ROWS = 2 << 20 >> 4  # rows of 16 bytes in 2 MiB
-CHANGES = 25_000  # 10,000 changes, with the arrays that each contains
+CHANGES = 25_000  # 10,000 changes, and the arrays that each of them contains
 FEW = 1_000
 
 
 class Api(NamedTuple):
-    """An API: one row of the table."""
+    """One API, which is a row of the table."""
 
     key: int
     name: str
@@ -117,8 +118,8 @@ APIS = (
 )
 
 BY_KEY = {api.key: api for api in APIS}
-# By the API's key, the first version with a tagged header in its response. That of ApiVersions has
-# none, so that every client can read it (KIP-511).
+# By API key, the first version whose response header has tagged fields. ApiVersions has no such
+# version, since every client has to be able to read its response (KIP-511).
 RESPONSE_TAGGED_FROM = {
     api.key: NEVER if api.key == API_VERSIONS else api.flexible_from for api in APIS
 }

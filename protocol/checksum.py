@@ -1,8 +1,8 @@
-"""The CRC-32C of record batches and of the broker's own files, by the package `crc32c`.
+"""The CRC-32C of record batches and of the broker's own files, from the package `crc32c`.
 
-On import the package reads its own version, for which it parses its metadata with the standard
-library's mail parser: a sixth of the instructions of a broker's start. So its compiled module is
-loaded alone; where there is none, the package is imported.
+When it is imported, that package looks up its own version, for which it parses its metadata with
+the standard library's mail parser: a sixth of the instructions of a broker's start. Only its
+compiled module is loaded here, therefore; if it has none, the package is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = "crc32c._crc32c"
 
 
 def _compiled_module() -> ModuleType | None:
-    """The package's compiled module, loaded without the package; None where there is none."""
+    """The package's compiled module, loaded without the package; None if there is none."""
     if _NAME in sys.modules:
         return sys.modules[_NAME]
     package = PathFinder.find_spec("crc32c")

@@ -1,13 +1,14 @@
 """An addition to DescribeTransactions: the host of a transaction's producer.
 
-No answer of Apache Kafka's protocol contains it. A request with the tagged field CLIENT_HOST at its
-end asks for it. The answer then contains the field for each transaction with a connected producer:
+No response in Apache Kafka's protocol contains it. A request asks for it by the tagged field
+CLIENT_HOST at its end. The response then contains the field for each transaction whose producer is
+connected:
 
-    request    tag CLIENT_HOST, whatever its bytes
-    answer     each such transaction: tag CLIENT_HOST, compact string, the host, as "127.0.0.1"
+    request    tag CLIENT_HOST, with any bytes
+    response   each such transaction: tag CLIENT_HOST, compact string, the host, as "127.0.0.1"
 
-Unknown tagged fields are skipped (KIP-482). So the request can be sent to any broker, and clients
-that do not ask get Apache Kafka's answer.
+Unknown tagged fields are skipped (KIP-482). The request can therefore be sent to any broker, and
+clients that do not ask receive Apache Kafka's response.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from barnabas.protocol.primitives import (
 )
 
 _INT32 = struct.Struct(">i")
-CLIENT_HOST = 25185  # far above Kafka's own tags, which are counted from 0
+CLIENT_HOST = 25185  # far above Kafka's own tags, whose numbers begin at 0
 
 
 class DescribeTransactionsWithHostsRequest(DescribeTransactionsRequest):
-    """The request. asks_for_hosts: whether it asks for the hosts of producers."""
+    """A DescribeTransactions request. asks_for_hosts: whether it asks for the hosts of producers.
+    """
 
     __slots__ = ("asks_for_hosts",)
     API_KEY: ClassVar[int] = DescribeTransactionsRequest.API_KEY
@@ -62,7 +64,7 @@ class DescribeTransactionsWithHostsRequest(DescribeTransactionsRequest):
 
 
 class TransactionWithHost(TransactionState):
-    """A described transaction with its producer's host."""
+    """The description of a transaction, with the host of its producer."""
 
     __slots__ = ("client_host",)
 
@@ -75,7 +77,7 @@ class TransactionWithHost(TransactionState):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TransactionWithHost, int]:
         transaction, end = TransactionState.read(data, at, version)
         plain = bytearray()
-        transaction.write(plain, version)  # ends with the count of tagged fields
+        transaction.write(plain, version)  # its last byte is the count of tagged fields
         tags, _ = read_tags(data, at + len(plain) - 1)
         host = read_string(tags[CLIENT_HOST], 0, True)[0] if CLIENT_HOST in tags else ""
         return cls(transaction, host), end
@@ -88,7 +90,7 @@ class TransactionWithHost(TransactionState):
 
 
 class DescribeTransactionsWithHostsResponse(DescribeTransactionsResponse):
-    """The answer as a client reads it: its transactions are `TransactionWithHost`."""
+    """The response as a client reads it, whose transactions are `TransactionWithHost`."""
 
     __slots__ = ()
     API_KEY: ClassVar[int] = DescribeTransactionsResponse.API_KEY
@@ -103,7 +105,9 @@ class DescribeTransactionsWithHostsResponse(DescribeTransactionsResponse):
 
 
 def _end_in(out: bytearray, data: bytearray) -> None:
-    """Replace the count of tagged fields, with which every struct ends, by the field."""
-    assert out[-1] == 0  # no tagged fields, as the generated writers have it
+    """Replace the count of tagged fields, with which every struct ends, by the tagged field
+    CLIENT_HOST.
+    """
+    assert out[-1] == 0  # the generated writers write no tagged fields
     out.pop()
     write_tags(out, {CLIENT_HOST: data})

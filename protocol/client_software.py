@@ -1,4 +1,4 @@
-"""The name and version that a client gives of its software (KIP-511)."""
+"""The name and version of a client's software, as the client sends them (KIP-511)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ SOFTWARE_SINCE = 3
 
 
 def names_software(request: ApiVersionsRequest, api_version: int) -> bool:
-    """Whether the client's software has a name and version as KIP-511 allows; before version 3 of
-    the request there is none.
+    """Whether the request has a software name and version that KIP-511 allows.
+
+    Before version 3 of the request, it has neither.
     """
     name, version = request.client_software_name, request.client_software_version
     return api_version < SOFTWARE_SINCE or bool(

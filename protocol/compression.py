@@ -4,8 +4,10 @@ batches of clients.
     0 none   1 gzip   2 snappy (raw, or framed as Java writes it)   3 lz4 (a frame)   4 zstd
 
 A broker stores batches as received. It decompresses a batch only to check it, to read its records,
-or to store it in the codec of the topic's `compression.type`. 33 KB may become 1 GB: so all
-decompression has a limit, which the allocated memory never exceeds. More raises TooLargeError.
+or to store it in the codec of the topic's `compression.type`. Since 33 KB may become 1 GB, all
+decompression has a limit, which the allocated memory never exceeds; above it TooLargeError is
+raised.
+
 Source: Kafka's message format, KIP-110 (zstd), KIP-57 (lz4 frames), KIP-390 (levels).
 """
 
@@ -29,20 +31,22 @@ LZ4_INDEPENDENT_BLOCKS = 0x20
 XERIAL_BLOCK_SIZE = 32 * 1024
 LZ4_BLOCK_SIZE = 64 * 1024
 MOST_DECOMPRESSED_BYTES = 1 << 30  # the limit if the caller sets no lower one
-_FIRST_BYTES = 64 * 1024  # the smallest first allocation: a small batch needs no second one
+_FIRST_BYTES = 64 * 1024  # the smallest first allocation, which is enough for most batches
 _GROWTH = 8
 _PIECE_BYTES = 256 * 1024
-_FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024  # bytes for one call of zlib
-# Members of gzip or blocks of snappy: 0.1 ms of overhead. Clients make blocks of 32 KiB.
+# the number of bytes passed to one call of zlib
+_FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024
+# The number of gzip members or snappy blocks, whose overhead is 0.1 ms. Clients make blocks of 32
+# KiB.
 MOST_PARTS_AT_ONCE = 40
 _MOST_SNAPPY_RATIO = 32  # a copy of 64 bytes is encoded in three bytes
 _GZIP = 16 + zlib.MAX_WBITS
-# Apache Kafka's default, which means the fast compressor; other numbers are levels.
+# Apache Kafka's default, which selects the fast compressor; other numbers are compression levels.
 LZ4_FAST_LEVEL = 9
 
 
 class Codec(IntEnum):
-    """A batch's compression codec."""
+    """The compression codec of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -69,7 +73,7 @@ DEFAULT_LEVELS = Levels()
 class DecompressionError(KafkaError):
     """The compressed records cannot be read.
 
-    Apache Kafka answers such a batch with UNKNOWN_SERVER_ERROR.
+    Apache Kafka returns UNKNOWN_SERVER_ERROR for such a batch.
     """
 
     def __init__(self, codec: int, why: str) -> None:
@@ -80,7 +84,7 @@ class DecompressionError(KafkaError):
 
 
 class TooLargeError(KafkaError):
-    """The records decompress to more than the limit.
+    """The decompressed records are larger than the limit.
 
     The code is MESSAGE_TOO_LARGE: Java's producer then splits the batch, other clients drop it.
     """
@@ -92,14 +96,14 @@ class TooLargeError(KafkaError):
 
 
 class TooManyPartsError(Exception):
-    """The records are in more members of gzip, or blocks of snappy, than the caller allows.
+    """The records have more gzip members, or snappy blocks, than the caller allows.
 
-    Each costs some microseconds, even if it is empty.
+    Each of these costs some microseconds, even if it is empty.
     """
 
 
 def decompress(codec: int, data: bytes | memoryview, limit: int = MOST_DECOMPRESSED_BYTES) -> bytes:
-    """The records of a batch, decompressed. Takes and raises what `decompress_to_memory` does."""
+    """Decompress the records of a batch. Takes, Raises: as `decompress_to_memory`."""
     return bytes(decompress_to_memory(codec, data, limit))
 
 
@@ -109,15 +113,16 @@ def decompress_to_memory(
     limit: int = MOST_DECOMPRESSED_BYTES,
     most_parts: int | None = None,
 ) -> bytes | bytearray:
-    """The records of a batch, decompressed, in the memory that the codec wrote.
+    """Decompress the records of a batch. Gives: the memory into which the codec wrote.
 
-    A large result is not copied: a copy holds the interpreter's lock and so blocks all threads.
+    A large result is not copied, since a copy holds the interpreter's lock and so blocks all
+    threads.
 
     Takes:  codec, the number from the batch's attributes; data, the bytes after the 61-byte header;
-            limit, the highest size of the result; most_parts, the highest number of members or
-            blocks, None: no bound.
-    Raises: DecompressionError where the data are not in the codec's format; TooLargeError;
-            TooManyPartsError, only where most_parts is given.
+            limit, the maximum size of the result; most_parts, the maximum number of members or
+            blocks, None for no limit.
+    Raises: DecompressionError if the data are not in the codec's format; TooLargeError;
+            TooManyPartsError, only if most_parts is given.
     """
     if codec == Codec.NONE:
         return bytes(data)
@@ -132,7 +137,8 @@ def decompress_to_memory(
         return _decompress_frames(cramjam.zstd.decompress_into, data, limit)
     except (DecompressionError, TooLargeError, TooManyPartsError):
         raise
-    except Exception as error:  # each library raises its own; all mean broken data
+    # each library raises its own exceptions, all of which mean broken data
+    except Exception as error:
         raise DecompressionError(codec, str(error)) from error
 
 
@@ -141,14 +147,17 @@ def _decompress_frames(
     data: bytes | memoryview,
     limit: int,
 ) -> bytearray:
-    """All frames of lz4 or zstd. The memory grows until the result fits or the limit is reached."""
+    """Decompress all frames of lz4 or zstd. The memory grows until the result fits or reaches the
+    limit.
+    """
     size = min(max(_FIRST_BYTES, _GROWTH * len(data)), limit)
     while True:
         out = bytearray(size)
         try:
             written = decompress_into(data, out)
         except cramjam.DecompressionError as error:
-            # The library has one exception for all faults; its text says that the memory is short.
+            # The library has a single exception for all faults; only its text says that the memory
+            # was too small.
             if "whole buffer" not in str(error):
                 raise
             if size == limit:
@@ -160,11 +169,11 @@ def _decompress_frames(
 
 
 def _decompress_gzip(data: bytes | memoryview, limit: int, most_parts: int | None) -> bytearray:
-    """All members, one after the other; only zeros may follow them.
+    """Decompress all gzip members, one after the other; only zeros may follow them.
 
-    zlib copies the unused part of each input. So it gets the input in pieces, which are small at
-    the beginning of a member and grow: a thousand members cost a thousand small copies instead of a
-    thousand copies of the whole remaining input.
+    zlib copies the unused part of each input. The input is therefore passed in pieces, which are
+    small at the beginning of a member and grow: a thousand members then cost a thousand small
+    copies, and not a thousand copies of the whole remaining input.
     """
     out = bytearray()
     view = memoryview(data)
@@ -180,7 +189,7 @@ def _decompress_gzip(data: bytes | memoryview, limit: int, most_parts: int | Non
 
 
 def _decompress_member(view: memoryview, position: int, out: bytearray, limit: int) -> int:
-    """Append the decompressed bytes of one member of gzip. Gives: the position of its end."""
+    """Decompress one gzip member and append its bytes. Gives: the position of its end."""
     stream = zlib.decompressobj(_GZIP)
     size = _FEWEST_INPUT_BYTES
     rest: bytes | memoryview = b""
@@ -197,7 +206,8 @@ def _decompress_member(view: memoryview, position: int, out: bytearray, limit: i
         rest = stream.unconsumed_tail
         if is_last and not piece and not stream.eof:
             raise DecompressionError(Codec.GZIP, "it is cut off")
-    return position - len(stream.unused_data)  # zlib took a piece that reached into the next member
+    # the last piece may have contained the beginning of the next member
+    return position - len(stream.unused_data)
 
 
 def _behind_zeros(view: memoryview, position: int) -> int:
@@ -214,9 +224,9 @@ def _behind_zeros(view: memoryview, position: int) -> int:
 
 
 def compress(codec: int, data: bytes, levels: Levels = DEFAULT_LEVELS) -> bytes:
-    """The records of a batch, compressed in a format that every Kafka client reads.
+    """Compress the records of a batch in a format that every Kafka client reads.
 
-    That is xerial framing for snappy, and independent blocks for lz4.
+    The format has xerial framing for snappy, and independent blocks for lz4.
     """
     if codec == Codec.NONE:
         return data
@@ -251,10 +261,10 @@ def _decompress_snappy(data: bytes, limit: int, most_parts: int | None) -> bytes
 
 
 def _snappy_block(data: bytes, limit: int, before: int = 0) -> bytearray:
-    """One block of snappy, decompressed.
+    """Decompress one snappy block.
 
-    A block begins with its decompressed size, which is checked before memory is allocated for it:
-    so few bytes cannot become more than `_MOST_SNAPPY_RATIO` times their number.
+    A block begins with its decompressed size, which is checked before memory is allocated. A few
+    bytes can therefore not become more than `_MOST_SNAPPY_RATIO` times their number.
     """
     size = cramjam.snappy.decompress_raw_len(data)
     if size > _MOST_SNAPPY_RATIO * len(data):
@@ -277,7 +287,7 @@ def _compress_snappy(data: bytes) -> bytes:
 def _check_lz4(data: bytes | memoryview) -> None:
     if data[:4] != LZ4_MAGIC or len(data) < 7:
         raise DecompressionError(Codec.LZ4, "no frame begins there")
-    # Java's reader, which most consumers use, refuses such frames.
+    # Java's reader, which most consumers use, rejects such frames.
     if not data[4] & LZ4_INDEPENDENT_BLOCKS:
         raise DecompressionError(
             Codec.LZ4, "its blocks depend on each other, which Java clients cannot read"
@@ -285,9 +295,10 @@ def _check_lz4(data: bytes | memoryview) -> None:
 
 
 def _compress_lz4(data: bytes) -> bytes:
-    """A frame of independent blocks.
+    """Make an lz4 frame of independent blocks.
 
-    Magic, flags 0x60 (version 1, independent), 64 KB blocks (0x40), header checksum 0x82.
+    The header is the magic, flags 0x60 (version 1, independent), 64 KB blocks (0x40), and the
+    header checksum 0x82.
     """
     parts = [LZ4_MAGIC + b"\x60\x40\x82"]
     for start in range(0, len(data), LZ4_BLOCK_SIZE):
@@ -296,14 +307,17 @@ def _compress_lz4(data: bytes) -> bytes:
         if len(block) < len(plain):
             parts.append(struct.pack("<I", len(block)) + block)
         else:
-            # The highest bit of the size: the block is stored without compression.
+            # The highest bit of the size means that the block is stored without compression.
             parts.append(struct.pack("<I", len(plain) | 0x80000000) + plain)
     # A size of 0 ends the frame.
     return b"".join(parts) + bytes(4)
 
 
 def _compress_lz4_at(data: bytes, level: int) -> bytes:
-    """A frame of independent blocks by the library's own compressor, which alone has levels."""
+    """Make an lz4 frame of independent blocks with the library's frame compressor.
+
+    Only that compressor has levels.
+    """
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())

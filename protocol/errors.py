@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the two ways in which a request can go wrong.
+"""Kafka's error codes, and the two kinds of errors that a request can cause.
 
 `KafkaError` is expected: a handler turns it into one field of its response. `ProtocolViolation` is
 the peer's fault and closes its connection. Source: the protocol guide's table of error codes, as of
@@ -129,7 +129,7 @@ class Code(IntEnum):
 
 
 class KafkaError(Exception):
-    """An expected refusal.
+    """An expected error.
 
     `code` goes into the response field of the topic, partition or group that it concerns.
     """
@@ -141,11 +141,13 @@ class KafkaError(Exception):
 
 
 class ProtocolViolation(Exception):
-    """The peer broke the protocol, in a frame, a header or a body.
+    """A frame, a header or a body of a peer violates the protocol.
 
-    The broker closes its connection and logs this message.
+    The broker closes the connection and logs the message of this exception.
     """
 
 
 class DelayedRequest(ProtocolViolation):
-    """A transactional request over a connection that its producer has replaced by a later one."""
+    """A transactional request over a connection that the producer has replaced by a later
+    connection.
+    """

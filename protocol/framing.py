@@ -1,14 +1,14 @@
-"""Bytes from a connection -> whole frames; request headers and response headers.
+"""Splits the bytes of a connection into whole frames; reads and writes headers.
 
-A frame is an int32 size, then that many bytes. A request header has one of two forms (a third, v0,
-is that of ControlledShutdown alone, which the broker does not support):
+A frame is an int32 size, followed by that many bytes. A request header has one of two forms (a
+third, v0, is used only by ControlledShutdown, which the broker does not support):
 
     v1   int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id
     v2   the same (client_id still with an int16 length), then tagged fields
 
 A response header is v0: int32 correlation_id; v1: the same and tagged fields. ApiVersions is always
-answered with v0, so that any client can read it (KIP-511). Source: the protocol guide; KIP-482
-(flexible versions).
+answered with v0, which any client can read (KIP-511). Source: the protocol guide; KIP-482 (flexible
+versions).
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ PRODUCE = 0
 HEADER = struct.Struct(">hhi")
 CLIENT_ID_SIZE = struct.Struct(">h")
 SHARED_BYTES = 256 * 1024
-SCARCE_BYTES = 16 * 1024  # bytes received in one call while the bound on held bytes is reached
-SMALL_BYTES = 64 * 1024  # a connection that holds no more than this never has to wait
+# the most bytes that one call receives while the limit of held bytes is reached
+SCARCE_BYTES = 16 * 1024
+SMALL_BYTES = 64 * 1024  # a connection that holds at most this many bytes never has to wait
 FEWEST_BYTES, GROWTH = 1024, 4
 KEPT_BYTES, KEPT_BUFFERS, KEPT_FACTOR = 4 * 1024 * 1024, 2, 8
-GIVEN_AWAY_BYTES = 8 * 1024 * 1024  # the memory of a larger frame is not received into again
+# the memory of a larger frame is not used again to receive bytes
+GIVEN_AWAY_BYTES = 8 * 1024 * 1024
 Buffer = bytearray | mmap.mmap
 
 
 class RequestHeader(NamedTuple):
     """The fields before a request's body, and the position of the body.
 
-    `api` is None where the broker does not support the request in that version.
+    `api` is None if the broker does not support the request in that version.
     """
 
     api: Api | None
@@ -54,21 +56,23 @@ class RequestHeader(NamedTuple):
 
 
 class ReceiveMemory:
-    """The receive buffers of the connections of one loop, and the bound on their total size.
+    """The receive buffers of the connections of one loop, and the limit of their total size.
 
     Bytes arrive in one shared buffer. A connection has a buffer of its own only while it holds a
     part of a request, or requests that wait for their turn. A few returned buffers are kept and
-    reused.
+    used again.
 
     shared: a view of the shared buffer. held_bytes: the size of all buffers of connections.
-    worked_bytes: the size of whole requests that a thread decodes or checks.
-    max_bytes: the bound on the sum of both; no bound if negative.
+    worked_bytes: the size of whole requests that a thread decodes or checks. max_bytes: the limit
+    of the sum of both; no limit if negative.
     """
 
     __slots__ = ("_kept", "held_bytes", "max_bytes", "shared", "worked_bytes")
 
     def __init__(self, max_bytes: int = -1, shared: memoryview | None = None) -> None:
-        """shared: the buffer of another ReceiveMemory of the same loop; None makes a new one."""
+        """Takes:  shared, the buffer of another ReceiveMemory of the same loop; None makes a new
+        one.
+        """
         self.max_bytes = max_bytes
         self.shared = memoryview(bytearray(SHARED_BYTES)) if shared is None else shared
         self.held_bytes = self.worked_bytes = 0
@@ -76,21 +80,22 @@ class ReceiveMemory:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bound is reached: further connections have to take turns."""
+        """Whether the limit is reached, after which connections have to take turns."""
         return 0 <= self.max_bytes <= self.held_bytes + self.worked_bytes
 
     @property
     def is_full_of_work(self) -> bool:
-        """Whether whole requests alone have reached half of the bound.
+        """Whether whole requests account for half of the limit.
 
-        Then no connection receives more; the worker will soon release some of it.
+        No connection receives more bytes in that case; the worker will soon release some of the
+        memory.
         """
         return 0 <= self.max_bytes <= 2 * self.worked_bytes and self.worked_bytes > 0
 
     def take(self, size: int) -> Buffer:
-        """A buffer of at least that size."""
-        # A kept buffer is reused if it is large enough, but not many times too large: else a
-        # small request would hold megabytes.
+        """A buffer of at least the given size."""
+        # A kept buffer is used again if it is large enough, but not many times too large: otherwise
+        # a small request would hold megabytes.
         buffer = next(
             (kept for kept in self._kept if size <= len(kept) <= KEPT_FACTOR * size), None
         )
@@ -101,12 +106,12 @@ class ReceiveMemory:
         self.held_bytes += size
         if size <= KEPT_BYTES:
             return bytearray(size)
-        # A bytearray of 100 MB is filled with zeros at once, which takes 50 ms; the system makes
-        # the pages of a mapping when bytes are received into them.
+        # A bytearray of 100 MB is filled with zeros immediately, which takes 50 ms. The pages of a
+        # mapping are only made when bytes are received into them.
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def give(self, buffer: Buffer) -> None:
-        """Return a buffer. A few of middle size are kept for `take`."""
+        """Return a buffer. A few buffers of medium size are kept for `take`."""
         self.held_bytes -= len(buffer)
         is_kept = SHARED_BYTES <= len(buffer) <= KEPT_BYTES and len(self._kept) < KEPT_BUFFERS
         if is_kept and isinstance(buffer, bytearray):
@@ -119,12 +124,12 @@ class FrameBuffer:
     Order of use: `writable()` -> receive into it -> `received(n)` -> `next_frame()` until None, or
     until the caller wants no further frame -> `keep_rest()`. `keep_rest()` has to be called before
     another FrameBuffer of the same memory receives, since both use the shared buffer. A frame is
-    valid until `keep_rest()`. A frame of more than `GIVEN_AWAY_BYTES` stays valid as long as it is
-    referenced, since copying 100 MiB takes 50 ms. A buffer grows with the received bytes; a frame's
-    declared size alone never allocates memory.
+    valid until `keep_rest()`. A frame of more than `GIVEN_AWAY_BYTES` is not copied, since copying
+    100 MiB takes 50 ms, and remains valid as long as it is referenced. A buffer grows with the
+    received bytes; a frame's declared size never allocates memory by itself.
 
     own: the connection's own buffer; None while it receives into the shared one. start, end: where
-    the received bytes that no frame has contained yet begin and end.
+    the received bytes begin and end that were not returned in a frame yet.
     """
 
     __slots__ = (
@@ -140,7 +145,9 @@ class FrameBuffer:
     def __init__(
         self, max_frame_bytes: int, memory: ReceiveMemory, max_other_bytes: int | None = None
     ) -> None:
-        """max_other_bytes: the bound for requests other than Produce; None: max_frame_bytes."""
+        """Takes:  max_other_bytes, the limit for requests other than Produce; None for
+                max_frame_bytes.
+        """
         self.max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
         self._memory = memory
@@ -149,16 +156,16 @@ class FrameBuffer:
         self.start = self.end = 0
 
     def writable(self) -> memoryview:
-        """The memory to receive into; never empty."""
+        """The memory to receive into, which is never empty."""
         if self.own is None:
-            # The first test is the usual case, in which `is_full` need not be computed.
+            # The first test decides the usual case, for which `is_full` need not be computed.
             memory = self._memory
             if (memory.held_bytes or memory.worked_bytes) and memory.is_full:
                 return self._view[:SCARCE_BYTES]
             return self._view
         if self.end == len(self.own):
-            # Where at most half of the buffer is unread, moving it to the front is cheap and
-            # frees half; otherwise the buffer has to grow.
+            # If at most half of the buffer is unread, moving that to the front is cheap and frees
+            # the other half; otherwise the buffer has to grow.
             if 2 * (self.end - self.start) <= len(self.own):
                 self._move_to_front()
             else:
@@ -171,21 +178,21 @@ class FrameBuffer:
 
     @property
     def held_bytes(self) -> int:
-        """The number of received bytes that no frame has contained yet."""
+        """The number of received bytes that were not returned in a frame yet."""
         return self.end - self.start
 
     @property
     def holds_much(self) -> bool:
-        """Whether the own buffer, or the frame that it holds a part of, is large."""
+        """Whether the own buffer is large, or the frame of which it holds a part."""
         return self.own is not None and (
             len(self.own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES
         )
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame without its size, or None.
+        """The next whole frame without its size, or None if it is not complete.
 
-        Raises: ProtocolViolation on a size of 0 or less, or above the limit, before the rest of the
-                frame is received.
+        Raises: ProtocolViolation if the size is 0 or less, or above the limit, before the rest of
+                the frame is received.
         """
         start = self.start + 4
         if self.end < start:
@@ -197,13 +204,13 @@ class FrameBuffer:
                 "(socket.request.max.bytes; sasl.server.max.receive.size before authentication)"
                 + hint_of_other_protocol(bytes(self._view[self.start : start]))
             )
-        # The API key is in the frame's first two bytes: a request that is too large is refused
-        # before its body is received.
+        # The first two bytes of the frame have the API key, so a request that is too large is
+        # rejected before its body is received.
         if size > self._max_other_bytes and self.end >= start + API_KEY.size:
             self._check_other(start, size)
         if self.end < start + size:
             return None
-        # `start` moves before the memory is given away: `_give_away` copies what follows it.
+        # `start` has to move first, since `_give_away` copies the bytes after it.
         self.start = start + size
         frame = self._view[start : start + size]
         if size > GIVEN_AWAY_BYTES:
@@ -211,7 +218,7 @@ class FrameBuffer:
         return frame
 
     def _check_other(self, start: int, size: int) -> None:
-        """Refuse a large request other than Produce: a megabyte may become 100,000 objects."""
+        """Reject a large request other than Produce, as a megabyte may become 100,000 objects."""
         (api_key,) = API_KEY.unpack_from(self._view, start)
         if api_key != PRODUCE:
             api = BY_KEY.get(api_key)
@@ -222,9 +229,10 @@ class FrameBuffer:
             )
 
     def keep_rest(self) -> bool:
-        """Move unread bytes from the shared buffer into an own one; return an empty own buffer.
+        """Move unread bytes from the shared buffer into an own buffer, and return an own buffer
+        that is empty.
 
-        Gives: whether a buffer was returned to the memory.
+        Gives:  whether a buffer was returned to the memory.
         """
         if self.start == self.end:
             self.start = self.end = 0
@@ -234,7 +242,7 @@ class FrameBuffer:
         return False
 
     def move_to(self, memory: ReceiveMemory) -> None:
-        """Count the own buffer in another memory. Both memories share one shared buffer."""
+        """Count the own buffer in another memory, which has the same shared buffer."""
         assert memory.shared is self._memory.shared
         if self.own is not None:
             self._memory.held_bytes -= len(self.own)
@@ -242,7 +250,7 @@ class FrameBuffer:
         self._memory = memory
 
     def drop(self) -> None:
-        """Drop all unread bytes."""
+        """Discard all unread bytes."""
         self.start = self.end = 0
         if self.own is not None:
             self._give_back()
@@ -254,16 +262,17 @@ class FrameBuffer:
         return True
 
     def _give_away(self) -> None:
-        """Leave the buffer to the last frame, and move the unread bytes to a new one."""
+        """Leave the buffer to the last frame, and move the unread bytes to a new buffer."""
         before = self.own
         assert before is not None, "a large frame is larger than the shared buffer"
         self._move_to_own()
-        # `give` keeps only buffers of at most KEPT_BYTES, which is below GIVEN_AWAY_BYTES: so this
-        # one is not handed to the next connection while the frame is in use.
+        # `give` keeps only buffers of at most KEPT_BYTES, which is below GIVEN_AWAY_BYTES. The
+        # buffer of the frame is therefore not given to another connection while the frame is in
+        # use.
         assert self.own is not before
 
     def _wanted_bytes(self) -> int:
-        """The size of the partial frame, its size field included; 0 where it is unknown."""
+        """The size of the partial frame with its size field; 0 if it is unknown."""
         if self.end - self.start < 4:
             return 0
         size: int = SIZE.unpack_from(self._view, self.start)[0]
@@ -277,8 +286,8 @@ class FrameBuffer:
 
     def _move_to_own(self) -> None:
         held = self.end - self.start
-        # Never more than GROWTH times the received bytes, whatever size the frame declares; and
-        # one byte more than is held, so that `writable()` is not empty.
+        # Never more than GROWTH times the received bytes, even if the frame declares a larger size;
+        # and one byte more than is held, since `writable()` must not be empty.
         size = max(FEWEST_BYTES, held + 1, min(self._wanted_bytes(), GROWTH * held))
         own, before = self._memory.take(size), self.own
         own[:held] = self._view[self.start : self.end]
@@ -290,7 +299,7 @@ class FrameBuffer:
 
 def hint_of_other_protocol(first_bytes: bytes) -> str:
     """A hint for the error message if the peer seems to speak another protocol; "" otherwise."""
-    # A TLS handshake record (22) of version 3.x.
+    # the start of a TLS handshake record (22) of version 3.x
     if first_bytes[:2] == b"\x16\x03":
         return (
             "; it looks like TLS, which this listener does not support: set "
@@ -305,7 +314,7 @@ def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> 
     """Parse a request's header.
 
     Takes:  apis, the supported APIs by key.
-    Raises: ProtocolViolation where the header or its tagged fields are cut off.
+    Raises: ProtocolViolation if the header or its tagged fields are cut off.
     """
     try:
         api_key, api_version, correlation_id = HEADER.unpack_from(frame)
@@ -319,10 +328,10 @@ def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> 
                 raise ProtocolViolation("a client id is longer than its request")
             client_id = str(frame[10:position], "utf-8", "replace")
         if api is None:
-            # Whether tagged fields follow is unknown, and no reader will need the position.
+            # It is unknown whether tagged fields follow, and no reader will need the position.
             return RequestHeader(None, api_key, api_version, correlation_id, client_id, position)
         if api_version >= api.flexible_from:
-            if frame[position]:  # 0 is the count of nearly every header: no call for it
+            if frame[position]:  # the count is 0 in nearly every header, which saves a call
                 position = skip_tagged_fields(frame, position)
             else:
                 position += 1
@@ -337,7 +346,7 @@ def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> 
 def skip_tagged_fields(frame: memoryview, position: int) -> int:
     """The position after a header's tagged fields, at which the body begins.
 
-    uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises ProtocolViolation.
+    The format is: uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises: ProtocolViolation.
     """
     count, position = _uvarint(frame, position)
     if count > MOST_TAGGED_FIELDS:
@@ -362,12 +371,12 @@ def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-        if shift > 28:  # five bytes of 7 bits have more than the 32 bits of a uvarint
+        if shift > 28:  # a sixth byte would exceed the 32 bits of a uvarint
             raise ProtocolViolation("a varint is longer than five bytes")
 
 
 def response_has_tagged_header(api: Api, api_version: int) -> bool:
-    """Whether a response's header is v1."""
+    """Whether the header of the response is v1."""
     return api_version >= RESPONSE_TAGGED_FROM[api.key]
 
 
@@ -377,7 +386,7 @@ def response_has_tagged_header(api: Api, api_version: int) -> bool:
 def encode_request(
     request: Message, version: int, correlation_id: int, client_id: str | None
 ) -> bytearray:
-    """The whole frame of a request, its size included."""
+    """Encode the whole frame of a request, including its size."""
     name = b"" if client_id is None else client_id.encode()
     out = bytearray(SIZE.size)
     out += HEADER.pack(request.API_KEY, version, correlation_id)
@@ -392,9 +401,9 @@ def encode_request(
 def decode_response(
     response_class: type[Response], frame: memoryview | bytes, version: int
 ) -> tuple[int, Response]:
-    """(correlation id, message) of a response's frame without its size.
+    """Decode a response from its frame without the size. Gives: (correlation id, message).
 
-    Raises: MalformedMessageError, IndexError or struct.error where it cannot be read.
+    Raises: MalformedMessageError, IndexError or struct.error if it cannot be read.
     """
     (correlation_id,) = SIZE.unpack_from(frame)
     at = SIZE.size

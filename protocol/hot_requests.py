@@ -1,8 +1,9 @@
-"""Hand-written readers of the requests Produce and Fetch, the two on the hot path.
+"""Hand-written readers of Produce and Fetch, the two requests on the hot path.
 
-A client that follows a thousand partitions sends as many rows with each Fetch. All rows of one
-version have one size where none has tagged fields, and are unpacked together. Both readers return
-what the generated ones return, and leave unusual requests to them (a property test compares them).
+A client that follows a thousand partitions sends as many rows with each Fetch. If none of them has
+tagged fields, all rows of one version have the same size and are unpacked together. Both readers
+return what the generated ones return, and leave unusual requests to them (a property test compares
+them).
 
 One partition of a Fetch, by version:
 
@@ -48,9 +49,10 @@ from barnabas.protocol.primitives import (
 
 FETCH_FLEXIBLE, FETCH_SESSIONS, FETCH_TOPIC_IDS = 12, 7, 13
 PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS = 9, 13
-# earlier versions have older messages (message_sets.py)
+# requests of earlier versions contain messages in older formats (message_sets.py)
 BATCHES_IN_PRODUCE, BATCHES_IN_FETCH = 3, 4
-MOST_PRODUCE_ELEMENTS = 16_000  # 1 MiB of the smallest batches has 13,800 partitions
+# in 1 MiB there are at most 13,800 partitions, with the smallest batches
+MOST_PRODUCE_ELEMENTS = 16_000
 MOST_IN_PLACE = 0x7F  # the highest value of a one-byte uvarint
 
 _INT32 = struct.Struct(">i")
@@ -84,8 +86,8 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     if version >= FETCH_SESSIONS:
         session_id, session_epoch = _TWO_INT32.unpack_from(data, at)
         at += 8
-    # A compact count is a uvarint, one higher than the count (0: null). One byte, the usual case,
-    # is read in place here and below; everything else by a call.
+    # A compact count is a uvarint, one higher than the count (0 means null). If it has one byte, as
+    # usual, it is read in place here and below; otherwise a function is called.
     if compact and 0 < (count := data[at] - 1) < MOST_IN_PLACE:
         at += 1
     else:
@@ -104,14 +106,15 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
         if bounded is not None:
             bounded.take(1 + row_count)
         partitions, at = _read_rows(data, at, version, row_count)
-        # A row with tagged fields has another size: the generated reader reads the request again.
+        # A row with tagged fields has another size, so the generated reader reads the request from
+        # its start.
         if partitions is None:
             return FetchRequest.read(data, start, version)
         if compact:
             at = at + 1 if data[at] == 0 else skip_tags(data, at)
         topics.append(FetchTopic(topic, topic_id, partitions))
     forgotten: list[ForgottenTopic] = []
-    if compact and data[at] == 1:  # an empty array, or below an empty string: length 0, plus one
+    if compact and data[at] == 1:  # an empty array, or below an empty string: its length plus one
         at += 1
     elif version >= FETCH_SESSIONS:
         forgotten, at = read_structs(data, at, compact, ForgottenTopic.read, version)
@@ -144,7 +147,9 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
 def _read_rows(
     data: bytes, at: int, version: int, count: int
 ) -> tuple[list[FetchPartition] | None, int]:
-    """The partitions of a topic; None where one has tagged fields or the bytes end."""
+    """Read the partitions of a topic. Gives: None if one of them has tagged fields or the bytes
+    end.
+    """
     form = (
         _ROW_12 if version >= 12 else _ROW_9 if version >= 9 else _ROW_5 if version >= 5 else _ROW_4
     )
@@ -153,8 +158,9 @@ def _read_rows(
         return None, at
     rows = form.iter_unpack(data[at:end])
     if version >= 12:
-        # The last byte of each row is its count of tagged fields. The first row that has some is at
-        # its expected position, since those before it have the usual size: its byte is not 0.
+        # The last byte of each row is its count of tagged fields. The first row that has such
+        # fields is at its expected position, since the rows before it have the usual size, so a
+        # byte that is not 0 is found.
         if any(data[at + form.size - 1 : end : form.size]):
             return None, at
         return [FetchPartition(*row) for row in rows], end
@@ -174,10 +180,10 @@ def _read_rows(
 def produce_reader(
     most_other_bytes: int,
 ) -> Callable[[Buffer, int, int], tuple[ProduceRequest, int]]:
-    """`read_produce` with a bound on the bytes of a request that are not records.
+    """Make a `read_produce` with a limit on the bytes of a request that are not records.
 
-    Takes: most_other_bytes, the bound: it limits topics, partitions and other fields.
-    Gives: the function for the table of requests, called with data, position and version.
+    Takes:  most_other_bytes, the limit, which restricts topics, partitions and other fields.
+    Gives:  the function for the table of requests, called with data, position and version.
     """
     return partial(read_produce, most_other_bytes=most_other_bytes)
 
@@ -187,17 +193,17 @@ def read_produce(
 ) -> tuple[ProduceRequest, int]:
     """Read a Produce as `ProduceRequest.read` does, in one piece. Only the records are views.
 
-    Counts and lengths of the flexible form are read in place where they have one byte, as nearly
-    all have, and by a call otherwise: six calls are a twentieth of the request's cost.
+    In the flexible form nearly all counts and lengths have one byte; these are read in place, and
+    others by a call. Six calls are a twentieth of the cost of the request.
 
-    Takes:  most_other_bytes, the bound on the bytes that are not records; None: no bound.
-    Raises: MalformedMessageError where there are more, or more topics, partitions and tagged fields
-            than `MOST_PRODUCE_ELEMENTS`, before the objects of the array are made. The smallest
-            partitions of a Produce of 100 MiB would be 4 GB of objects.
+    Takes:  most_other_bytes, the limit of the bytes that are not records; None for no limit.
+    Raises: MalformedMessageError if there are more such bytes, or more topics, partitions and
+            tagged fields than `MOST_PRODUCE_ELEMENTS`, before the objects of the array are made.
+            The smallest partitions in a Produce of 100 MiB would be 4 GB of objects.
     """
     compact = version >= PRODUCE_FLEXIBLE
     size_bytes = len(data)
-    # The highest position at which the request may end: each batch moves it by its size.
+    # The highest position at which the request may end; each batch moves it by the batch's size.
     end = at + (size_bytes if most_other_bytes is None else most_other_bytes)
     elements_left = MOST_PRODUCE_ELEMENTS
     transactional_id = None
@@ -221,7 +227,7 @@ def read_produce(
         if by_id:
             name = ""
             topic_id, at = read_uuid(data, at)
-        # `size` is the length plus one, as compact lengths are: the text ends at `at + size`.
+        # As in all compact lengths, `size` is the length plus one: the text ends at `at + size`.
         elif compact and 1 < (size := data[at]) <= MOST_IN_PLACE and at + size <= size_bytes:
             name, at = str(data[at + 1 : at + size], "utf-8", "replace"), at + size
         else:
@@ -232,7 +238,8 @@ def read_produce(
         else:
             partition_count, at = _read_count(data, at, compact)
             _check_elements(elements_left - partition_count)
-        elements_left -= partition_count  # a count of one byte is checked below, with its topic
+        # whether a count of one byte is too high is checked below, with its topic
+        elements_left -= partition_count
         partitions = []
         for _ in range(partition_count):
             if compact:
@@ -241,8 +248,8 @@ def read_produce(
                 if size < MOST_IN_PLACE:
                     at += 5
                 elif (high := data[at + 5]) <= MOST_IN_PLACE:
-                    # Two bytes, as most batches have. The first still contains its top bit, 0x80,
-                    # which says that another byte follows.
+                    # The size has two bytes, as in most batches. The first byte still contains its
+                    # top bit, 0x80, which means that another byte follows.
                     size += (high << 7) - 0x80
                     at += 6
                 else:
@@ -269,8 +276,8 @@ def read_produce(
                 at += 1
             else:
                 at, elements_left = _skip_tags(data, at, end, elements_left)
-        # Checked once for each topic: it has few partitions, or `elements_left` bounds them
-        # already.
+        # Checked only once for each topic, since a topic has few partitions, or `elements_left`
+        # limits them already.
         if at > end or elements_left < 0:
             _check_elements(elements_left)
             _refuse_others(most_other_bytes)
@@ -281,7 +288,9 @@ def read_produce(
 
 
 def _check_elements(left: int) -> None:
-    """Refuse a request with more elements than it may have: fewer than 0 are left."""
+    """Reject a request that has more elements than it may have, which is the case if `left` is
+    negative.
+    """
     if left < 0:
         raise MalformedMessageError(
             f"it has more than {MOST_PRODUCE_ELEMENTS} topics, partitions and tagged fields: send "
@@ -290,15 +299,18 @@ def _check_elements(left: int) -> None:
 
 
 def _check_length(data: Buffer, at: int, end: int, compact: bool) -> None:
-    """Refuse a text that extends beyond `end`, before it is decoded. A text with a classic length
-    (int16) is always small.
+    """Reject a text that extends beyond `end`, before it is decoded.
+
+    A text with a classic length (int16) is always small.
     """
     if compact and at + read_uvarint(data, at)[0] > end:
         raise MalformedMessageError("a text is too long, or the bytes end before it does")
 
 
 def _skip_tags(data: Buffer, at: int, end: int, elements_left: int) -> tuple[int, int]:
-    """Skip tagged fields. Gives: the position after them, and how many elements may follow."""
+    """Skip tagged fields. Gives: the position after them, and the number of elements that may
+    follow.
+    """
     count, at = read_uvarint(data, at)
     if count > MOST_TAGGED_FIELDS:
         raise MalformedMessageError(f"it has more than {MOST_TAGGED_FIELDS} tagged fields")
@@ -320,7 +332,8 @@ def _refuse_others(most_other_bytes: int | None) -> None:
 
 
 def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
-    """The count of an array that may not be null."""
+    """Read the count of an array that may not be null. Gives: the count, and the position after it.
+    """
     if compact:
         count, at = read_uvarint(data, at)
         count -= 1

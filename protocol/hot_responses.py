@@ -1,11 +1,11 @@
-"""Hand-written encoders of the answers to Produce and Fetch, the two on the hot path.
+"""Hand-written encoders of the responses to Produce and Fetch, the two requests on the hot path.
 
-The records of a fetch are not bytes here but slices of segment files, which the rim sends with
-sendfile; so the answer is a list of pieces. Both encoders return byte for byte what kafka-python's
-classes encode (a property test compares them).
+The records in a fetch response are not bytes here but slices of segment files, which the rim sends
+with sendfile. The response is therefore a list of pieces. Both encoders return byte for byte what
+kafka-python's classes encode (a property test compares them).
 
-Produce, versions 0-13; flexible from 9 (C = compact, each struct ends in tagged fields), topic ids
-from 13:
+Produce, versions 0-13; flexible from 9 (strings and arrays are compact, and each struct ends in
+tagged fields), topic ids from 13:
 
     int32 size, int32 correlation_id, [tags] array of topics: string name or uuid; array of
     partitions: int32 index, int16 error_code, int64 base_offset, 2+: int64 log_append_time_ms,
@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 PRODUCE_FLEXIBLE, FETCH_FLEXIBLE, FETCH_TOPIC_IDS = 9, 12, 13
-PRODUCE_LEADERS, FETCH_LEADERS = 10, 16  # the first versions that name leaders
+PRODUCE_LEADERS, FETCH_LEADERS = 10, 16  # the first versions with the addresses of leaders
 
 _FRAME = struct.Struct(">ii")
 _FRAME_TAGGED = struct.Struct(">iib")
@@ -39,20 +39,21 @@ _INT = struct.Struct(">i")
 _PRODUCED = struct.Struct(">ihqq")
 _PRODUCED_5 = struct.Struct(">ihqqq")
 _PRODUCED_0 = struct.Struct(">ihq")
-_OLDER_ROWS = (  # numbers of Produce before version 5, with the count of fields
+# by Produce version below 5: the numbers of a partition, and how many fields they are
+_OLDER_ROWS = (
     (_PRODUCED_0, 3), (_PRODUCED_0, 3), (_PRODUCED, 4), (_PRODUCED, 4), (_PRODUCED, 4)
 )  # fmt: skip
 _FETCHED = struct.Struct(">ihqq")
 _FETCHED_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _SESSION = struct.Struct(">ihi")
-# Tagged fields, whose struct ends in a count of tagged fields of its own, which is 0.
+# One tagged field, which is a struct that ends in its own count of tagged fields, 0.
 _DIVERGING = struct.Struct(">bbbiqb")  # one field: tag 0, 13 bytes
 _CURRENT_LEADER = struct.Struct(">bbbiib")  # one field: 9 bytes
 
 
 class FileSlice(Protocol):
-    """Bytes of a file that are sent without being read: `storage.log.Slice`."""
+    """Bytes of a file that are sent without being read; implemented by `storage.log.Slice`."""
 
     @property
     def size(self) -> int: ...
@@ -71,14 +72,17 @@ class Endpoint(NamedTuple):
 
 
 class CurrentLeader(NamedTuple):
-    """A partition's leader and its epoch, for clients that asked another broker (KIP-951)."""
+    """A partition's leader and its epoch, for clients that sent the request to another broker
+    (KIP-951).
+    """
 
     leader_id: int
     leader_epoch: int
 
 
 class ProducedPartition(NamedTuple):
-    """One partition's part of the answer to Produce. current_leader: from version 10 on."""
+    """The row of one partition in a Produce response. current_leader: written from version 10 on.
+    """
 
     index: int  # type: ignore[assignment]  # the name of the wire, which is a method of tuples
     error_code: int
@@ -91,7 +95,10 @@ class ProducedPartition(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """One partition's part of the answer to Fetch. aborted: None is null; records: None, empty."""
+    """The row of one partition in a Fetch response.
+
+    aborted: None is written as null. records: None is written as empty.
+    """
 
     index: int  # type: ignore[assignment]
     error_code: int
@@ -100,8 +107,8 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     records: Any = None  # a FileSlice or bytes
-    # From version 12 on: (leader epoch, its end offset) where the reader's log diverges from this
-    # one (KIP-595), or the current leader.
+    # From version 12 on: (leader epoch, its end offset) if the reader's log diverges from this one
+    # (KIP-595), or the current leader.
     diverging: tuple[int, int] | CurrentLeader | None = None
 
 
@@ -112,20 +119,20 @@ def encode_produce(
     throttle_time_ms: int = 0,
     endpoints: Sequence[Endpoint] = (),
 ) -> bytes:
-    """The whole frame of the answer to a Produce of versions 0-13.
+    """Encode the whole frame of the response to a Produce of versions 0-13.
 
-    The answer for one partition, the usual one, is written without a call.
+    A response for a single partition, the usual case, is written without a call.
     """
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
-    # The end of a partition without an error: an empty array of record errors, a null message, no
-    # tags.
+    # The end of a partition's row without an error: an empty array of record errors, a null
+    # message, no tags.
     tail = b"" if version < 8 else b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff"
     out = bytearray(
         _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
     )
     if flexible and len(topics) == 1:
-        out.append(2)  # a compact count is one higher, here and below
+        out.append(2)  # a compact count is the count plus one, here and below
     else:
         _array(out, len(topics), flexible)
     for name, partitions in topics:
@@ -160,7 +167,7 @@ def encode_produce(
 
 
 def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
-    """Append one partition's part with its record errors, message and leader, in the form of the
+    """Append one partition's row with its record errors, message and leader, in the form of the
     version.
     """
     flexible = version >= PRODUCE_FLEXIBLE
@@ -181,7 +188,7 @@ def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
 
 
 def _node_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
-    """Append the tagged fields of an answer that names leaders."""
+    """Append the tagged fields of a response that has the addresses of leaders."""
     body = bytearray()
     _uvarint(body, len(endpoints) + 1)
     for node_id, host, port, rack in endpoints:
@@ -196,7 +203,7 @@ def _node_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
 
 
 def _epoch_fields(diverging: tuple[int, int] | CurrentLeader) -> bytes:
-    """The tagged fields of one partition of the answer to Fetch."""
+    """The tagged fields of one partition in a Fetch response."""
     if isinstance(diverging, CurrentLeader):
         return _CURRENT_LEADER.pack(1, 1, 9, *diverging, 0)
     return _DIVERGING.pack(1, 0, 13, *diverging, 0)
@@ -212,23 +219,24 @@ def encode_fetch(
     throttle_time_ms: int = 0,
     endpoints: Sequence[Endpoint] = (),
 ) -> list[Piece]:
-    """The whole frame of the answer to a Fetch of versions 4-17, as bytes and file slices in order.
+    """Encode the whole frame of the response to a Fetch of versions 4-17, as bytes and file slices.
 
-    One long function: a call for each of a thousand partitions would be a third of its cost.
+    This is one long function, since a call for each of a thousand partitions would be a third of
+    its cost.
     """
     flexible = version >= FETCH_FLEXIBLE
     no_replica = b"\xff\xff\xff\xff" if version >= 11 else b""
     null_aborted, none_aborted = (
         (b"\x00", b"\x01") if flexible else (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00")
     )
-    # The two fields are neighbours: they are appended together.
+    # The two fields are adjacent, and appended together.
     null_aborted, none_aborted = null_aborted + no_replica, none_aborted + no_replica
     pieces: list[Piece] = []
     total = 0
     out = bytearray(
         _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
     )
-    first = out  # `out` begins again after each slice; the size is written into the first part
+    first = out  # `out` is a new array after each slice; the size is written into the first one
     if version >= 7:
         out += _SESSION.pack(throttle_time_ms, error_code, session_id)
     else:
@@ -269,7 +277,7 @@ def encode_fetch(
             else:
                 out += _INT.pack(size)
             if size:
-                # The bytes so far, then the slice, which the rim sends from the file.
+                # The bytes so far, followed by the slice, which the rim sends from the file.
                 pieces.append(out)
                 pieces.append(records)
                 total += len(out) + size

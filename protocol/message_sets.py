@@ -1,9 +1,9 @@
-"""Converts records from and to the formats before record batches (magic 0 and 1).
+"""Converts records from and to the formats that preceded record batches (magic 0 and 1).
 
-Clients that send Produce 0 to 2 and Fetch 0 to 3 support no other forms. Their messages are
-converted to a batch of version 2 when they are produced. Batches are converted to messages when
-they are fetched, without compression and without the parts that old messages do not have (headers,
-producers, control records).
+Clients that send Produce 0 to 2 and Fetch 0 to 3 support no other formats. Their messages are
+converted to a batch of version 2 when they are produced. When batches are fetched, they are
+converted to messages without compression and without the parts that old messages do not have
+(headers, producers, control records).
 
 The layout of a message. A set is a sequence of these; the value of a compressed message is a set:
 
@@ -12,7 +12,7 @@ The layout of a message. A set is a sequence of these; the value of a compressed
     magic 1: int64 timestamp, nullable bytes key, nullable bytes value (int32 length, -1: null)
 
 Clients of magic 0 computed the checksum in the header of an lz4 frame over too many bytes
-(KAFKA-3160): it is replaced by the right one. Source: the protocol guide of Apache Kafka 0.10,
+(KAFKA-3160), so it is replaced by the correct one. Source: the protocol guide of Apache Kafka 0.10,
 "Message sets"; KIP-31, KIP-32; the descriptions of the LZ4 frame format and of xxHash.
 """
 
@@ -35,7 +35,7 @@ from barnabas.protocol.records import (
 )
 
 TIMES_IN_FETCH = 2
-MOST_BYTES = 1 << 20  # bytes converted in one call, which blocks the loop
+MOST_BYTES = 1 << 20  # the most bytes that are converted in one call, which blocks the loop
 
 _ENTRY = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
@@ -50,14 +50,14 @@ _UINT32 = 0xFFFFFFFF
 
 
 def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
-    """A set of old messages as one batch, with the codec of the first message.
+    """Convert a set of old messages to one batch, with the codec of the first message.
 
-    Gives:  the batch, and the number of converted bytes: those of the set plus those that it
-            decompressed to, each at most `MOST_BYTES`.
+    Gives:  the batch, and the number of converted bytes: the bytes of the set plus their
+            decompressed bytes, each at most `MOST_BYTES`.
     Raises: KafkaError CORRUPT_MESSAGE, MESSAGE_TOO_LARGE; INVALID_RECORD for bytes that are not a
-            set, and for compressed messages inside a compressed one;
-            UNSUPPORTED_COMPRESSION_TYPE for zstd, which is newer than these messages;
-            UNKNOWN_SERVER_ERROR for an unknown codec, and for data that do not decompress.
+            set, and for compressed messages inside a compressed one; UNSUPPORTED_COMPRESSION_TYPE
+            for zstd, which is newer than these messages; UNKNOWN_SERVER_ERROR for an unknown codec,
+            and for data that cannot be decompressed.
     """
     data = bytes(message_set)
     if len(data) > MOST_BYTES:
@@ -65,7 +65,7 @@ def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, in
     messages = list(_messages(data))
     magic = data[MAGIC_AT] if messages else 0
     records: list[NewRecord] = []
-    left = MOST_BYTES  # one bound for the decompressed bytes of all messages of the set
+    left = MOST_BYTES  # the limit of the decompressed bytes of all messages of the set together
     for codec, message in messages:
         if not codec:
             records.append(message)
@@ -82,7 +82,7 @@ def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, in
 
 
 def is_message_set(data: bytes | bytearray | memoryview) -> bool:
-    """Whether the received records are old messages, by the magic of the first."""
+    """Whether the received records are old messages, which the magic of the first one shows."""
     # The magic is at the same position in a message and in a batch.
     return len(data) > MAGIC_AT and data[MAGIC_AT] < 2
 
@@ -99,10 +99,10 @@ def _decompressed(codec: int, message: NewRecord, magic: int, limit: int) -> byt
 
 
 def _with_header_checksum(frame: bytes) -> bytes:
-    """An lz4 frame with the right checksum of its descriptor.
+    """The lz4 frame with the correct checksum of its descriptor.
 
-    The descriptor is the flags, the block size, and the optional fields that the flags declare. Its
-    checksum is the second byte of its xxHash of 32 bits.
+    The descriptor is the flags, the block size, and the optional fields that the flags declare. The
+    checksum is the second byte of the descriptor's 32-bit xxHash.
     """
     flags = frame[_LZ4_DESCRIPTOR_AT] if len(frame) > _LZ4_DESCRIPTOR_AT else 0
     end = _LZ4_DESCRIPTOR_AT + 2
@@ -113,16 +113,16 @@ def _with_header_checksum(frame: bytes) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash of less than 16 bytes, with the seed 0."""
-    assert len(data) < 16  # longer inputs have a first phase, which a descriptor never needs
+    """The 32-bit xxHash of less than 16 bytes, with the seed 0."""
+    assert len(data) < 16  # longer inputs have another phase, which a descriptor never needs
     first, second, third, fourth, fifth = _PRIMES
-    whole = len(data) & ~3  # the bytes in whole words of four
+    whole = len(data) & ~3  # the number of bytes in whole words of four
     value = fifth + len(data)
     for (word,) in struct.iter_unpack("<I", data[:whole]):
         value = _rotated(value + word * third, 17) * fourth
     for byte in data[whole:]:
         value = _rotated(value + byte * fifth, 11) * first
-    value &= _UINT32  # Python's integers have no width: each product is cut to 32 bits
+    value &= _UINT32  # Python's integers have no fixed width, so each product is cut to 32 bits
     value = (value ^ value >> 15) * second & _UINT32
     value = (value ^ value >> 13) * third & _UINT32
     return value ^ value >> 16
@@ -134,7 +134,8 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, NewRecord]]:
-    """The messages of a set, each with its codec. Raises: KafkaError, see `upgraded`."""
+    """Iterate over the messages of a set, each with its codec. Raises: KafkaError, as `upgraded`.
+    """
     at = 0
     while at < len(data):
         if at + _ENTRY.size > len(data):
@@ -149,7 +150,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, NewRecord]]:
 
 
 def _message(data: bytes) -> tuple[int, NewRecord]:
-    """The codec, and the message, of the bytes from its checksum on."""
+    """Decode the bytes of a message from its checksum on. Gives: its codec, and the message."""
     if _CRC.unpack_from(data)[0] != zlib.crc32(data[_CRC.size :]):
         raise KafkaError(Code.CORRUPT_MESSAGE, "a message's checksum is wrong")
     magic, attributes = _FORM.unpack_from(data, _CRC.size)
@@ -177,22 +178,24 @@ def _blob(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def downgraded(batches: bytes, magic: int, from_offset: int, most_bytes: int) -> tuple[bytes, int]:
-    """The records of batches as old messages, from an offset on.
+    """Convert the records of batches, from an offset on, to old messages.
 
-    Takes:  most_bytes, the size after which no further message is added; the first one always is.
-            A batch that is cut off at the end is left out, as a reader would do.
-    Gives:  the messages; the offset after the last wholly converted batch, from which to continue
-            where there are no messages (a batch may have none that old clients know).
-    Raises: KafkaError where the first messages cannot be read; see `records_of`.
+    Takes:  most_bytes, the size after which no further message is added; the first one is always
+            added. A batch that is cut off at the end is left out, as a reader would do.
+    Gives:  the messages; the offset after the last batch that was converted entirely, where the
+            reader continues if there are no messages (a batch may have none that old clients
+            support).
+    Raises: KafkaError if the first messages cannot be read, as `records_of`.
     """
     out = bytearray()
     next_offset = from_offset
     for at, header in batches_in(batches):
-        if not header.is_control:  # old messages have no control records: an old client sees a gap
+        # old messages have no control records, so an old client sees a gap in the offsets
+        if not header.is_control:
             has_brokers_time = header.is_log_append_time and magic
             attributes = _BROKERS_TIME if has_brokers_time else 0
-            # The first batch is opened whatever its size: otherwise the client would never get
-            # past it.
+            # The first batch is opened even if it is too large; otherwise the client would never
+            # get past it.
             limit = most_bytes if out else MOST_DECOMPRESSED_BYTES
             try:
                 for record in open_records(batches[at : at + header.size_bytes], limit):
@@ -203,7 +206,7 @@ def downgraded(batches: bytes, magic: int, from_offset: int, most_bytes: int) ->
             except KafkaError:
                 if not out:
                     raise
-                break  # the next fetch begins there
+                break  # the next fetch begins with this batch
         next_offset = header.next_offset
     return bytes(out), next_offset
 

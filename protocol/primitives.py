@@ -36,35 +36,41 @@ _INT32 = struct.Struct(">i")
 _ZEROS = bytes(16)
 _UVARINT_BITS = 35
 NUMBERS_PER_ELEMENT = 4
-MOST_TAGGED_FIELDS = 100  # tagged fields of one struct; Kafka's structs have at most three
+# the limit for one struct; Kafka's structs have at most three tagged fields
+MOST_TAGGED_FIELDS = 100
 _LONGEST_STRING_BYTES = (1 << 15) - 1
 _NULL_STRUCT, _STRUCT = b"\xff", b"\x01"
 
 
 class MalformedMessageError(ValueError):
-    """The bytes are not a message of that version: cut off, or null where it is not allowed."""
+    """The bytes are not a message of this version: they are cut off, or a field is null that may
+    not be.
+    """
 
 
 class UnwritableMessageError(ValueError):
-    """A value that the message's version cannot express: no such field, null, or too long."""
+    """The message's version cannot express a value: it has no such field, or the value is null or
+    too long.
+    """
 
 
 class TooManyElementsError(MalformedMessageError):
-    """The arrays of a request have more elements than its bound."""
+    """The arrays of a request have more elements than a request may have."""
 
 
 class BoundedBytes(bytes):
     """The bytes of a request, and the number of array elements that may be read from it.
 
-    An element may have one byte on the wire and has fifty or more as an object. So a bound on bytes
-    bounds neither the memory nor the time of a request. The readers of arrays subtract an array's
-    count before they make an object.
+    An element may have one byte on the wire and fifty or more as an object, so a limit of bytes
+    limits neither the memory nor the time that a request takes. The readers of arrays subtract an
+    array's count before they make any object.
     """
 
     elements_left: int
 
     def take(self, count: int) -> None:
-        """Subtract elements that are about to be read. Raises: TooManyElementsError."""
+        """Subtract the count of elements that are about to be read. Raises: TooManyElementsError.
+        """
         self.elements_left -= count
         if self.elements_left < 0:
             raise TooManyElementsError("it has more elements than one request may have")
@@ -78,12 +84,13 @@ class Writable(Protocol):
 
 
 def refuse_null(name: str, version: int) -> NoReturn:
-    """Raise MalformedMessageError: the field is nullable, but not in that version."""
+    """Raise MalformedMessageError for a field that is nullable, but not in this version."""
     raise MalformedMessageError(f"{name} is null, which version {version} does not allow")
 
 
 def refuse_value(name: str, version: int) -> NoReturn:
-    """Raise UnwritableMessageError: the version has no such field, or no null for it."""
+    """Raise UnwritableMessageError for a field that the version lacks, or in which it has no null.
+    """
     raise UnwritableMessageError(f"version {version} cannot express the value of {name}")
 
 
@@ -103,15 +110,15 @@ def _may_not_be_null() -> NoReturn:
 
 
 def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
-    """A number of 7 bits in each byte.
+    """Read a number with 7 bits in each byte.
 
-    Raises: MalformedMessageError after five bytes, IndexError where the bytes end.
+    Raises: MalformedMessageError after five bytes; IndexError if the bytes end.
     """
     value = data[at]
     at += 1
     if value < 0x80:
         return value, at
-    value &= 0x7F  # without the top bit, which says that another byte follows
+    value &= 0x7F  # remove the top bit, which means that another byte follows
     for shift in range(7, _UVARINT_BITS, 7):
         byte = data[at]
         at += 1
@@ -138,7 +145,9 @@ def read_nullable_string(data: Buffer, at: int, compact: bool) -> tuple[str | No
 
 
 def read_string(data: Buffer, at: int, compact: bool) -> tuple[str, int]:
-    """A string that may not be null. Most are short, and need no further call."""
+    """Read a string that may not be null. Most strings are short, and are read without a further
+    call.
+    """
     # `size` is the length plus one, so the text ends at `at + size`.
     if compact and 0 < (size := data[at]) < 0x80:
         end = at + size
@@ -152,7 +161,7 @@ def read_string(data: Buffer, at: int, compact: bool) -> tuple[str, int]:
 
 
 def read_nullable_records(data: Buffer, at: int, compact: bool) -> tuple[Buffer | None, int]:
-    """Bytes or None, as a slice of `data`, which copies nothing of a memoryview."""
+    """Read bytes or None, as a slice of `data`; if that is a memoryview, nothing is copied."""
     if compact:
         length, at = read_uvarint(data, at)
         length -= 1
@@ -191,10 +200,11 @@ def read_uuid(data: Buffer, at: int) -> tuple[uuid.UUID | None, int]:
 
 
 def _read_count(data: Buffer, at: int, compact: bool, share: int = 1) -> tuple[int, int]:
-    """The count of an array; negative for null.
+    """Read the count of an array, which is negative for null.
 
-    The remaining bytes bound it, since each element has at least one. share: the number of elements
-    that count as one in `BoundedBytes`.
+    The remaining bytes limit the count, since each element has at least one.
+
+    Takes:  share, the number of elements that are counted as one in `BoundedBytes`.
     """
     if compact:
         count, at = read_uvarint(data, at)
@@ -306,7 +316,7 @@ def read_tags(data: Buffer, at: int) -> tuple[dict[int, Buffer], int]:
 
 
 def skip_tags(data: Buffer, at: int) -> int:
-    """The position after tagged fields, all of which are unknown."""
+    """The position after tagged fields, all of which are unknown to this broker."""
     return at + 1 if data[at] == 0 else read_tags(data, at)[1]
 
 

@@ -35,7 +35,7 @@ LENGTH_END = 12  # a batch is LENGTH_END + batch_length bytes long
 CRC_START = 21  # the CRC covers the bytes from here to the end
 LEADER_EPOCH_AT, MAGIC_AT = 12, 16
 MAGIC_END = MAGIC_AT + 1
-FLAGS_AT = 22  # the low byte of the attributes, which has all defined flags
+FLAGS_AT = 22  # the low byte of the attributes, which contains all flags that are defined
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -47,7 +47,7 @@ MAX_SEQUENCE = 2**31 - 1
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 ABORT, COMMIT = 0, 1
 
-# Fields that are read or patched without the rest of the header, by the table above.
+# Positions of fields that are read or patched without the rest of the header; see the table above.
 _BATCH_LENGTH_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT, _PRODUCER_ID_AT = 8, 17, 21, 35, 43
 BASE_OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
@@ -61,8 +61,8 @@ _START = struct.Struct(">qiibI")  # base_offset, batch_length, leader_epoch, mag
 _TAIL = struct.Struct(">hiqqqhii")  # the header from attributes on
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_VALUE = struct.Struct(">hi")
-# A marker's one record: its length, attributes, two deltas and key size; its key; its value's size;
-# its value; no headers. The sizes are varints, which are twice the number.
+# The only record of a marker: its length, attributes, two deltas and key size; the key; the size of
+# the value; the value; no headers. The sizes are varints, whose bytes have twice the number.
 _MARKER = struct.Struct(">5b hh b hi b")
 _MARKER_START, _MARKER_VALUE_SIZE = (2 * 16, 0, 0, 0, 2 * 4), 2 * 6
 
@@ -101,7 +101,9 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; they wrap from 2^31-1 to 0. -1 where there are none."""
+        """The sequence number of the last record, which wraps from 2^31-1 to 0; -1 if there is
+        none.
+        """
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return add_sequence(self.base_sequence, self.last_offset_delta)
@@ -128,7 +130,7 @@ class BatchHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One decoded record. `timestamp` in ms (the batch's timestamp with LogAppendTime)."""
+    """One decoded record. `timestamp` is in ms; with LogAppendTime it is that of the batch."""
 
     offset: int
     timestamp: int
@@ -138,7 +140,7 @@ class Record(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """A record to be encoded; its position in the batch gives its offset."""
+    """A record to be encoded. Its position in the batch determines its offset."""
 
     key: bytes | None
     value: bytes | None
@@ -147,14 +149,14 @@ class NewRecord(NamedTuple):
 
 
 class EndTransactionMarker(NamedTuple):
-    """The content of a control record."""
+    """The content of a control record, which ends a transaction."""
 
     commit: bool
     coordinator_epoch: int
 
 
 def add_sequence(sequence: int, count: int) -> int:
-    """`sequence` after `count` more records: 0 follows 2^31-1, which the mask does."""
+    """The sequence number `count` records after `sequence`. The mask makes 0 follow 2^31-1."""
     return (sequence + count) & MAX_SEQUENCE
 
 
@@ -164,7 +166,9 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def batches_in(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch; ends silently at a partial one, as a client does."""
+    """Iterate over the positions and headers of all whole batches; a partial one ends it, as in a
+    client.
+    """
     position, end = 0, len(buffer)
     while position + HEADER_SIZE <= end:
         header = read_header(buffer, position)
@@ -220,28 +224,30 @@ def producer_of(batch: Buffer) -> tuple[int, int, int]:
 
 
 def set_attributes(batch: bytearray | memoryview, attributes: int) -> None:
-    """Patch the attributes; `set_crc` has to follow."""
+    """Patch the attributes of a batch; `set_crc` has to follow."""
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
 
 
 def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None:
-    """Patch the highest timestamp; `set_crc` has to follow."""
+    """Patch the highest timestamp of a batch; `set_crc` has to follow."""
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp)
 
 
 def set_size_and_attributes(batch: bytearray, attributes: int) -> None:
-    """Patch the attributes, and the length to that of the buffer; `set_crc` has to follow."""
+    """Patch the attributes of a batch, and set its length to that of the buffer; `set_crc` has to
+    follow.
+    """
     _LENGTH.pack_into(batch, _BATCH_LENGTH_AT, len(batch) - LENGTH_END)
     set_attributes(batch, attributes)
 
 
 def set_crc(batch: bytearray | memoryview) -> None:
-    """Patch the CRC of one whole batch to that of its current bytes."""
+    """Set the CRC of one whole batch to that of its current bytes."""
     _CRC.pack_into(batch, _CRC_AT, computed_crc(batch))
 
 
 def encode_varint(value: int, out: bytearray) -> None:
-    """Append `value` zigzag-encoded, seven bits a byte."""
+    """Append `value` in zigzag encoding, with seven bits in each byte."""
     # Zigzag: 0, -1, 1, -2 become 0, 1, 2, 3. `value >> 63` is -1 for negative numbers, whose bits
     # the xor inverts, and 0 for others.
     value = (value << 1) ^ (value >> 63)
@@ -252,7 +258,9 @@ def encode_varint(value: int, out: bytearray) -> None:
 
 
 class _Varints(dict[int, bytes]):
-    """Numbers as varints. Small ones, which nearly all are, are encoded once and cached."""
+    """Numbers as varints. Small numbers, which are by far the most frequent, are encoded once and
+    cached.
+    """
 
     def __missing__(self, value: int) -> bytes:
         out = bytearray()
@@ -268,7 +276,7 @@ _VARINT = _Varints()
 
 
 def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """The zigzag-encoded value at `position`, and the position after it.
+    """Decode the zigzag-encoded value at `position`. Gives: the value, and the position after it.
 
     A varint has at most ten bytes. Raises: IndexError past the end.
     """
@@ -291,14 +299,13 @@ def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
 def records_of(batch: Buffer) -> list[Record]:
     """Decode the records of one whole batch.
 
-    Raises: KafkaError INVALID_RECORD where the content does not match the header;
-            DecompressionError.
+    Raises: KafkaError INVALID_RECORD if the content does not match the header; DecompressionError.
     """
     return list(open_records(batch))
 
 
 def open_records(batch: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """The records one by one. Raises: TooLargeError beyond `limit` decompressed bytes."""
+    """Decode the records one by one. Raises: TooLargeError above `limit` decompressed bytes."""
     header = read_header(batch)
     body = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size_bytes], limit)
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
@@ -314,7 +321,7 @@ def decode_records(
     base_timestamp: int,
     fixed_timestamp: int | None = None,
 ) -> Iterator[Record]:
-    """The `count` records encoded in `body`, which must contain exactly these.
+    """Decode the `count` records in `body`, which must contain exactly these.
 
     Raises: KafkaError INVALID_RECORD.
     """
@@ -329,7 +336,7 @@ def decode_records(
             key, position = _decode_blob(body, position)
             value, position = _decode_blob(body, position)
             headers: tuple[Header, ...] = ()
-            if body[position]:  # 0 is no headers, the usual case
+            if body[position]:  # usually 0, as there are no headers
                 header_count, position = decode_varint(body, position)
                 headers, position = _decode_headers(body, position, header_count)
             else:
@@ -350,8 +357,8 @@ def decode_records(
 
 def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
     byte = body[position]
-    # One byte with an even number: a size below 64 that is not negative, as nearly all are. Twice
-    # the size is the zigzag form. No call for it.
+    # If the byte is even and below 0x80, it is the zigzag form of a size from 0 to 63, which is
+    # twice the size. Nearly all sizes are in that range, and are read without a call.
     if byte < 0x80 and not byte & 1:
         position += 1
         end = position + (byte >> 1)
@@ -360,7 +367,8 @@ def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
         if size < 0:
             return None, position
         end = position + size
-    # A slice would be silently shorter; `decode_records` turns the IndexError into INVALID_RECORD.
+    # A slice beyond the end would just be shorter. `decode_records` turns the IndexError into
+    # INVALID_RECORD.
     if end > len(body):
         raise IndexError
     return body[position:end], end
@@ -380,7 +388,7 @@ def _decode_headers(body: bytes, position: int, count: int) -> tuple[tuple[Heade
 
 
 def encode_record(record: NewRecord | Record, offset_delta: int, base_timestamp: int) -> bytes:
-    """One record of a batch, with its length before it."""
+    """Encode one record of a batch, preceded by its length."""
     key, value, headers = record.key, record.value, record.headers
     fields = [
         b"\0",
@@ -417,9 +425,9 @@ def encode_batch(
     control: bool = False,
     log_append_time: bool = False,
 ) -> bytearray:
-    """One batch of `records`, in order, with the offset deltas 0, 1, 2, 3 and so on.
+    """Encode one batch of `records`, in order, with the offset deltas 0, 1, 2, 3 and so on.
 
-    Its parameters are the fields of the header that a caller chooses.
+    The parameters are the fields of the header that a caller chooses.
     """
     base_timestamp = max_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     encoded: list[bytes] = []
@@ -454,11 +462,12 @@ def encode_pairs(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """One batch of keys and values with one timestamp: the records of a coordinator.
+    """Encode one batch of keys and values with the same timestamp, as coordinators write them.
 
-    It equals what `encode_batch` returns, without a call for each record: a transaction has three.
+    The result equals that of `encode_batch`, but no call is made for each record, of which a
+    transaction has three.
 
-    Takes: producer, (producer_id, producer_epoch) of a transactional batch.
+    Takes:  producer, (producer_id, producer_epoch) of a transactional batch.
     """
     encoded: list[bytes] = []
     for offset_delta, (key, value) in enumerate(pairs):
@@ -504,9 +513,9 @@ def assemble_batch(
     base_sequence: int,
     record_count: int,
 ) -> bytearray:
-    """A batch, made of its header's fields and its encoded (and compressed) records.
+    """Make a batch from the fields of its header and its encoded (and compressed) records.
 
-    Length and CRC are computed. It has a parameter for each other field of the header.
+    Length and CRC are computed. There is a parameter for each other field of the header.
     """
     checked = _TAIL.pack(
         attributes,
@@ -518,7 +527,7 @@ def assemble_batch(
         base_sequence,
         record_count,
     )
-    # The CRC of the two parts in a row, without joining them.
+    # The CRC of the two parts in sequence, which are not joined for it.
     crc = crc32c(body, crc32c(checked))
     batch_length = HEADER_SIZE - LENGTH_END + len(body)
     batch = bytearray(_START.pack(base_offset, batch_length, leader_epoch, MAGIC, crc))
@@ -537,13 +546,14 @@ def encode_marker(
     timestamp: int,
     base_timestamp: int | None = None,
 ) -> bytes:
-    """The control batch that ends a transaction on one partition (KIP-98, "Control messages").
+    """Encode the control batch that ends a transaction on one partition (KIP-98, "Control
+    messages").
 
     The markers of one transaction differ only in the fields that the log patches, offset and leader
-    epoch. So the last few are cached.
+    epoch, so the last few markers are cached.
 
-    Takes: timestamp, that of the record, in ms. base_timestamp, that of the batch, if it differs:
-           the record contains the difference, as in every batch.
+    Takes:  timestamp, that of the record, in ms; base_timestamp, that of the batch, if it differs.
+            The record contains the difference, as in every batch.
     """
     kind = COMMIT if commit else ABORT
     if base_timestamp is None or base_timestamp == timestamp:
@@ -570,7 +580,7 @@ def encode_marker(
 
 
 def decode_marker(batch: Buffer) -> EndTransactionMarker:
-    """The content of a control batch.
+    """Decode a control batch.
 
     Raises: KafkaError INVALID_RECORD if its type is neither commit nor abort.
     """

@@ -1,4 +1,4 @@
-"""A request's header and connection, for handlers and coordinators."""
+"""The header and connection of a request, for handlers and coordinators."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 class RequestContext(NamedTuple):
     """One request without its body.
 
-    ticket: the request's number, unique in the broker's process; a later event may answer it.
-    client_host: with the slash before it that Kafka's tools expect. now_ms: the steady time at
+    ticket: the request's number, unique in the broker's process, by which a later event may answer
+    it. client_host: preceded by a slash, which Kafka's tools expect. now_ms: the steady time at
     which the request arrived. local_host, local_port: the broker's end of the connection. node_id:
     the id of the broker that received it, if the process runs several. keeps_frame: whether a
     Produce's records are in separate memory, which stays valid until the request is answered.

@@ -1,5 +1,5 @@
-"""A hand-written encoder of the answer to ShareFetch: its records are slices of segment files, as
-those of Fetch.
+"""A hand-written encoder of the response to ShareFetch, whose records are slices of segment files,
+as in a Fetch response.
 
 ShareFetch, versions 1-2; all strings and arrays are compact, each struct ends in tagged fields:
 
@@ -23,7 +23,7 @@ from barnabas.protocol.hot_responses import CurrentLeader, Endpoint, Piece
 from barnabas.protocol.primitives import write_nullable_string, write_string, write_uvarint
 
 _FRAME = struct.Struct(">iib")
-_HEAD = struct.Struct(">ihbi")  # head of an answer with a null message
+_HEAD = struct.Struct(">ihbi")  # the fields before the topics, with a null message
 _PARTITION = struct.Struct(">ihb")
 _CODE = struct.Struct(">h")
 _LEADER = struct.Struct(">iib")
@@ -33,8 +33,10 @@ NO_LEADER = CurrentLeader(0, 0)
 
 
 class SharedPartition(NamedTuple):
-    """One partition's part of the answer. records: a slice of a file, bytes, or None: none.
-    acquired: (first offset, last offset, delivery count).
+    """The row of one partition in the response.
+
+    records: a slice of a file, bytes, or None if there are none. acquired: (first offset, last
+    offset, delivery count) of each run.
     """
 
     index: int  # type: ignore[assignment]  # the name of the wire, which is a method of tuples
@@ -55,7 +57,7 @@ def encode_share_fetch(
     lock_timeout_ms: int = 0,
     endpoints: Iterable[Endpoint] = (),
 ) -> list[Piece]:
-    """The whole frame of the answer, as bytes and slices of files in order."""
+    """Encode the whole frame of the response, as bytes and slices of files in order."""
     pieces: list[Piece] = []
     total = 0
     out = first = bytearray(_FRAME.pack(0, correlation_id, 0))

@@ -1,4 +1,4 @@
-"""The names of one partition of one topic, as every package of the broker uses them."""
+"""Names for one partition of one topic, which every package of the broker uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import NamedTuple
 class TopicPartition(NamedTuple):
     """A topic and the index of one of its partitions.
 
-    It equals the plain tuple of the two and has the same hash: both find the same key of a dict.
+    It equals the plain tuple of these values, and has the same hash, so both find the same dict
+    entry.
     """
 
     topic: str
@@ -20,7 +21,7 @@ class TopicPartition(NamedTuple):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of one topic; the id distinguishes topics of the same name."""
+    """A partition of one topic, with an id that distinguishes topics of the same name."""
 
     topic: str
     partition: int

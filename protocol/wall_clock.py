@@ -1,17 +1,16 @@
 """The two clocks of the broker, and the conversion of timestamps to steady time.
 
-| time | in the code | use |
-|---|---|---|
-| steady | `now_ms`, an argument of every event | deadlines, ages |
-| wall | `wall_ms`, every `..._timestamp` of a record | stored in records, compared with them |
+| time | in the code | use | |---|---|---| | steady | `now_ms`, an argument of every event |
+deadlines, ages | | wall | `wall_ms`, every `..._timestamp` of a record | stored in records,
+compared with them |
 
 The steady time never steps. Its zero has no meaning, so it is never stored. The wall clock is set
-by a person or a time server: it may step, stop or be wrong, and nothing waits for it. A timestamp
-of a record becomes a deadline through `WallClock.since_ms`, once, when the record is replayed;
-after that only the steady time is used.
+by a person or a time server: it may step, stop or be wrong, and no code waits for it.
+`WallClock.since_ms` converts a timestamp of a record to steady time once, when the record is
+replayed. The deadline that follows from it only uses the steady time.
 
-Some timestamps also order events: the decisions of one transactional id. Such a timestamp is the
-last one plus a millisecond where the clock did not advance or was set back, but at most
+Some timestamps also order events: the decisions of one transactional id. If the clock did not
+advance or was set back, such a timestamp is the last one plus a millisecond, but at most
 MOST_LEAD_MS ahead of the clock. Beyond that the record has the clock's time, and the order is
 stored separately.
 """
@@ -24,10 +23,10 @@ MOST_LEAD_MS = 1000
 class WallClock:
     """The wall clock's time, for code that writes timestamps or compares with them.
 
-    One instance, shared by logs and coordinators; the rim calls `feed` before each event. Without
-    `feed`, as in most tests, both times are equal.
+    Logs and coordinators share one instance; the rim calls `feed` before each event. If it is never
+    called, as in most tests, both times are equal.
 
-    ahead_ms: how far the wall clock is ahead: an event of the steady time `now_ms` is at the wall
+    ahead_ms: how far the wall clock is ahead: an event at the steady time `now_ms` has the wall
     time `now_ms + ahead_ms`. now_ms: the steady time of the current event; None before the first
     `feed`.
     """
@@ -43,10 +42,10 @@ class WallClock:
         self.ahead_ms, self.now_ms = wall_ms - now_ms, now_ms
 
     def since_ms(self, timestamp_ms: int) -> int:
-        """The steady time of a timestamp; the current time for a timestamp in the future.
+        """The steady time of a timestamp; the current time if the timestamp is in the future.
 
-        So the wall clock measures a period that began before a start, but never as negative: if the
-        clock was set back, a deadline is at most its whole length away.
+        The wall clock measures a period that began before the start of the broker, but never as
+        negative: even if it was set back, a deadline is at most its whole length away.
         """
         since_ms = timestamp_ms - self.ahead_ms
         return since_ms if self.now_ms is None or since_ms < self.now_ms else self.now_ms

@@ -1,5 +1,5 @@
 """The parts of records as Arrow arrays of byte strings: varints of many rows at once, and records
-gathered out of such parts by one Arrow `take` (encoding.py says how).
+that one Arrow `take` gathers from such parts (encoding.py describes how).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Pool:
     """Several arrays of byte strings joined to one, from which records are gathered.
 
-    starts: the position of each array's first string.
+    starts: for each array, the position of its first string.
     """
 
     def __init__(self, arrays: Sequence[pa.Array | list[pa.Array]]) -> None:
@@ -33,10 +33,9 @@ class Pool:
         self.starts = [sum(sizes[:index]) for index in range(len(sizes))]
 
     def gather(self, indices: NDArray[np.int32]) -> tuple[NDArray[np.int32], pa.Buffer]:
-        """The strings at the indices: their offsets (the start of each and the end of the last),
-        and their bytes.
+        """Gather the strings at the indices. A null has no bytes.
 
-        A null has no bytes.
+        Gives:  their offsets (the start of each string and the end of the last), and their bytes.
         """
         taken = pc.take(self._strings, pa.array(indices), boundscheck=False)
         return strings_of(taken).edges, taken.buffers()[2]
@@ -46,7 +45,8 @@ class Pool:
 
 
 def narrow(numbers: Unsigned) -> Unsigned:
-    """The numbers in 32 bits, if they fit: this halves the memory of the following steps."""
+    """Convert the numbers to 32 bits if they fit, which halves the memory of the following steps.
+    """
     return (
         numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers
     )
@@ -68,12 +68,11 @@ def varint_sizes(numbers: Unsigned) -> NDArray[np.int64] | int:
 
 
 def pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
-    """Varints of `count` rows as byte strings.
+    """Encode varints of `count` rows as byte strings.
 
-    Piece g of row r, which is string 2 * (len(groups) * r + g), has the varints of group g.
-
-    A None in a group is a zero byte. Each row has the size of the widest one; the gaps are the
-    strings between the pieces.
+    Piece g of row r, which is string 2 * (len(groups) * r + g), has the varints of group g. A None
+    in a group is written as a zero byte. Each row takes as many bytes as the widest row; the
+    strings between the pieces are the gaps.
     """
     widths = [
         sum(1 if field is None else varint_size(int(field.max())) for field in group)
@@ -96,10 +95,10 @@ def pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
 
 
 def _put_varints(flat: NDArray[np.uint8], position: Ints, numbers: Unsigned) -> Ints:
-    """Write a varint at each position, and give the positions after them.
+    """Write a varint at each position. Gives: the positions after the varints.
 
-    All varints are written with the size of the widest one, padded with zeros, which the next field
-    overwrites or which are outside of the piece.
+    All varints are written with the size of the widest one. Shorter ones are padded with zeros,
+    which the next field overwrites or which are outside of the piece.
     """
     after = position + 1
     for nth in range(varint_size(int(numbers.max()))):

@@ -1,4 +1,4 @@
-"""A query's checkpoint directory: the files that the sink reads in it, and the one file that it
+"""The checkpoint directory of a query: the files in it that the sink reads, and the one that it
 writes.
 
     <checkpoint>/metadata               Spark's: the id of the query
@@ -14,8 +14,8 @@ deduplication.py describes the purpose of the trail. Version 1 was written only 
 of a query, {"version": 1, "group": ..., "batch": 3, "state": "done"}, and has no information on
 later batches: a trail made from it has "complete": false until a batch is published.
 
-A file that is missing or cannot be read is an error: then the directory is not Spark's checkpoint,
-or Arrow cannot reach it, and without an error the query would silently lose its protection.
+A file that is missing or cannot be read is an error: the directory is not Spark's checkpoint, or
+Arrow cannot reach it. If this were no error, the query would silently lose its protection.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class CheckpointError(Exception):
 
 
 class CheckpointPlace(NamedTuple):
-    """The location of the checkpoint, as a task knows it.
+    """The location of the checkpoint, as far as a task knows it.
 
-    location: the checkpoint's directory. root: the directory from
-    spark.sql.streaming.checkpointLocation, in which Spark creates one with a random name for a
+    location: the checkpoint's directory. root: the directory in
+    spark.sql.streaming.checkpointLocation, where Spark creates a directory with a random name for a
     query without a location. Both are empty if Spark does not provide them.
     """
 
@@ -67,7 +67,8 @@ class Checkpoint:
 
     @classmethod
     def at(cls, place: CheckpointPlace, query_id: str) -> Checkpoint:
-        """The checkpoint at a place; if only the root is known, the checkpoint with the query's id.
+        """The checkpoint at a place; if only the root is known, the checkpoint that has the query's
+        id.
 
         Raises: CheckpointError.
         """
@@ -83,7 +84,7 @@ class Checkpoint:
             infos = file_system.get_file_info(arrow_fs.FileSelector(path))
         except TROUBLE as error:
             raise _unreadable(place.root, error) from error
-        # The query's checkpoint is the latest one, unless other queries were started since.
+        # The latest checkpoint is that of the query, unless other queries were started since.
         for info in sorted(infos, key=lambda info: info.mtime_ns or 0, reverse=True):
             found = cls(join_uri(place.root, info.base_name), query_id)
             if info.base_name != SPOOL and found._id() == query_id:
@@ -96,7 +97,7 @@ class Checkpoint:
         """The plan of the current batch: a digest of the file that Spark wrote before the batch
         began.
 
-        Takes:  check_id, whether the checkpoint's id is checked, too.
+        Takes:  check_id, whether the query id in the checkpoint is checked as well.
         Raises: CheckpointError if Spark's files of this query are missing.
         """
         found = self._id() if check_id else self._query_id
@@ -119,15 +120,15 @@ class Checkpoint:
         return plan
 
     def plan_of(self, batch_id: int) -> str:
-        """The plan of an earlier batch; empty where Spark has deleted its file.
+        """The plan of an earlier batch; empty if Spark has deleted the file.
 
-        Raises: CheckpointError if it cannot be read.
+        Raises: CheckpointError if the file cannot be read.
         """
         data = self._read("offsets", str(batch_id))
         return "" if data is None else hashlib.sha256(data).hexdigest()[:16]
 
     def trail(self) -> Trail:
-        """The record of the batches that were published with this checkpoint.
+        """The trail, which records the batches that were published with this checkpoint.
 
         Raises: CheckpointError.
         """
@@ -180,7 +181,7 @@ class Checkpoint:
                 return None
             with file_system.open_input_stream(path, compression=None) as stream:
                 return bytes(stream.read())
-        except FileNotFoundError:  # Spark has deleted the file in between
+        except FileNotFoundError:  # Spark has deleted the file after the check
             return None
         except TROUBLE as error:
             raise _unreadable(uri, error) from error
@@ -188,7 +189,7 @@ class Checkpoint:
     def _write(self, data: bytes) -> None:
         file_system, path = open_file_system(join_uri(self._location, NAME))
         renames = file_system.type_name in RENAMING
-        # A unique name: a driver that is believed dead may write at the same time.
+        # The name is unique, since a driver that Spark considers dead may write at the same time.
         partial = f"{posixpath.dirname(path)}/.{NAME}.{uuid.uuid4().hex[:8]}.partial"
         written = partial if renames else path
         with file_system.open_output_stream(written, compression=None) as stream:

@@ -1,20 +1,20 @@
-"""Spark's checkpoint files on a local disk, written without starting a process.
+"""Writes Spark's checkpoint files on a local disk without starting processes.
 
-Spark writes two small files for each micro-batch, through Hadoop. pip's Spark has no native code of
-Hadoop, so Hadoop starts some 20 processes for them (`chmod`, `ls`, `readlink`). The class below is
-a manager of checkpoint files that starts none: on a local disk files get the permissions that the
-process's umask leaves, as files of other programs do. It is compiled by Janino, the compiler that
-Spark itself uses for its queries, in the running JVM, once for each release of Spark and user,
-since that takes a second or two of CPU.
+Spark writes two small files for each micro-batch, through Hadoop. The Spark from pip has no native
+code of Hadoop, which therefore starts some 20 processes for the files (`chmod`, `ls`, `readlink`).
+The Java class below is a manager of checkpoint files that starts none: on a local disk the files
+get the permissions that the process's umask leaves, like files of other programs. It is compiled in
+the running JVM by Janino, the compiler that Spark itself uses for its queries. As that takes a
+second or two of CPU, it is done once for each release of Spark and each user.
 
-    a temporary file is to be           what the class does on a local disk
-    created, with its checksum          as Hadoop, without permissions
-    named, only if the name is free     a link, which the operating system refuses for a name that
-                                        exists: of two drivers at the same moment one fails
-    named, perhaps over another file    an atomic rename
+    a temporary file has to be          what the class does on a local disk
+    created, with its checksum          the same as Hadoop, but without setting permissions
+    named, only if the name is free     makes a link, which the operating system refuses if the
+                                        name exists: of two drivers at the same moment one fails
+    named, even if a file has the name  renames the file atomically
 
-On other file systems it does what its base class does; where a disk has no hard links, the base
-class looks for the name and then renames.
+On other file systems it does what its base class does. If a disk has no hard links, the base class
+looks for the name and then renames the file.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ public class LocalCheckpointFileManager extends {BASE_CLASS} {{
 def use_quick_checkpoints(session: SparkSession) -> None:
     """Let a session write its checkpoints without processes, unless another manager is set.
 
-    Takes:  a session with a JVM of its own on this machine, not one of Spark Connect.
+    Takes:  session, which has a JVM of its own on this machine and is not one of Spark Connect.
     After:  its queries use LOCAL_CLASS, if the setting FILE_MANAGER was not set.
 
-    If the class cannot be compiled or loaded, Spark's own default remains, which is slow and right.
-    Spark's FileSystemBasedCheckpointFileManager is no substitute, although it is quicker: on a
-    local disk it does not replace a file, as a repeated batch has to do with its state (Hive's
-    class for local files, which is in Spark, renames to free names alone), and two drivers may
+    If the class cannot be compiled or loaded, Spark's own default remains, which is slow and
+    correct. Spark's FileSystemBasedCheckpointFileManager would be quicker, but is no substitute. On
+    a local disk it does not replace a file, which a repeated batch has to do with its state (Spark
+    contains Hive's class for local files, which renames only to free names), and two drivers may
     replace each other's log.
     """
     if session.conf.get(FILE_MANAGER, None) is None and _provide_local_class(session):
@@ -116,11 +116,11 @@ def use_quick_checkpoints(session: SparkSession) -> None:
 
 
 def _provide_local_class(session: SparkSession) -> bool:
-    """Load the class, which is compiled first if that was never done. Gives: whether the JVM has
+    """Load the class into the JVM, and compile it first if necessary. Gives: whether the JVM has
     it.
 
-    Without Janino, with a class loader of another kind, or where no private directory can be made,
-    there is no class; only the speed depends on it.
+    Without Janino, with a class loader of another kind, or if no private directory can be made,
+    there is no class. Only the speed depends on it.
     """
     from py4j.protocol import Py4JError
 
@@ -143,7 +143,7 @@ def _provide_local_class(session: SparkSession) -> bool:
     except (Py4JError, OSError, TypeError, AttributeError):
         pass
     with suppress(OSError):
-        code.unlink(missing_ok=True)  # damaged, perhaps: the next session compiles it again
+        code.unlink(missing_ok=True)  # it may be damaged, and the next session compiles it again
     return False
 
 
@@ -151,7 +151,8 @@ def _compile(jvm: Any, loader: Any, home: Path) -> None:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.cook(SOURCE)
-    # The inner class first: a session that starts at the same time looks for the other one.
+    # The inner class is written first, since a session that starts at the same time looks only for
+    # the outer one.
     for name, code in sorted(dict(compiler.getBytecodes()).items(), reverse=True):
         path = home.joinpath(*name.split(".")[:-1], f"{name.rpartition('.')[2]}.class")
         path.parent.mkdir(exist_ok=True)
@@ -161,7 +162,7 @@ def _compile(jvm: Any, loader: Any, home: Path) -> None:
 
 
 def _make_private_directory(path: Path) -> None:
-    """Make the directory with mode 0700. Raises: OSError where another user may have made it."""
+    """Make the directory with mode 0700. Raises: OSError if another user may have made it."""
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()  # a link may point to the directory of another user
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:

@@ -2,8 +2,8 @@
 
 One `Client` belongs to one thread. It keeps a connection to each broker that it used, gets leaders
 from Metadata, and repeats requests after transient failures (a leader election, a restart of a
-broker) until `retry_timeout_ms` has passed. Connections are opened at the first request: a client
-that was just made can be pickled.
+broker) until `retry_timeout_ms` has passed. Connections are opened by the first request, so a new
+client can be pickled.
 """
 
 from __future__ import annotations
@@ -54,22 +54,23 @@ __all__ = ["Client", "ClientError", "FetchedPartition", "RefusedError", "Unknown
 T = TypeVar("T")
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-CONSUMER = -1  # the replica_id of consumers
+CONSUMER = -1  # the replica_id that consumers send
 
-# Requests have an isolation level from ListOffsets 2 and Fetch 4 on. This reader does not need the
-# fields of later versions.
+# ListOffsets has an isolation level from version 2 on, Fetch from 4 on. This reader does not need
+# the fields of later versions.
 LIST_OFFSETS = RequestKind(ListOffsetsRequest, ListOffsetsResponse, 2, 5)
 FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
-# This version names a topic by its id (KIP-516), so that an answer never has data of another topic
-# of that name.
+# In this version the topic is given by its id (KIP-516), so the response cannot have data of
+# another topic with the same name.
 FETCH_BY_ID = RequestKind(FetchRequest, FetchResponse, 13, 13)
-Sent = tuple[Connection, RequestKind[FetchRequest, FetchResponse]]  # the address, and the client id
+# the connection over which a Fetch was sent, and the kind of request
+Sent = tuple[Connection, RequestKind[FetchRequest, FetchResponse]]
 
 
 class FetchedPartition(NamedTuple):
     """The part of a Fetch response for its only partition.
 
-    `records` is a view of the connection's buffer: it is valid until the next answer is received.
+    `records` is a view of the connection's buffer, and valid until the next response is received.
     `aborted_transactions` is None unless the fetch was read_committed. `is_by_id`: whether the
     records belong to the topic with the requested id, even if another topic has the name now.
     """
@@ -82,7 +83,7 @@ class FetchedPartition(NamedTuple):
 
 
 class Client:
-    """A reader's client; it sends each request to the broker that can answer it.
+    """A reader's client, which sends each request to the broker that can answer it.
 
     Use it as a context manager, or close it.
     """
@@ -92,7 +93,8 @@ class Client:
         self._leaders: dict[TopicPartition, int] = {}
         self.topic_ids: dict[
             str, str
-        ] = {}  # topic ids of the last Metadata, in Kafka's form; brokers before 2.8 send none
+        # the topic ids in the last Metadata response, in Kafka's form; brokers before 2.8 send none
+        ] = {}
         self._connections = Connections(options)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -113,13 +115,13 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; the client can be used again."""
+        """Close all connections. The client can still be used after that."""
         self._connections.close()
 
     def renew(self, buffer_bytes: int) -> None:
-        """Drop all cached answers of brokers; idle connections with small buffers are kept.
+        """Discard what brokers have answered; idle connections with small buffers are kept.
 
-        After: the client is like a new one, except for the connections.
+        After:  the client is like a new one, except for the connections.
         """
         self._leaders.clear()
         self.topic_ids.clear()
@@ -131,10 +133,12 @@ class Client:
         self, topics: Iterable[str], *, missing_ok: bool = False, create: bool = False
     ) -> list[TopicPartition]:
         """All partitions of the topics, in order.
-        Raises: UnknownTopicError naming a topic that does not exist, unless missing_ok is set.
 
-        With `create` the broker is asked to create missing topics, as by producers; its
+        With `create` the broker is asked to create missing topics, as for producers; its
         configuration may forbid that (auto.create.topics.enable).
+
+        Raises: UnknownTopicError with the name of a topic that does not exist, unless missing_ok is
+                set.
         """
         names = sorted(set(topics))
 
@@ -148,7 +152,7 @@ class Client:
         return self._retrying(ask, "looking for " + ", ".join(names))
 
     def topics_matching(self, pattern: str) -> list[str]:
-        """The names of topics in which the pattern is found, without internal topics."""
+        """The names of the topics in which the pattern is found, except internal topics."""
 
         def ask() -> list[str]:
             return sorted(
@@ -160,10 +164,10 @@ class Client:
         return self._retrying(ask, "listing topics")
 
     def recreated_topics(self, topic_ids: Mapping[str, str]) -> list[str]:
-        """The topics whose id differs from the given one, if Metadata has ids.
+        """The topics whose id differs from the given one, as far as Metadata has ids.
 
-        If an id differs, brokers are asked again for a while: a broker may lag behind and still
-        have the former topic.
+        If an id differs, the brokers are asked again for a while, since a broker may lag behind and
+        still have the former topic.
         """
         start = time.monotonic()
         while True:
@@ -201,12 +205,11 @@ class Client:
     def offsets_at(
         self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> dict[TopicPartition, int | None]:
-        """The first offset whose record is at least that late (in ms), by ListOffsets.
+        """For each partition, the first offset whose record has at least the timestamp (in ms).
 
-        The timestamp -1 means the end of the log, -2 its beginning.
-
-        The end for read_committed is the last stable offset: everything before it is decided. The
-        offset is None without such a record.
+        The timestamp -1 means the end of the log, -2 its beginning. The end for read_committed is
+        the last stable offset, before which all transactions are decided. The offset is None if
+        there is no such record.
         """
 
         def ask() -> dict[TopicPartition, int | None]:
@@ -278,8 +281,9 @@ class Client:
     ) -> Callable[[], FetchedPartition]:
         """Send a Fetch. Gives: a function that waits for the response.
 
-        The function repeats the request after a transient failure. So the broker can work on the
-        next answer while the previous one is decoded. An answer has at least one whole batch.
+        The broker can prepare the next response while the previous one is decoded. A response has
+        at least one whole batch. After a transient failure the function repeats the request.
+
         Takes:  topic_id, in Kafka's form: a topic with another id is not read, if the broker
                 supports ids in Fetch; see `FetchedPartition.is_by_id`.
         Raises: from the function: RefusedError (OFFSET_OUT_OF_RANGE and other permanent errors),
@@ -313,16 +317,16 @@ class Client:
                 answer = connection.receive(kind)
                 if answer.error_code or answer.responses or not answer.throttle_time_ms:
                     return _fetched(answer, name, wire_id if kind is FETCH_BY_ID else None)
-                # A quota is used up (KIP-219): a new connection would not help.
+                # The client has used up a quota (KIP-219), so a new connection would not help.
                 time.sleep(answer.throttle_time_ms / 1000)
 
         return lambda: self._retrying(finish, f"reading {name} from offset {offset}")
 
     def _send_fetch(self, name: TopicPartition, fetch: FetchRequest, *, has_id: bool) -> Sent:
-        """Send a Fetch to the partition's leader, with the topic's id if both know ids, else with
-        its name.
+        """Send a Fetch to the partition's leader.
 
-        (A message writes the field that its version has.)
+        It has the topic's id if both the client and the broker know ids, otherwise the topic's
+        name. (A message writes the field that its version has.)
         """
         connection = self._connections.of_node(self._by_leader([name]).popitem()[0])
         kind = FETCH_BY_ID if has_id and connection.speaks(FETCH_BY_ID) else FETCH
@@ -332,9 +336,9 @@ class Client:
     # --- retries
 
     def _retrying(self, action: Callable[[], T], doing: str) -> T:
-        """Run the action until it succeeds or the time is over.
+        """Run the action until it succeeds or the time limit is reached.
 
-        After a failure connections and cached leaders are dropped, since they may be stale.
+        After a failure, connections and cached leaders are dropped, since they may be stale.
         """
         start = time.monotonic()
         unknown_since: float | None = None
@@ -346,8 +350,8 @@ class Client:
                 self.close()
                 self._leaders.clear()
                 now = time.monotonic()
-                # A broker that was down for long may not know its topics immediately after its
-                # restart: that time does not count.
+                # The time in which a broker was down does not count: for a while after its restart,
+                # it may not know its topics.
                 unknown_since = (
                     None
                     if error.patience_ms == math.inf
@@ -367,7 +371,7 @@ class Client:
                         f"{self._connections.advice(error)}"
                     ) from error
             except BaseException:
-                self.close()  # the connection may still receive an old answer
+                self.close()  # a connection may still receive the response to an earlier request
                 raise
             time.sleep(backoff_ms / 1000)
             backoff_ms = max(backoff_ms, min(2 * backoff_ms, self.options.retry_backoff_max_ms))
@@ -376,7 +380,7 @@ class Client:
 def _fetched(
     answer: FetchResponse, name: TopicPartition, topic_id: uuid.UUID | None
 ) -> FetchedPartition:
-    """The partition's part of an answer, found by the topic's id if the request had it."""
+    """The partition's part of a response, found by the topic's id if the request had the id."""
     _check(answer.error_code, f"a fetch of {name}")
     for topic in answer.responses:
         is_asked = topic.topic == name.topic if topic_id is None else topic.topic_id == topic_id
@@ -394,17 +398,17 @@ def _fetched(
 
 
 def _text_of(topic_id: uuid.UUID) -> str:
-    """A topic's id in the form of Kafka's tools."""
+    """A topic's id, in the form that Kafka's tools show."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def _uuid_of(text: str) -> uuid.UUID:
-    """The id of a text made by `_text_of`."""
+    """The id that `_text_of` has converted to this text."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def _name_of(topic: MetadataResponseTopic) -> str:
-    # A name is null only in answers to requests with a topic's id.
+    # The name is null only in responses to requests with a topic's id.
     assert topic.name is not None, "Metadata gives no name of a topic"
     return topic.name
 

@@ -1,9 +1,9 @@
 """The connections to brokers: TLS and login, negotiation of versions, framing of requests, and
 responses in order, received into one reused buffer.
 
-`Connections` keeps one connection to each address, and a second one for a `purpose`: a broker
-answers the requests of a connection one after the other, so requests that must not wait behind
-megabytes of records use a separate connection.
+`Connections` keeps one connection to each address, and another one for a `purpose`. A broker
+answers the requests of a connection one after the other, so requests that must not wait until
+megabytes of records were sent use a separate connection.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ from barnabas.spark_connector.security import (
 )
 
 MAX_RESPONSE_BYTES = (1 << 31) - 1
-# maximum size of an answer to ApiVersions; a larger one belongs to another protocol
+# maximum size of a response to ApiVersions; a larger one belongs to another protocol
 MAX_FIRST_RESPONSE_BYTES = 1 << 20
 # fraction of a login's lifetime after which a new connection replaces the old one
 SESSION_USED = 0.85
-# the other brokers may not know a new topic for a moment; a topic with a wrong name stays unknown
+# The other brokers may take a moment to learn of a new topic; a topic with a wrong name stays
+# unknown.
 UNKNOWN_TOPIC_PATIENCE_MS = 3000
-PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX of them, 1024 on Linux and macOS
+PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX pieces, which is 1024 on Linux and macOS
 
 Address = tuple[str, int]
 Request = TypeVar("Request", bound=Message)
@@ -79,7 +80,7 @@ PASSING = frozenset(
 
 
 class ClientError(Exception):
-    """A broker cannot be reached, or refuses every attempt; the message says what to do."""
+    """A broker cannot be reached, or has rejected every attempt; the message says what to do."""
 
 
 class RefusedError(ClientError):
@@ -91,17 +92,17 @@ class RefusedError(ClientError):
 
 
 class UnknownTopicError(ClientError):
-    """A topic or partition that no broker has known for some seconds.
+    """No broker has known a topic or partition for some seconds.
 
     It does not exist, or was deleted.
     """
 
 
 class PassingError(ClientError):
-    """A transient failure, after which a request is tried again, for `patience_ms` after its first
+    """A transient failure, after which a request is repeated for `patience_ms` from its first
     failure.
 
-    Callers of the client never get it: after that time they get a ClientError.
+    Callers of the client never see it: they get a ClientError after that time.
     """
 
     def __init__(self, message: str, patience_ms: float = math.inf) -> None:
@@ -110,15 +111,15 @@ class PassingError(ClientError):
 
 
 class UnresolvedError(PassingError):
-    """A host that has no address.
+    """A host name has no address.
 
-    At a client's first request the error is permanent, as in a Java client: the name is wrong, or
-    there is no network.
+    If this happens at a client's first request it is permanent, as in a Java client: the name is
+    wrong, or there is no network.
     """
 
 
 class RequestKind(NamedTuple, Generic[Request, Response]):
-    """One kind of request: its two messages, and the versions of them that are used here."""
+    """One kind of request: its two messages, and the range of versions that are used here."""
 
     request_class: type[Request]
     response_class: type[Response]
@@ -126,17 +127,19 @@ class RequestKind(NamedTuple, Generic[Request, Response]):
     last_version: int
 
 
-# Version 0 of ApiVersions is the one that every broker answers.
+# Version 0 of ApiVersions is used first, since every broker answers it.
 API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 0)
 FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # versions with features
-METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)  # topic ids since version 10
+# the response has topic ids from version 10 on
+METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)
 SASL_HANDSHAKE = RequestKind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
 SASL_AUTHENTICATE = RequestKind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
-METADATA_WITHOUT_CREATION = 4  # the first version that can request a topic without creating it
+# the first version with which a topic can be requested without creating it
+METADATA_WITHOUT_CREATION = 4
 
 
 class _Sent(NamedTuple):
-    """A request that was sent and whose response was not yet received."""
+    """A request that was sent and whose response has not been received yet."""
 
     kind: RequestKind[Any, Any]
     version: int
@@ -144,7 +147,7 @@ class _Sent(NamedTuple):
 
 
 class Connection:
-    """A socket to one broker, with the versions both sides speak.
+    """A socket to one broker, with the versions that the broker supports.
 
     Requests are answered in order.
     """
@@ -162,7 +165,8 @@ class Connection:
         self._buffer = bytearray(64 * 1024)
         self._versions: dict[int, tuple[int, int]] = {}
         self._levels: dict[str, int] | None = None
-        # the broker has sent an answer that it sends only after a correct security handshake
+        # whether the broker has sent a response that it sends only after a correct security
+        # handshake
         self._is_proven = False
         self._session_end_s = math.inf
         self._socket = self._connect(address, context)
@@ -212,7 +216,7 @@ class Connection:
         }
         if self._options.security.uses_sasl:
             self._log_in()
-        self._is_proven = False  # a broker answers ApiVersions without authentication
+        self._is_proven = False  # a broker answers ApiVersions before authentication
 
     def _asks_for_no_login(self) -> ClientError:
         return ClientError(
@@ -230,7 +234,7 @@ class Connection:
             raise self._asks_for_no_login()
         assert security.mechanism is not None
         handshake = self.request(SASL_HANDSHAKE, SaslHandshakeRequest(security.mechanism))
-        if handshake.error_code == Code.ILLEGAL_SASL_STATE:  # the listener has no SASL
+        if handshake.error_code == Code.ILLEGAL_SASL_STATE:  # the listener does not use SASL
             raise self._asks_for_no_login()
         if handshake.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
             has = ", ".join(handshake.mechanisms) or "none"
@@ -265,12 +269,12 @@ class Connection:
 
     @property
     def is_expired(self) -> bool:
-        """Whether the login is about to expire, after which the broker closes the connection."""
+        """Whether the login is about to expire. When it has, the broker closes the connection."""
         return time.monotonic() >= self._session_end_s
 
     def _failure(self, error: OSError) -> ClientError:
-        """The error to raise for a failure of the socket: a transient error, or one of a wrong
-        setting.
+        """The error to raise for a failure of the socket: a transient error, or one that explains a
+        wrong setting.
         """
         if isinstance(error, ssl.SSLCertVerificationError):
             if (
@@ -310,13 +314,15 @@ class Connection:
         return PassingError(f"{self.address}: {reason(error)}{self._hint() if ended else ''}")
 
     def _hint(self) -> str:
-        """A text with the possible causes for which a connection was closed."""
+        """A text with a possible reason why the connection was closed; empty if the security
+        setting is right.
+        """
         return "" if self._is_proven else "; is kafka.security.protocol right for this port?"
 
     def version_of(self, kind: RequestKind[Any, Any]) -> int:
-        """The highest version of a kind of request that both sides speak.
+        """The highest version of a kind of request that both sides support.
 
-        Raises: ClientError without a common version.
+        Raises: ClientError if there is no common version.
         """
         if kind is API_VERSIONS:
             return 0
@@ -332,12 +338,13 @@ class Connection:
         return min(last, highest)
 
     def speaks(self, kind: RequestKind[Any, Any]) -> bool:
-        """Whether there is a version of a kind of request that both sides speak."""
+        """Whether both sides support a version of a kind of request."""
         lowest, highest = self._versions.get(kind.request_class.API_KEY, (0, -1))
         return min(kind.last_version, highest) >= max(kind.first_version, lowest)
 
     def level_of(self, feature: str) -> int:
-        """The finalised level of a feature in the cluster (KIP-584); 0: it is not finalised.
+        """The finalised level of a feature in the cluster (KIP-584); 0 if the feature is not
+        finalised.
 
         The broker is asked once per connection, and not at all if it is too old.
         """
@@ -356,7 +363,7 @@ class Connection:
 
     @property
     def unanswered(self) -> int:
-        """The number of requests whose responses were not yet received."""
+        """The number of requests whose responses have not been received yet."""
         return len(self._unanswered)
 
     def is_stale(self) -> bool:
@@ -366,7 +373,8 @@ class Connection:
         if self._unanswered:
             return False
         try:
-            with selectors.DefaultSelector() as selector:  # select() knows no descriptor above 1023
+            # select() accepts no descriptor above 1023
+            with selectors.DefaultSelector() as selector:
                 selector.register(self._socket, selectors.EVENT_READ)
                 return bool(selector.select(0))
         except (OSError, ValueError):
@@ -374,7 +382,7 @@ class Connection:
 
     @property
     def buffer_bytes(self) -> int:
-        """The memory that the largest answer so far used."""
+        """The size of the receive buffer, which is that of the largest response so far."""
         return len(self._buffer)
 
     def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
@@ -384,7 +392,9 @@ class Connection:
         return self.receive(kind)
 
     def send(self, kind: RequestKind[Request, Any], request: Request) -> None:
-        """Send without waiting; `receive` gives the responses in the same order."""
+        """Send a request without waiting; `receive` returns the responses in the order of the
+        requests.
+        """
         version, correlation_id = self.version_of(kind), next(self._correlation_ids)
         frame = encode_request(request, version, correlation_id, self._options.client_id)
         self._send_all([frame])
@@ -393,9 +403,10 @@ class Connection:
     def send_encoded(
         self, kind: RequestKind[Any, Any], version: int, body: Sequence[Buffer]
     ) -> None:
-        """Send a request whose body was encoded by the caller.
+        """Send a request whose body the caller has encoded.
 
-        Its pieces are not joined, so that records are not copied.
+        The pieces of the body are not joined, which saves a copy of the records. The header has the
+        format:
 
         int32 size, int16 api_key, int16 api_version, int32 correlation_id, nullable string
         client_id | flexible: no tagged fields
@@ -431,7 +442,7 @@ class Connection:
             raise self._failure(error) from error
 
     def receive(self, kind: RequestKind[Any, Response]) -> Response:
-        """The response to the oldest unanswered request, which must be of that kind."""
+        """The response to the oldest unanswered request, which must be of the given kind."""
         sent = self._unanswered.popleft()
         assert sent.kind is kind, f"{sent.kind} was sent, and {kind} is to be received"
         (size,) = struct.unpack(">i", self._read(4))
@@ -457,9 +468,9 @@ class Connection:
             ) from error
 
     def _read(self, size: int) -> memoryview:
-        """The next bytes, in a buffer that is reused for the next response.
+        """The next bytes of the connection, in a buffer that is used again for the next response.
 
-        Allocating memory for each response would cost more than receiving it.
+        Allocating memory for each response would take longer than receiving it.
         """
         if size > len(self._buffer):
             self._buffer = bytearray(size)
@@ -480,43 +491,44 @@ class Connection:
 
 
 class Connections:
-    """The connections of one client: one to each broker and purpose, opened at its first use.
+    """The connections of one client: one to each broker and purpose, opened on first use.
 
     They belong to one thread of one process.
     """
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        self.nodes: dict[int, Address] = {}  # brokers in the last Metadata
+        self.nodes: dict[int, Address] = {}  # the brokers in the last Metadata response
         self._open: dict[tuple[Address, str], Connection] = {}
         self._context: ssl.SSLContext | None = None
         self._pid = os.getpid()
 
     def close(self) -> None:
-        """Close all connections; each is opened again at its next use."""
+        """Close all connections; each is opened again when it is next used."""
         for connection in self._open.values():
             connection.close()
         self._open.clear()
 
     def after_fork(self) -> None:
-        """Drop the parent process's connections, if this is a child.
+        """Close the parent process's connections, if this is a child process.
 
-        Closing a copy of a socket does not end the connection.
+        Closing the child's copy of a socket does not end the connection of the parent.
         """
         if self._pid != os.getpid():
             self.close()
             self._pid = os.getpid()
 
     def close_stale(self) -> None:
-        """Drop connections that the broker closed while they were idle."""
+        """Discard connections that the broker closed while they were idle."""
         for key, connection in list(self._open.items()):
             if connection.is_stale():
                 connection.close()
                 del self._open[key]
 
     def keep_idle(self, buffer_bytes: int) -> None:
-        """Keep the connections that are open, wait for no answer, and have a buffer up to this
-        size; close the others.
+        """Keep idle connections whose buffer has at most this size, and close all others.
+
+        A connection is idle if it is open and no response is outstanding.
         """
         self.close_stale()
         for key, connection in list(self._open.items()):
@@ -525,9 +537,9 @@ class Connections:
                 del self._open[key]
 
     def any(self, purpose: str = "") -> Connection:
-        """The open connection, else one to the first broker that accepts it.
+        """An open connection, or a new one to the first broker that accepts it.
 
-        Raises: PassingError with the error of each broker; ClientError if no name in
+        Raises: PassingError with the error of each broker; ClientError if no host in
                 kafka.bootstrap.servers can be resolved.
         """
         for address, opened_for in self._open:
@@ -547,13 +559,13 @@ class Connections:
         raise PassingError(reasons)
 
     def of_node(self, node: int, purpose: str = "") -> Connection:
-        """The connection to a broker that Metadata named."""
+        """The connection to a broker that is in the last Metadata response."""
         if node not in self.nodes:
             raise PassingError(f"broker {node} is not in the metadata")
         return self.at(self.nodes[node], purpose)
 
     def at(self, address: Address, purpose: str = "") -> Connection:
-        """The connection to one broker address, opened if there is none."""
+        """The connection to a broker's address, which is opened if there is none."""
         assert self._pid == os.getpid(), "a client does not survive a fork"
         connection = self._open.get((address, purpose))
         if connection is not None and connection.is_expired and not connection.unanswered:
@@ -589,13 +601,15 @@ def metadata(
     create: bool = False,
     purpose: str = "",
 ) -> MetadataResponse:
-    """Ask any broker for Metadata. After: `connections.nodes` has the brokers in the response.
+    """Ask any broker for Metadata.
 
-    topics: None means all. create: create missing topics, if the broker allows it.
+    Takes:  topics, None for all; create, whether missing topics are created, if the broker allows
+            it.
+    After:  `connections.nodes` has the brokers in the response.
     """
     connection = connections.any(purpose)
     # Older versions have no field for this: their brokers create missing topics if they are
-    # configured to.
+    # configured to do so.
     create = create or connection.version_of(METADATA) < METADATA_WITHOUT_CREATION
     answer = connection.request(
         METADATA,
@@ -611,7 +625,7 @@ def metadata(
 def check(
     code: int, what: str, unknown_topic_patience_ms: float = UNKNOWN_TOPIC_PATIENCE_MS
 ) -> None:
-    """Raise PassingError or RefusedError if a code is an error."""
+    """Raise PassingError or RefusedError if the code is that of an error."""
     if code in PASSING:
         if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise PassingError(f"{what} does not exist", unknown_topic_patience_ms)
@@ -631,7 +645,7 @@ def code_name(code: int) -> str:
 
 
 def reason(error: OSError) -> str:
-    """A short description of a socket's error."""
+    """A short description of a socket error."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, ssl.SSLEOFError):

@@ -1,26 +1,26 @@
-"""The decoder: record batches -> Arrow columns, without a Python step per record; by compiled loops
-(record_loops.py) if these are available, else by array arithmetic.
+"""The decoder: record batches -> Arrow columns, without a Python step per record. It uses compiled
+loops (record_loops.py) if these are available, and array arithmetic otherwise.
 
-The loops accept only the usual valid encoding. Batches that they refuse are decoded by arrays, as
-are all batches without loops.
+The loops accept only the usual valid encoding. Batches that they reject are decoded with arrays, as
+are all batches if there are no loops.
 
-With arrays most time is spent on finding the start of each record: each record is preceded by its
+With arrays, most time is spent on finding the start of each record. Each record is preceded by its
 length, so the starts form a chain. The chains of all batches of a fetch are followed at the same
 time:
 
 1. *Candidates.* A record is `length, attributes, …`; attributes are 0 in every version of the
-   format so far. So each zero byte that follows an even varint of at least SHORTEST_RECORD (zigzag:
-   even is not negative) may be the attributes of a record; its link is the position at which, by
-   its length, the next record begins. A candidate that neither begins a batch nor is linked to is
-   dropped.
+   format so far. Each zero byte that follows an even varint of at least SHORTEST_RECORD (zigzag:
+   even is not negative) may therefore be the attributes of a record. Its link is the position at
+   which, by its length, the next record begins. A candidate is dropped if it neither begins a batch
+   nor is linked to.
 2. *Reach.* The remaining candidates are nearly always the chain itself, which one comparison shows.
    Otherwise the links are followed from the first record of each batch by pointer doubling:
    log2(records per batch) passes over arrays.
-3. *Check.* Each batch must yield as many records as its header says, and its last one must end
+3. *Check.* Each batch must have as many records as its header says, and its last record must end
    where the batch ends.
 
 Then every varint column is read by array arithmetic, and keys, values and headers are extracted by
-one Arrow `take` each. Batches that step 3 refuses (attributes other than 0, or damage) are read
+one Arrow `take` each. Batches that step 3 rejects (attributes other than 0, or damage) are read
 again record by record (`protocol.records`), which either succeeds or reports the error.
 
     a record: varint length | int8 attributes | varint timestamp_delta | varint offset_delta
@@ -54,13 +54,14 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 LONGEST_VARINT = 10
-# Bytes of records that are decoded at once: the arrays of their columns stay in a CPU's cache.
-# Loops need fewer arrays, and the Python steps around them cost relatively more.
+# The number of bytes of records that are decoded together, at which the arrays of their columns
+# stay in a CPU's cache. Loops need fewer arrays, and the Python steps around them are relatively
+# more expensive.
 PART_BYTES = 1 << 19
 LOOPS_PART_BYTES = 1 << 21
-LARGEST_BODY = 2**31 - 1  # Arrow's positions in binary columns are int32
+LARGEST_BODY = 2**31 - 1  # Arrow's positions in binary columns are of type int32
 
-LOG_APPEND_TIME = 1  # timestampType; 0 means the producer's time
+LOG_APPEND_TIME = 1  # the timestampType of the broker's time; that of the producer's time is 0
 
 HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -70,7 +71,7 @@ HEADERS_TYPE = pa.list_(
 class Columns(NamedTuple):
     """The columns of some record batches, in log order; None for a column that is not read.
 
-    timestamp_type: None where all timestamps are the producer's.
+    timestamp_type: None if all timestamps are the producer's.
     """
 
     offset: Ints
@@ -84,7 +85,7 @@ class Columns(NamedTuple):
 class _Body(NamedTuple):
     """The records of some record batches in one array of bytes.
 
-    starts, ends: the positions in it at which each batch's records begin and end.
+    starts, ends: the positions in the array at which each batch's records begin and end.
     """
 
     data: Bytes
@@ -93,14 +94,14 @@ class _Body(NamedTuple):
 
 
 class _Records(NamedTuple):
-    """The positions of each record's attributes and end."""
+    """For each record, the positions of its attributes and of its end."""
 
     attributes: Ints
     ends: Ints
 
 
 class _Blobs(NamedTuple):
-    """The positions of byte strings; a null has length 0 and null True."""
+    """The positions and lengths of byte strings. A null has the length 0, and True in `null`."""
 
     positions: Ints
     lengths: Ints
@@ -111,7 +112,7 @@ class _Blobs(NamedTuple):
 
 
 class _Fields(NamedTuple):
-    """The fields of each record, or their places."""
+    """The fields of each record; for byte strings and headers, their positions."""
 
     timestamp_delta: Ints
     offset_delta: Ints
@@ -133,13 +134,14 @@ def decode(
     headers: bool = False,
     loops: CompiledLoops | None = None,
 ) -> Iterator[Columns]:
-    """The records of `record_batches`, which are in `buffer`, as Arrow columns.
+    """Decode the records of `record_batches`, which are in `buffer`, to Arrow columns.
 
-    Many records are returned in several parts.
+    If there are many records, they are returned in several parts.
 
-    Takes:  batches, none of them empty, by position; start_offset and end_offset, outside of which
-            records are left out (a range may begin and end within a batch); key, value, headers,
-            whether that column is needed; loops, the loops to use, which only affect the speed.
+    Takes:  record_batches, by position, none of them empty; start_offset and end_offset, outside of
+            which records are left out (a range may begin and end within a batch); key, value,
+            headers, whether that column is needed; loops, the loops to use, which affect only the
+            speed.
     Raises: KafkaError INVALID_RECORD (damage), DecompressionError.
     """
     part_bytes = PART_BYTES if loops is None else LOOPS_PART_BYTES
@@ -176,7 +178,7 @@ def decode(
 def _bodies(
     view: memoryview, record_batches: Sequence[LocatedRecordBatch], part_bytes: int
 ) -> Iterator[tuple[Sequence[LocatedRecordBatch], _Body]]:
-    """Yields the records of some batches at a time, in one array.
+    """Yield the records of some batches at a time, in one array.
 
     Uncompressed records stay in place; others are decompressed one batch after the other.
     """
@@ -224,8 +226,7 @@ def _join(parts: Sequence[bytes]) -> _Body:
 
 
 def _rewrite(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
-    """The body after each record was decoded individually and encoded again with attributes 0; this
-    is slow.
+    """Decode each record individually, and encode it again with attributes 0, which is slow.
 
     Raises: KafkaError if a batch is damaged.
     """
@@ -249,7 +250,7 @@ def _rewrite(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
 
 
 def _find_records(body: _Body, counts: Ints) -> _Records | None:
-    """The positions of all records, in order; None if they do not match the batches' headers."""
+    """The positions of all records, in order; None if these do not match the batches' headers."""
     if (body.ends <= body.starts).any():
         return None
     positions, attributes, links = _candidates(body)
@@ -278,7 +279,8 @@ def _find_records(body: _Body, counts: Ints) -> _Records | None:
 def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
     """The positions at which a record may begin, in order.
 
-    Each has the position of its attributes and of the next record, if it is a record.
+    Gives:  for each, also the position of its attributes, and that of the next record if it is a
+            record.
     """
     data = body.data
     zeros = np.flatnonzero(data == 0)
@@ -287,8 +289,8 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
     ends_varint = length < 0x80
     zeros, length = zeros[ends_varint], length[ends_varint]
     by_size: list[tuple[Ints, Ints, Ints]] = []
-    # The varint ends just before the zero byte. Read backwards: one byte of it, then as many as
-    # have their top bit set.
+    # The varint ends just before the zero byte, and is read backwards: first its last byte, then
+    # all bytes before that whose top bit is set.
     for size in range(1, LONGEST_LENGTH + 1):
         fits = ((length & 1) == 0) & (length >= SHORTEST_RECORD * 2)
         attributes = zeros[fits]
@@ -318,13 +320,12 @@ def _with_another_byte(
 def _drop_unlinked(
     body: _Body, positions: Ints, attributes: Ints, links: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """The candidates that another one links to.
+    """Keep the candidates that another one links to.
 
-    A record is the first of its batch, or begins at the end of the previous one.
-
-    A wrong candidate, from a zero byte in a value, links to a position that is no candidate, and
-    almost never is linked to: after two rounds hardly any is left. The caller checks that the
-    remaining ones are a chain.
+    A record is the first of its batch, or begins at the end of the previous one. A wrong candidate,
+    a zero byte in a value, links to a position that is no candidate, and is itself almost never
+    linked to: after two rounds hardly any of them is left. The caller checks that the remaining
+    candidates are a chain.
     """
     mark = np.empty(len(body.data) + 1, np.bool_)
     for _ in range(2):
@@ -339,7 +340,7 @@ def _drop_unlinked(
 
 
 def _is_chain(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
-    """Whether each candidate leads to the next, and a batch's last one to the batch's end."""
+    """Whether each candidate links to the next, and the last one of a batch to the batch's end."""
     if not np.array_equal(links[past - 1], ends):
         return False
     right = links[:-1] == positions[1:]
@@ -348,24 +349,25 @@ def _is_chain(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
 
 
 def _follow_links(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | None:
-    """Indices, in order, of the candidates that the first ones lead to.
+    """The indices, in order, of the candidates to which the links from the first ones lead.
 
-    It is None if a chain does not end at its batch's end.
+    Gives:  None if a chain does not end at the end of its batch.
     """
     count = len(positions)
     record_batch = np.searchsorted(ends, positions, side="right")
     batch_end = ends[np.minimum(record_batch, len(ends) - 1)]
     index = np.searchsorted(positions, links)
     is_record = positions[np.minimum(index, count - 1)] == links
-    # Every chain ends in one of two extra positions: `done` at the end of its own batch, `lost`
-    # anywhere else.
+    # Every chain ends in one of two extra positions: `done` at the end of its own batch, `lost` at
+    # any other position.
     done, lost = count, count + 1
     jump = np.empty(count + 2, np.int64)
     jump[:count] = np.where(is_record & (links < batch_end), index, lost)
     jump[:count][links == batch_end] = done
     jump[done], jump[lost] = done, lost
     reachable = first
-    while True:  # `reached` has the first 2^k records of each chain, `jump` leads 2^k further
+    # `reachable` has the first 2^k records of each chain; `jump` leads 2^k records further
+    while True:
         following = jump[reachable]
         if (following == lost).any():
             return None
@@ -382,7 +384,7 @@ def _follow_links(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints
 def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
     """The unsigned varint at each position, and the position after it.
 
-    Positions outside of the data give the last byte.
+    For a position outside of the data, the last byte is read.
     """
     byte = data.take(positions, mode="clip")
     after = positions + 1
@@ -407,9 +409,9 @@ def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
 
 
 def _undo_zigzag(value: Ints) -> Ints:
-    """The signed numbers of zigzag-encoded ones.
+    """The signed numbers that the zigzag-encoded numbers represent.
 
-    The shift fills with zeros: ten-byte values use the sign bit too.
+    The shift has to fill with zeros, since values of ten bytes use the sign bit as well.
     """
     return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1)
 
@@ -427,9 +429,10 @@ def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
 
 
 def _fields_by_loop(body: _Body, counts: Ints, loops: CompiledLoops) -> _Fields | None:
-    """The fields of all records, by the compiled loop; None if the loop refuses one of them."""
+    """The fields of all records, found by the compiled loop; None if the loop rejects a record."""
     if ((counts <= 0) | (counts > (body.ends - body.starts) // (1 + SHORTEST_RECORD))).any():
-        # checked before tables are allocated: the number of records in the header may be damaged
+        # This is checked before tables are allocated, since the number of records in the header may
+        # be damaged.
         return None
     total = int(counts.sum())
     table, null = np.empty((record_loops.FIELDS, total), np.int64), np.empty((2, total), np.bool_)
@@ -512,7 +515,7 @@ def _columns(
 
 
 def _of_each_batch(numbers: list[int], counts: Ints) -> Ints | int:
-    """Repeats each batch's number for each of its records; with one batch it is the number
+    """Repeat each batch's number for each of its records; for a single batch, return the number
     itself.
     """
     return numbers[0] if len(numbers) == 1 else np.repeat(numbers, counts)
@@ -533,10 +536,10 @@ def _copy_strings(
 
 
 def _gather_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.Buffer]:
-    """The Arrow buffers of byte strings, by one `take`.
+    """The Arrow buffers of byte strings, made by one `take`.
 
-    `data` is treated as an array of twice as many strings, the wanted ones and the gaps between
-    them, and every second one is taken.
+    `data` is treated as an array of twice as many strings: the wanted ones, and the gaps between
+    them. Every second one is taken.
     """
     count = len(blobs.positions)
     edges = np.empty(2 * count, np.int32)
@@ -563,7 +566,7 @@ def _gather_by_loop(data: Bytes, blobs: _Blobs, loops: CompiledLoops) -> list[pa
 def _headers(
     data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, loops: CompiledLoops | None
 ) -> pa.Array:
-    """The headers column; a record without headers has null, as in Spark's own Kafka source."""
+    """The headers column. A record without headers has null, as in Spark's own Kafka source."""
     edges = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=edges[1:])
     blobs = None if loops is None else _headers_by_loop(data, counts, positions, record_ends, loops)
@@ -584,7 +587,7 @@ def _headers(
 def _headers_by_loop(
     data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, loops: CompiledLoops
 ) -> tuple[_Blobs, _Blobs] | None:
-    """The headers of all records, by the compiled loop; None if the loop refuses one of them."""
+    """The headers of all records, found by the compiled loop; None if the loop rejects a record."""
     total = int(counts.sum())
     keys, values = np.empty((2, total), np.int64), np.empty((2, total), np.int64)
     null = np.empty(total, np.bool_)
@@ -603,7 +606,7 @@ def _headers_by_arrays(
     )
     which, nth = np.flatnonzero(counts), 0
     position = positions[which]
-    while len(which):  # the nth header of each record with at least n of them
+    while len(which):  # `which` are the records that have more than `nth` headers
         slots = edges[which] + nth
         for blobs in (keys, values):
             nth_blobs, position = _blobs(data, position)

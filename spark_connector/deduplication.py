@@ -16,8 +16,9 @@ checkpoint has another one. Three places record the published batches, and each 
     the trail           a file in the checkpoint: the last batch that this checkpoint began, and the
                         one before it. It is copied and restored with the checkpoint.
 
-A note is *own* if the trail has its number and plan, or `offsets/<number>` has its plan: then the
-batch was run with this checkpoint. Else it is *foreign*: the batch was run with another checkpoint.
+A note is *own* if the trail has its number and plan, or `offsets/<number>` has its plan, since the
+batch was then run with this checkpoint. Otherwise it is *foreign*: the batch was run with another
+checkpoint.
 
     the group's note        its plan          then, for a batch N with rows
     N                       the same          skipped: Spark repeats its last batch
@@ -33,19 +34,20 @@ batch was run with this checkpoint. Else it is *foreign*: the batch was run with
     below N                 own               announced, then written: no number above it was begun
     none                    the trail has one in doubt: both groups, or their topic, are gone
     none                    no trail          announced, then written: the query's first batch
-    any                     any               in doubt where it would be written, and the trail says
+    any                     any               in doubt if it would be written, but the trail says
                                               that N + 1 was begun
 
 An *announcement* commits N itself as the group's offset, with the batch's plan, before the begun
-note has N. So if the begun note has N and the group has no offset, the group's offset has expired;
-an attempt that is killed and soon repeated is never in doubt.
+note has N. If the begun note has N and the group has no offset, the group's offset must therefore
+have expired; an attempt that is killed and soon repeated is never in doubt.
 
-A batch without rows is checked if it is a driver's first batch, and writes no offsets: where a
-batch with rows would be written or skipped it is accepted, otherwise it is in doubt, too.
+A batch without rows is checked if it is a driver's first batch, and writes no offsets. If a batch
+with rows would be written or skipped it is accepted, otherwise it is in doubt as well.
 
-A **batch write** with `writeId`; the group's offsets for other topics than its own do not count:
+A **batch write** with `writeId`; the group's offsets for topics that the write does not have are
+ignored:
 
-    nothing, or lower numbers alone             written
+    nothing, or only lower numbers              written
     this number, of the same batch of a query   skipped
     this number, of another one                 in doubt
     a higher number                             skipped; in doubt within a query
@@ -67,8 +69,8 @@ from typing import NamedTuple
 from barnabas.spark_connector.connection import ClientError
 
 FAIL, WRITE_IT, SKIP_IT = "fail", "write", "skip"  # values of onUncertainBatch
-ANNOUNCED = "announced"  # state of a note: the batch is about to be published
-COLUMN = "*"  # target of a note: each row's topic is in a column; no topic has this name
+ANNOUNCED = "announced"  # a note's state: the batch is about to be published
+COLUMN = "*"  # a note's target if a column has the topic of each row; no topic has this name
 GO_ON = (
     "Then set onUncertainBatch=write to write it, or onUncertainBatch=skip to skip it, and "
     "remove the option afterwards."
@@ -76,7 +78,7 @@ GO_ON = (
 
 
 class UncertainBatchError(ClientError):
-    """Whether a batch was written before is unknown.
+    """It is unknown whether a batch was written before.
 
     The message says what to check, and with which option the query continues.
     """
@@ -88,8 +90,8 @@ class CommitNote:
 
     target: a topic, or COLUMN. plan: a digest of the file that Spark wrote before the batch ran.
     origin: the query and the batch to which a write of foreachBatch belongs. state: ANNOUNCED, or
-    empty. parts: the list of the transactions that tasks wrote (task_transactions.py), or its
-    beginning.
+    empty. parts: the list of the transactions that tasks wrote (task_transactions.py), or the
+    beginning of the list.
     """
 
     what: str = ""
@@ -100,14 +102,14 @@ class CommitNote:
     parts: str = ""
 
     def to_text(self) -> str:
-        """The note as the metadata of an offset."""
+        """The text of the note, which becomes the metadata of an offset."""
         return json.dumps(
             {name: value for name, value in asdict(self).items() if value}, ensure_ascii=False
         )
 
 
 def parse_note(text: str | None) -> CommitNote:
-    """The note from a text made by `CommitNote.to_text`; any other text gives a note with only that
+    """Parse a text made by `CommitNote.to_text`. From any other text, make a note with only that
     text.
     """
     try:
@@ -120,14 +122,14 @@ def parse_note(text: str | None) -> CommitNote:
 
 
 class PlannedBatch(NamedTuple):
-    """A micro-batch: its number, and the digest of its plan, empty if unknown."""
+    """A micro-batch: its number, and the digest of its plan, which is empty if unknown."""
 
     batch_id: int
     plan: str
 
 
 class CommittedBatch(NamedTuple):
-    """The offset that a group has for one topic, and its note.
+    """The offset that a group has committed for one topic, and its note.
 
     more: the metadata of the topic's next partitions, which continue the note.
     """
@@ -138,7 +140,7 @@ class CommittedBatch(NamedTuple):
 
     @property
     def is_committed(self) -> bool:
-        """Whether the batch of the note is committed; else it was announced."""
+        """Whether the batch of the note is committed. Otherwise it is only announced."""
         return self.note.state != ANNOUNCED
 
     @property
@@ -155,7 +157,9 @@ class GroupState(NamedTuple):
 
     @property
     def last(self) -> CommittedBatch | None:
-        """The last of the group's offsets; a commit comes after the announcement of its number."""
+        """The last of the group's offsets. A commit is later than the announcement of the same
+        number.
+        """
         return max(self.committed.values(), key=_order, default=None)
 
     @property
@@ -173,9 +177,9 @@ def _order(each: CommittedBatch) -> tuple[int, bool]:
 class Trail:
     """A checkpoint's record of the batches that were published with it.
 
-    begun: the last batch whose publishing began. after: the batch that the group had before it.
+    begun: the last batch whose publishing began. after: the last batch of the group before that.
     run: the run of the query (Spark's id) that last compared the checkpoint with the groups.
-    is_complete: False if an earlier release wrote it, which noted only the first batch.
+    is_complete: False if an earlier release wrote the trail, which noted only the first batch.
     """
 
     group: str = ""
@@ -185,25 +189,24 @@ class Trail:
     is_complete: bool = True
 
     def has_begun(self, batch_id: int) -> bool:
-        """Whether the publishing of this batch, or of a later one, began."""
+        """Whether the publishing of this batch, or of a later one, has begun."""
         return self.is_complete and self.begun is not None and self.begun.batch_id >= batch_id
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """The batches that were run with a checkpoint: its trail, and its remaining plans.
+    """The batches that were run with a checkpoint, according to its trail and its remaining plans.
 
-    plan_of: a function that gives the plan in `offsets/<number>`, empty if Spark has deleted that
-    file.
+    plan_of: returns the plan in `offsets/<number>`; empty if Spark has deleted that file.
     """
 
     trail: Trail
     plan_of: Callable[[int], str]
 
     def is_foreign(self, batch: PlannedBatch) -> bool:
-        """Whether the batch, or another one of its number, was not run with this checkpoint.
+        """Whether the batch, or another one with its number, was not run with this checkpoint.
 
-        A note without a plan counts as own, and so does a plan that cannot be compared because an
+        A note without a plan is considered own, and so is a plan that cannot be compared because an
         earlier release kept no trail.
         """
         if not batch.plan:
@@ -219,8 +222,8 @@ class Decision(NamedTuple):
 
     topics: the topics on which the number is committed in addition to those of the batch's records.
     announces: whether the number is announced first, after which the decision is made again.
-    was_committed: whether the batch is skipped because it is committed, or because the user says
-    so.
+    was_committed: whether the batch is skipped because it is committed, or because the user
+    requested that.
     """
 
     sends_records: bool
@@ -232,15 +235,14 @@ class Decision(NamedTuple):
 
 WRITE = Decision(True, True)
 SKIP = Decision(False, False, was_committed=True)
-PASS = Decision(False, False)  # no batch has to be written
+PASS = Decision(False, False)  # there is nothing to write
 Decide = Callable[[GroupState], Decision]
 
 
 def decide_by_number(batch_id: int) -> Decide:
-    """The rule where numbers alone count: a batch is skipped once its number was reached.
+    """The rule if only numbers are compared: a batch is skipped once its number was reached.
 
-    The batches of one group are numbered in the order in which they are written, to whatever
-    topics.
+    The batches of one group are numbered in the order in which they are written, to any topics.
     """
     return lambda state: (
         SKIP if any(each.next_batch_id > batch_id for each in state.committed.values()) else WRITE
@@ -256,7 +258,7 @@ def decide_micro_batch(
     lineage: Lineage,
     on_uncertain: str = FAIL,
 ) -> Decision:
-    """Decide on a micro-batch of a streaming query, by the table of the module.
+    """Decide on a micro-batch of a streaming query, by the table in the module's docstring.
 
     Takes:  topics, the topics of the batch's records; empty for a batch without rows.
     Raises: UncertainBatchError.
@@ -294,7 +296,7 @@ NEW_CHECKPOINT = "A new checkpoint makes a new query; give it startingOffsets."
 def _doubt_of_last(
     last: CommittedBatch, batch: PlannedBatch, note: CommitNote, lineage: Lineage
 ) -> str:
-    """Why a micro-batch may already be written, judged by the last batch of the group."""
+    """Why a micro-batch may have been written already, according to the last batch of the group."""
     batch_id, plan = last.planned
     word = "committed" if last.is_committed else "announced"
     if batch_id > batch.batch_id:
@@ -333,7 +335,7 @@ def _doubt_of_foreign(last: PlannedBatch, word: str, where: str, lineage: Lineag
 
 
 def _doubt_of_forgotten(begun: PlannedBatch | None, batch: PlannedBatch, lineage: Lineage) -> str:
-    """Why a micro-batch may already be written, if the group has no offsets."""
+    """Why a micro-batch may have been written already, if the group has no offsets."""
     trail = lineage.trail
     if begun is None:
         if trail.begun is None:
@@ -375,7 +377,8 @@ def decide_batch_write(
 ) -> Decision:
     """Decide on a batch write that has a writeId.
 
-    The same name and number may be written once to each topic.
+    The same writeId and number may be written once to each topic.
+
     Raises: UncertainBatchError.
     """
     committed = state.committed
@@ -397,7 +400,7 @@ def decide_batch_write(
 def _doubt_of_other_topics(
     committed: Mapping[str, CommittedBatch], batch_id: int, topics: Collection[str]
 ) -> str:
-    """Why a write by a column of topics may differ from the write with the same number."""
+    """Why a write whose topics are in a column may differ from the write with the same number."""
     others = [
         topic
         for topic, each in committed.items()
@@ -413,7 +416,7 @@ def _doubt_of_other_topics(
 
 
 def _doubt_of_write(topic: str, last: CommittedBatch, batch_id: int, note: CommitNote) -> str:
-    """Why a write with a committed number may be a different one; empty if it is the same."""
+    """Why a write with a committed number may be a different write; empty if it is the same."""
     if last.note.target and last.note.target != note.target:
         return (
             f"number {batch_id} of this writeId is committed for topic {topic!r} by another "
@@ -442,8 +445,9 @@ def _in_doubt(
 ) -> Decision:
     """The decision on a batch in doubt, by the option onUncertainBatch.
 
-    In both cases the group gets this batch's note, so that the next batch is not in doubt. But a
-    skipped batch does not lower the number: the batches up to the higher number are in doubt, too.
+    The group gets this batch's note, so the next batch is not in doubt. But if the group's number
+    is higher and the batch is skipped, the number is not lowered: the batches up to it are in doubt
+    too.
     """
     numbers = {
         topic: each.planned.batch_id

@@ -1,4 +1,4 @@
-"""A record batch that is complete except for its producer, as tasks and clients pass it to a
+"""A record batch that is complete except for its producer. Tasks and clients pass such batches to a
 publisher.
 """
 
@@ -13,6 +13,6 @@ class EncodedRecordBatch(NamedTuple):
     topic: str
     partition: int
     record_count: int
-    # One whole v2 batch: base offset 0, producer id/epoch/sequence -1, transactional bit set, its
-    # CRC right.
+    # One whole v2 batch with a correct CRC: its base offset is 0, producer id, epoch and sequence
+    # are -1, and the transactional bit is set.
     data: bytes | bytearray | memoryview

@@ -13,7 +13,7 @@ Rows are collected until enough of them fill batches, then all are encoded in on
    byte strings. One `take` with the indices (small part, key, small part, value, …) of all records
    sorts and joins them: the bytes of its result are the records.
 
-The remaining steps are done per batch: slice, compress, header, checksum.
+The remaining steps are done for each batch: slice, compress, header, checksum.
 
     a record: varint length | int8 attributes 0 | varint timestamp_delta | varint offset_delta
               | varint key length, key | varint value length, value | varint header count
@@ -63,18 +63,19 @@ if TYPE_CHECKING:
     Unsigned = NDArray[Any]  # uint32 or uint64
 
 RECORD_BATCH_BYTES = 512 * 1024
-# Bytes of full record batches that are encoded at once: enough to make a round's fixed cost
+# A round encodes full record batches with at least this many bytes, which makes its fixed cost
 # negligible.
 ROUND_BYTES = 4 << 20
-LIMIT_BYTES = 64 << 20  # maximum bytes of held rows, besides those that are being added
-PART_BYTES = 4 << 20  # bytes of records that are gathered together
-# Fewer bytes with loops: they write into new memory, which the allocator reuses for small sizes,
-# and gets from the system each time for large ones.
+LIMIT_BYTES = 64 << 20  # the most bytes of held rows, not counting those that are being added
+PART_BYTES = 4 << 20  # the number of bytes of records that are gathered together
+# Lower with loops, since they write into new memory: for small sizes the allocator uses memory
+# again, and for large sizes it requests memory from the system each time.
 LOOPS_PART_BYTES = 1 << 20
-# bytes of added rows that are processed together: Arrow's offsets have 32 bits
+# the number of bytes of added rows that are processed together, as Arrow's offsets have only 32
+# bits
 SLICE_BYTES = 16 << 20
 LARGEST_ROW_BYTES = 1 << 30
-ROW_COST = 64  # bytes of arrays that a row needs besides its content
+ROW_COST = 64  # the bytes that a row needs in arrays, besides its content
 SMALLEST_RECORD = 7
 
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
@@ -90,15 +91,15 @@ PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 class EncodingError(ValueError):
-    """A row or column cannot become a record: the message names it and a remedy."""
+    """A row or column cannot become a record. The message names it, and says what to do."""
 
 
 def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
-    """Check that rows with such columns can be written.
+    """Check that rows with these columns can be written.
 
     Takes:  fields, names and types (Spark's simpleString); topic, the option, which overrides the
             column of that name.
-    Raises: EncodingError naming the column.
+    Raises: EncodingError with the name of the column.
     """
     names = [name for name, _ in fields]
     for name, kind in fields:
@@ -139,7 +140,7 @@ def _unknown_column(name: str) -> str:
 
 
 class _Topic(NamedTuple):
-    """A topic of rows: its partitions have the numbers from `first_place` on."""
+    """A topic of some rows. The numbers of its partitions begin at `first_place`."""
 
     name: str
     first_place: int
@@ -149,9 +150,9 @@ class _Topic(NamedTuple):
 class _Rows(NamedTuple):
     """Rows collected from Arrow batches, ready to be encoded.
 
-    Lengths are zigzag-encoded; `headers` has each row's headers in the encoding of a record; None
-    if no row has any. content_sizes: the bytes of each record without its own length and the two
-    deltas, which depend on its batch.
+    Lengths are zigzag-encoded. headers: each row's headers in the encoding of a record; None if no
+    row has any. content_sizes: the bytes of each record without its length and its two deltas,
+    which depend on the record's batch.
     """
 
     places: NDArray[np.int32]
@@ -165,19 +166,19 @@ class _Rows(NamedTuple):
 
 
 class Compression(NamedTuple):
-    """The codec of record batches, and the level of each codec."""
+    """The codec of record batches, and the level for each codec."""
 
     codec: Codec = Codec.NONE
     levels: Levels = DEFAULT_LEVELS
 
 
 class Encoder:
-    """The encoder of one task: makes record batches of its rows.
+    """The encoder of one task, which makes record batches of the task's rows.
 
-    Tracks the rows that are in no batch yet, and their bytes by partition. A round of encoding is
-    done when there are full batches of ROUND_BYTES, and more bytes in full batches than in others,
-    so that no row waits for long; or when LIMIT_BYTES are reached: then the fullest partitions are
-    encoded too, until half of the bytes are left.
+    It keeps track of the rows that are in no batch yet, and of their bytes by partition. A round of
+    encoding is done when there are full batches of ROUND_BYTES, with more bytes than the batches
+    that are not full, so rows wait only briefly. It is also done when LIMIT_BYTES are reached: then
+    the fullest partitions are encoded as well, until half of the bytes are left.
     """
 
     def __init__(
@@ -193,14 +194,14 @@ class Encoder:
         limit_bytes: int = LIMIT_BYTES,
         loops_for: Callable[[int], EncodingLoops | None] = lambda _rows: None,
     ) -> None:
-        """Make an encoder without rows; most parameters are there for tests.
+        """Make an encoder without rows. Most parameters exist for tests.
 
-        Takes:  topic, the topic of all rows, or None to use the column; partition_counts, a
-                function called once for each topic, which gives 0 for an unknown one;
-                record_batch_bytes, the size of a record batch before compression, which only a
-                single record may exceed; task, the task's number, which decides the first partition
-                of rows without key; loops_for, which gives the compiled loops for a number of
-                further rows, or None: they only affect the speed.
+        Takes:  topic, the topic of all rows, or None to use the column; partition_counts, which is
+                called once for each topic, and returns 0 for an unknown one; record_batch_bytes,
+                the size of a record batch before compression, which only a single record may
+                exceed; task, the task's number, which decides the first partition of rows without
+                key; loops_for, which returns the compiled loops for a number of further rows, or
+                None. The loops affect only the speed.
         """
         self._topic = topic
         self._partition_counts = partition_counts
@@ -219,9 +220,9 @@ class Encoder:
         self._held_bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> list[EncodedRecordBatch]:
-        """Collect the rows of an Arrow batch, with columns as `check_schema` allows.
+        """Collect the rows of an Arrow batch, whose columns `check_schema` must allow.
 
-        Gives:  the batches that are now encoded; those of one partition are in the order of their
+        Gives:  the batches that have become full; those of one partition are in the order of their
                 rows, over all calls.
         Raises: EncodingError for a row without topic, with an unknown partition, or with a header
                 without key.
@@ -275,7 +276,7 @@ class Encoder:
         self._held_bytes += int(sizes.sum()) + ROW_COST * len(sizes)
 
     def _places(self, rows: dict[str, pa.Array]) -> NDArray[np.int32]:
-        """The number of the topic and partition of each row."""
+        """For each row, the number of its topic and partition."""
         first_places: int | Ints
         counts: int | Ints
         if self._topic is not None:
@@ -299,7 +300,7 @@ class Encoder:
         return (first_places + partitions).astype(np.int32)
 
     def _topics_of(self, column: pa.Array) -> tuple[list[_Topic], Ints]:
-        """The topics of some rows, and which of them each row is for."""
+        """The topics of some rows, and for each row the index of its topic."""
         if column.null_count:
             raise EncodingError(
                 "Column 'topic' is null in a row: fill it in, or set the option 'topic', which "
@@ -326,7 +327,9 @@ class Encoder:
         return topic
 
     def _partitions(self, rows: dict[str, pa.Array], counts: int | Ints) -> Ints:
-        """The partition that each row names, else that of its key, else one in round robin."""
+        """For each row the partition that it specifies, or that of its key, or the next one in
+        round robin.
+        """
         given_partition, key = rows.get("partition"), rows["key"]
         if given_partition is not None and not given_partition.null_count:
             return _int64s(given_partition)
@@ -348,7 +351,9 @@ class Encoder:
     # --- encoding
 
     def _encode(self, keep_bytes: int) -> list[EncodedRecordBatch]:
-        """Encode full record batches, and of the others the largest until `keep_bytes` are left."""
+        """Encode all full record batches, and then the largest of the others until `keep_bytes` are
+        left.
+        """
         rows = _concatenate(self._rows)
         order = np.argsort(
             rows.places.astype(np.uint16) if len(self._names_by_place) <= 1 << 16 else rows.places,
@@ -378,7 +383,7 @@ class Encoder:
     def _record_batches(
         self, rows: _Rows, order: Ints, places: NDArray[np.int32], counts: Ints
     ) -> Iterator[EncodedRecordBatch]:
-        """The record batches with the given numbers of rows, in that order."""
+        """Make record batches with the given numbers of rows, in that order."""
         starts = np.cumsum(counts) - counts
         timestamps = rows.timestamps[order]
         base_timestamps = timestamps[starts]
@@ -415,11 +420,11 @@ class Encoder:
 
 
 def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
-    """The columns that become records, with types that can be sliced and measured."""
+    """The columns that become records, converted to types that can be sliced and measured."""
     columns = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name in ACCEPTED_TYPES and (name != "topic" or with_topic):
-            # Views share buffers, so the size of a slice of them is unknown.
+            # Slices of views share buffers, so their sizes are unknown.
             columns[name] = (
                 column.cast(pa.large_binary())
                 if column.type in (pa.string_view(), pa.binary_view())
@@ -462,7 +467,7 @@ def _int64s(array: pa.Array) -> Ints:
 
 
 def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
-    """The timestamps in ms since 1970, rounded down; `now_ms` for a null."""
+    """The timestamps in ms since 1970, rounded down; `now_ms` in place of a null."""
     if column is None or column.null_count == count:
         return np.full(count, now_ms)
     if column.type.unit == "s":
@@ -476,7 +481,7 @@ def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
 
 
 def _zigzag_lengths(array: pa.Array) -> Unsigned:
-    """The length in front of each byte string."""
+    """The length that precedes each byte string."""
     lengths = np.diff(strings_of(array).edges).astype(np.uint32)
     lengths <<= 1
     if array.null_count:
@@ -485,7 +490,7 @@ def _zigzag_lengths(array: pa.Array) -> Unsigned:
 
 
 def _encoded_headers(column: pa.Array) -> pa.Array | None:
-    """Each row's headers and their count in the encoding of a record; None if no row has any."""
+    """Each row's headers and their count, in the encoding of a record; None if no row has any."""
     counts = _int64s(pc.list_value_length(column).fill_null(0))
     if not counts.any():
         return None
@@ -497,7 +502,7 @@ def _encoded_headers(column: pa.Array) -> pa.Array | None:
         )
     lengths = pieces(len(key), [[_zigzag_lengths(key)], [_zigzag_lengths(value)]])
     pool = Pool([pieces(len(column), [[(counts * 2).astype(np.uint64)]]), lengths, key, value])
-    # A row's pieces are its count, then four for each of its headers.
+    # The pieces of a row are the count of its headers, and then four for each header.
     first_header = np.cumsum(counts) - counts
     row_at = np.arange(len(column)) + 4 * first_header
     header = np.arange(len(key))
@@ -544,7 +549,7 @@ def _concatenate(parts: Sequence[_Rows]) -> _Rows:
 
 
 def _rows_at(rows: _Rows, which: Ints) -> _Rows:
-    """A copy of some rows, so that the memory of the others can be freed."""
+    """A copy of some rows, after which the memory of the other rows can be freed."""
     key, value, headers = (
         None if arrays is None else [pa.concat_arrays(arrays).take(pa.array(which))]
         for arrays in (rows.key, rows.value, rows.headers)
@@ -573,7 +578,7 @@ def _content_sizes(
 
 
 def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
-    """The maximum size of each record in bytes, whatever its record batch."""
+    """The maximum size of each record in bytes, in any record batch."""
     span = int(rows.timestamps.max()) - int(rows.timestamps.min())
     most_records = min(len(rows.places), record_batch_bytes // SMALLEST_RECORD + 1)
     sizes = rows.content_sizes + varint_size(2 * span) + varint_size(2 * most_records)
@@ -582,9 +587,10 @@ def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
 
 
 def _split(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints, Flags]:
-    """The ends of record batches of sorted rows.
+    """Divide sorted rows into record batches.
 
-    Also gives the batches that are the last of their partition, and may get further rows.
+    Gives:  the end of each batch, and whether it is the last of its partition, and may get further
+            rows.
     """
     filled = np.cumsum(sizes)
     ends, is_last = [], []
@@ -604,9 +610,7 @@ def _split(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints,
 
 
 def _largest(sizes: Ints, which: Flags, keep_bytes: int) -> Flags:
-    """The batches among `which` to encode, the largest first, so that at most `keep_bytes` are
-    left.
-    """
+    """Choose the largest batches among `which`, until at most `keep_bytes` are left."""
     candidates = np.flatnonzero(which)
     candidates = candidates[np.argsort(sizes[candidates], kind="stable")]
     goes = np.zeros(len(sizes), np.bool_)
@@ -617,9 +621,9 @@ def _largest(sizes: Ints, which: Flags, keep_bytes: int) -> Flags:
 def _bodies(
     rows: _Rows, order: Ints, timestamps: Ints, counts: Ints, loops: EncodingLoops | None
 ) -> Iterator[memoryview]:
-    """The encoded records of each batch, one after the other.
+    """Yield the encoded records of each batch, one batch after the other.
 
-    Each is valid until the next one is requested.
+    The result for a batch is valid until the next one is requested.
 
     Takes:  order, the order of the rows; timestamps, in that order; counts, the number of rows in
             each batch.
@@ -638,7 +642,7 @@ def _bodies(
 
 
 class _Sources(NamedTuple):
-    """The bytes of collected rows, in the form for the compiled loops."""
+    """The bytes of collected rows, in the form that the compiled loops need."""
 
     key: Strings
     value: Strings
@@ -646,7 +650,7 @@ class _Sources(NamedTuple):
 
     @classmethod
     def of(cls, rows: _Rows) -> _Sources:
-        """The sources of some rows, each column in one array."""
+        """The bytes of some rows, each column in one array."""
         return cls(
             *(
                 NO_STRINGS if arrays is None else strings_of(pa.concat_arrays(arrays))
@@ -657,7 +661,7 @@ class _Sources(NamedTuple):
     def bodies(
         self, rows: _Rows, order: Ints, counts: Ints, content_bytes: int, loops: EncodingLoops
     ) -> list[memoryview] | None:
-        """The encoded records of some batches; None if the loop refuses them."""
+        """The encoded records of some batches; None if the loop rejects the rows."""
         out = np.empty(content_bytes + (len(order) + 1) * MOST_BESIDES_CONTENT, np.uint8)
         ends = np.empty(len(counts), np.int64)
         if not loops.write_records(
@@ -685,7 +689,7 @@ class _Sources(NamedTuple):
 def _bodies_by_arrays(
     rows: _Rows, order: Ints, timestamps: Ints, counts: Ints
 ) -> Iterator[memoryview]:
-    """The encoded records of each batch, by array arithmetic."""
+    """Yield the encoded records of each batch, made by array arithmetic."""
     ends = np.cumsum(counts)
     starts = ends - counts
     timestamp_deltas = timestamps - np.repeat(timestamps[starts], counts)
@@ -697,8 +701,9 @@ def _bodies_by_arrays(
     sizes += varint_sizes(timestamp_zigzag)
     sizes += varint_sizes(offset_zigzag)
     length_zigzag = narrow((sizes << 1).view(np.uint64))
-    # Without headers a record ends with a zero, their count. It is written as the first byte of the
-    # next part, and every batch is cut one byte later, which saves one piece for each record.
+    # A record without headers ends with a zero, the count of its headers. It is written as the
+    # first byte of the next part, and every batch is cut one byte later, which saves one piece for
+    # each record.
     shift = 1 if rows.headers is None else 0
     small_parts = pieces(
         len(order),
@@ -735,7 +740,7 @@ def _bodies_by_arrays(
 
 
 def _parts(sizes: Ints, part_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yields the first and last number of the record batches that are gathered together."""
+    """Yield the first and last number of the record batches that are gathered together."""
     first, total = 0, 0
     for index, size in enumerate(sizes.tolist()):
         total += size

@@ -2,8 +2,8 @@
 same, slowly.
 
 The positions come from Arrow and from the encoder itself. Nevertheless each copy is checked against
-the arrays' lengths, since compiled code that writes outside an array damages memory instead of
-raising. Rows that a loop refuses are encoded by arrays (encoding.py), with the same result.
+the arrays' lengths, since compiled code that writes outside an array damages memory and raises no
+error. Rows that a loop rejects are encoded by arrays (encoding.py), with the same result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     Edges = NDArray[np.int32]
     Ints = NDArray[np.int64]
 
-# Length, timestamp delta, offset delta: the maximum size of a record's varints besides its content.
+# The maximum size of a record's varints that are not part of its content: length, timestamp delta,
+# offset delta.
 MOST_BESIDES_CONTENT = 5 + 10 + 5
 NULL = 1  # the length -1, zigzag-encoded
 
@@ -46,9 +47,10 @@ def put_varint(out: Bytes, position: Any, value: Any) -> Any:
 
 
 def put_bytes(out: Bytes, position: Any, data: Bytes, start: Any, size: Any) -> Any:
-    """Copy bytes, both ends of which are checked. Gives: the position after them, or -1.
+    """Copy bytes, after the bounds of both arrays are checked. Gives: the position after them, or
+    -1.
 
-    The indices are unsigned: signed ones may count from the end, so the compiler would copy byte by
+    The indices are unsigned. Signed ones may count from the end, so the compiler would copy byte by
     byte.
     """
     if start < 0 or size < 0 or start > len(data) - size or position > len(out) - size:
@@ -75,13 +77,14 @@ def write_records(
     out: Bytes,
     body_ends: Ints,
 ) -> bool:
-    """Write the records of some record batches, one after the other; False if that is not possible.
+    """Write the records of some record batches, one after the other. Gives: False if that is not
+    possible.
 
     It is one long function with many parameters, since numba compiles it as one over plain arrays.
 
-    Takes: order, the rows in the order of their batches; ends, the end of each batch in it;
-           lengths, zigzag-encoded; header_edges, empty if no row has headers; out and body_ends, to
-           be filled with the records, and with the end of each batch's records.
+    Takes:  order, the rows in the order of their batches; ends, the end of each batch in that
+            order; lengths, zigzag-encoded; header_edges, empty if no row has headers; out and
+            body_ends, to be filled with the records, and with the end of each batch's records.
     """
     count = len(timestamps)
     if (
@@ -158,7 +161,8 @@ def write_records(
 
 
 def murmur2(data: Bytes, edges: Edges, hashes: NDArray[np.uint32]) -> bool:
-    """Hash each key (murmur2.py, in 64-bit numbers); False if a key is outside of the data."""
+    """Hash each key (murmur2.py, in 64-bit numbers). Gives: False if a key is outside of the data.
+    """
     for row in range(len(hashes)):
         start, end = np.int64(edges[row]), np.int64(edges[row + 1])
         if start < 0 or end < start or end > len(data):

@@ -1,19 +1,19 @@
-"""The filters of a batch query: comparisons of topic, partition, offset and timestamp -> the
-records that need not be read. This module uses neither a broker nor Spark.
+"""The filters of a batch query: from comparisons of topic, partition, offset and timestamp it
+follows which records need not be read. This module uses neither a broker nor Spark.
 
-Spark joins the filters that it passes by AND. An exact filter (which every row that is read
-fulfils) is complete; Spark applies the others again, so that reading too much is never wrong, and
-reading too little always is.
+Spark joins the filters that it passes by AND. A filter is exact if every row that is read fulfils
+it. Spark applies the other filters again, so reading too much is never wrong; reading too little
+always is.
 
     column          narrowed by               exact
     topic           =, <=>, in                yes
     partition       =, <=>, in, <, <=, >, >=  yes
-    offset          =, <=>, in, <, <=, >, >=  yes, but for `in`, of which the least and the greatest
-                                              count
-    timestamp       =, <=>, in, >, >=         no: from the first record on that is late enough.
-                                              There is no upper bound, since a record's timestamp
-                                              is its producer's, and later records may have earlier
-                                              ones
+    offset          =, <=>, in, <, <=, >, >=  yes, except for `in`, of which only the least and the
+                                              greatest value are used
+    timestamp       =, <=>, in, >, >=         no: records are read from the first one that is late
+                                              enough. There is no upper bound, since a record's
+                                              timestamp is its producer's, and later records may
+                                              have earlier ones
     any of these    is not null               yes: they never are
 """
 
@@ -35,7 +35,7 @@ MAX_OFFSET = (1 << 63) - 1
 
 
 class Condition(NamedTuple):
-    """A column compared with a value.
+    """A comparison of a column with a value.
 
     operator: one of = in < <= > >= and "is not null", whose value is None.
     """
@@ -47,7 +47,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Narrowing:
-    """The remaining records to read, after the AND of all conditions so far."""
+    """The records that have to be read, after the AND of all conditions so far."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -56,7 +56,7 @@ class Narrowing:
     first_offset: int = 0
     end_offset: int = MAX_OFFSET
     from_timestamp_ms: int | None = (
-        None  # no record before the first one that is at least that late
+        None  # records before the first one with at least this timestamp are not read
     )
 
     def keeps(self, name: TopicPartition) -> bool:
@@ -68,7 +68,7 @@ class Narrowing:
         )
 
     def cut(self, whole: OffsetRange) -> OffsetRange:
-        """The part of a range that has to be read; it may be empty."""
+        """The part of a range that has to be read, which may be empty."""
         start = min(max(whole.start_offset, self.first_offset), whole.end_offset)
         return whole._replace(
             start_offset=start, end_offset=max(start, min(whole.end_offset, self.end_offset))
@@ -78,7 +78,8 @@ class Narrowing:
 def narrow(narrowing: Narrowing, condition: Condition) -> tuple[Narrowing, bool]:
     """Add a condition to a narrowing.
 
-    Gives: the new narrowing, and whether the condition is exact; an unused condition is not.
+    Gives:  the new narrowing, and whether the condition is exact; a condition that is not used is
+            not exact.
     """
     column, operator, value = condition
     if operator == "is not null":
@@ -142,8 +143,8 @@ def _narrow_timestamp(narrowing: Narrowing, operator: str, value: Any) -> Narrow
     ):
         return narrowing
     earliest = min(map(timestamp_ms, values))
-    # For brokers negative times have special meanings. Records may have one: -1 if the producer
-    # gave none.
+    # Negative times have special meanings in requests. Records may have one: -1 if the producer set
+    # none.
     return (
         narrowing
         if earliest < 0
@@ -152,12 +153,14 @@ def _narrow_timestamp(narrowing: Narrowing, operator: str, value: Any) -> Narrow
 
 
 def timestamp_ms(value: datetime.datetime) -> int:
-    """The datetime in ms since 1970, rounded down; without zone it is local time, as in PySpark."""
+    """Convert a datetime to ms since 1970, rounded down; without a zone it is local time, as in
+    PySpark.
+    """
     return (value.astimezone(datetime.UTC) - EPOCH) // datetime.timedelta(milliseconds=1)
 
 
 def _bounds(operator: str, values: Iterable[int]) -> tuple[int, int]:
-    """The first value that passes, and the one after the last."""
+    """The first value that passes the comparison, and the one after the last."""
     least, greatest = min(values), max(values)
     match operator:
         case "=" | "in":

@@ -2,16 +2,16 @@
 are not Java. This module opens only the files of Hadoop's settings.
 
     /user/ck             on the default file system, fs.defaultFS: hdfs://name/user/ck, or local
-    ck                   the same, below the working directory there: of the driver's process where
-                         that is local, /user/<name> elsewhere
-    hdfs:/ck             the host of fs.defaultFS, where the scheme is the same
+    ck                   the same, below the working directory: that of the driver's process if the
+                         default file system is local, otherwise /user/<name>
+    hdfs:/ck             on the host of fs.defaultFS, if the scheme is the same
     viewfs://c/logs/ck   what is mounted there: fs.viewfs.mounttable.c.link./logs, and so on
     file:/tmp/ck         local
 
 Settings come from `core-site.xml` on the driver (HADOOP_CONF_DIR, YARN_CONF_DIR, SPARK_CONF_DIR, or
 $SPARK_HOME/conf) and from Spark's own `spark.hadoop.*`, which have priority. A task sees the latter
 among the properties of its job. Source: Hadoop's FileSystem, Path and ViewFs documentation; Spark's
-ResolveWriteToStream, which makes a checkpoint's location a whole one.
+ResolveWriteToStream, which qualifies the location of a checkpoint.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 DEFAULT_FS = "fs.defaultFS"
-OLD_DEFAULT_FS = "fs.default.name"  # the setting's name before Hadoop 2
+OLD_DEFAULT_FS = "fs.default.name"  # the name of the setting before Hadoop 2
 MOUNT_TABLE = "fs.viewfs.mounttable."
 SPARK_HADOOP = "spark.hadoop."
-MOST_MOUNTS = 10  # maximum number of mount tables in a row; more are a cycle
+MOST_MOUNTS = 10  # the maximum number of mount tables in sequence; more of them are a cycle
 
 
 class PathError(ValueError):
-    """A path that the settings do not resolve; the message says what to give in its place."""
+    """The settings do not resolve a path; the message says what to give in its place."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class PathRules:
     user: str = ""
 
     def resolve(self, location: str) -> str:
-        """The location as a whole local path, or as a URI of a file system that stores files.
+        """Resolve the location to an absolute local path, or to a URI of a file system that stores
+        files.
 
         Raises: PathError.
         """
@@ -59,14 +60,14 @@ class PathRules:
             if scheme == "file":
                 return path
             if scheme != "viewfs":
-                # A complete URI may end with settings for Arrow, and may have escapes.
+                # A complete URI may end with settings for Arrow, and may contain escapes.
                 is_whole = location == given and _parts(given)[1] != ""
                 return given if is_whole else f"{scheme}://{authority}{quote(path)}"
             location = self._mounted(authority, path)
         raise PathError(f"the mount tables of viewfs form a cycle: {given!r}")
 
     def _qualify(self, location: str) -> tuple[str, str, str]:
-        """Scheme, authority and whole path."""
+        """The scheme, authority and absolute path of a location."""
         scheme, authority, path = _parts(location)
         default_scheme, default_authority, _ = _parts(self._default_fs)
         if not scheme:
@@ -90,7 +91,7 @@ class PathRules:
         return posixpath.join(parent, self.user)
 
     def _mounted(self, authority: str, path: str) -> str:
-        """A path of viewfs as a path on the mounted file system."""
+        """The path on the mounted file system to which a path of viewfs leads."""
         prefix = f"{MOUNT_TABLE}{authority or 'default'}."
         links = {
             posixpath.normpath(name.removeprefix(f"{prefix}link.")): target
@@ -114,7 +115,7 @@ class PathRules:
 def path_rules(
     site: Mapping[str, str], job_properties: Mapping[str, str], working_directory: str
 ) -> PathRules:
-    """The rules for a task or its driver.
+    """The rules for a task or for its driver.
 
     Takes:  site, the settings of the driver's core-site.xml; job_properties, those of TaskContext,
             which include Spark's settings.
@@ -128,17 +129,17 @@ def path_rules(
 
 
 def user_name() -> str:
-    """The user as Hadoop knows it without Kerberos."""
+    """The name of the user as Hadoop determines it without Kerberos."""
     try:
         return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
+    except (KeyError, OSError):  # the user of a container may have no name
         return ""
 
 
 def site_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Hadoop's settings on this machine, from the first core-site.xml that Spark would find.
 
-    Only settings of paths are returned, so that no secret is included.
+    Only settings that concern paths are returned, so no secret is included.
     """
     home = environment.get("SPARK_HOME")
     directories = [
@@ -164,7 +165,8 @@ def _settings_in(file: Path) -> dict[str, str]:
 
 
 def _parts(location: str) -> tuple[str, str, str]:
-    """Scheme, authority and path as Hadoop's Path takes them apart; a ? or # is part of the path.
+    """Split a location into scheme, authority and path as Hadoop's Path does; a ? or # is part of
+    the path.
 
     A colon after a slash belongs to a name.
     """

@@ -1,11 +1,12 @@
 """The settings of Java consumers and producers: the valid names and values of `kafka.*` options,
-and the treatment of each: honoured, refused, or without effect.
+and whether each is honoured, rejected, or has no effect.
 
-A value that a Java client would refuse is refused. A setting whose effect this connector lacks is
-refused with the reason if ignoring it could change the data that are read or written, their
-confidentiality, or their cost; otherwise there is one warning with the reason. So no setting is
-ignored silently. An unknown name causes a warning with the most similar name, and is refused if it
-begins with `ssl.` or `sasl.`.
+A value that a Java client would reject is rejected. A setting whose effect this connector lacks is
+rejected with the reason if ignoring it could change the data that are read or written, their
+confidentiality, or their cost; otherwise there is one warning with the reason. No setting is
+therefore ignored silently. An unknown name causes a warning with the most similar name, and is
+rejected if it begins with `ssl.` or `sasl.`.
+
 Source: the documentation of Apache Kafka 4.1, "Consumer Configs" and "Producer Configs".
 """
 
@@ -88,7 +89,7 @@ _NAMES = {
 }
 KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
-# Settings without effect here, by the reason, which the warning contains.
+# Settings that have no effect here, by the reason, which the warning contains.
 _WITHOUT_EFFECT = {
     "a query is no member of a consumer group": """
         group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
@@ -143,7 +144,7 @@ _WITHOUT_EFFECT = {
 WITHOUT_EFFECT = MappingProxyType(
     {name: why for why, names in _WITHOUT_EFFECT.items() for name in names.split()}
 )
-# Settings of the other client only: a set of options is often shared by source and sink.
+# Settings of only one of the two clients, since source and sink often share a set of options.
 _OF_ONE_CLIENT = {
     CONSUMER: """
         allow.auto.create.topics auto.offset.reset check.crcs enable.auto.commit
@@ -164,7 +165,7 @@ _JAVA = "Java classes are not supported"
 _ASSERTION = (
     "signed assertions are not supported; oauthTokenProvider names a function that gives the token"
 )
-# The only accepted value (besides an empty text), and why others are refused.
+# The only accepted value (besides an empty text), and why other values are rejected.
 _REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "client.dns.lookup": (
         ("use_all_dns_ips",),
@@ -200,9 +201,9 @@ SECURE = ("ssl.", "sasl.")
 
 
 def wrong_value(name: str, text: str) -> str:
-    """The error text for a value that a setting does not accept.
+    """An error text if a setting does not accept the value.
 
-    It is empty if the value is accepted, or the name (without `kafka.`) is unknown.
+    The text is empty if the value is accepted, or if the name (without `kafka.`) is unknown.
     """
     kind = KINDS.get(name, TEXT)
     if kind == BOOLEAN:
@@ -217,7 +218,7 @@ def wrong_value(name: str, text: str) -> str:
 
 
 def refusal(name: str, text: str, client: str) -> str:
-    """Why a setting's value cannot be honoured; empty if it can, or has no effect."""
+    """Why the value of a setting cannot be honoured; empty if it can be, or has no effect."""
     if _is_of_the_other(name, client):
         return ""
     if name.startswith("config.providers."):
@@ -242,7 +243,7 @@ def _nearest(name: str) -> str:
 
 
 def warn_of_unused(settings: Mapping[str, str], client: str) -> None:
-    """Warn of names without effect, and of names that no Java client knows, once for each in a
+    """Warn of names without effect, and of names that no Java client has, once for each name in a
     process.
     """
     for name in settings:

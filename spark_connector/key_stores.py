@@ -1,8 +1,8 @@
-"""Key stores and trust stores of the Java client as PEM: PEM files as they are, PKCS#12 by the
-library cryptography.
+"""Converts key stores and trust stores of the Java client to PEM: PEM files are used as they are,
+PKCS#12 files are read with the library cryptography.
 
-The content of a file decides its type: since Java 9 keytool writes PKCS#12 whatever the file's
-name, and Java reads it even if the type is JKS. Java's own format is refused with an explanation.
+The content of a file decides its type: since Java 9, keytool writes PKCS#12 to a file of any name,
+and Java reads it even if the type is JKS. Java's own format is rejected with an explanation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ TYPES = ("PEM", "PKCS12", "JKS")
 
 
 class KeyStoreError(ValueError):
-    """A store cannot be read. The message names the option, never the password."""
+    """A store cannot be read. The message contains the name of the option, and never the password.
+    """
 
 
 def pem_of_store(path: str, option: str, *, kind: str | None, password: str | None) -> str:

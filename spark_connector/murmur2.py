@@ -1,4 +1,4 @@
-"""Murmur2 of one key, by which the Java client's default partitioner chooses a partition.
+"""The Murmur2 hash of a key, by which the Java client's default partitioner chooses a partition.
 
 Source: Apache Kafka, `Utils.murmur2` and `BuiltInPartitioner`.
 """
@@ -17,7 +17,7 @@ _WORD = struct.Struct("<I")
 
 
 def partition_of(key: bytes, count: int) -> int:
-    """The partition of a key, for a number of partitions."""
+    """The partition of a key, if the topic has `count` partitions."""
     return (murmur2_of(key) & POSITIVE) % count
 
 
@@ -27,9 +27,9 @@ def murmur2_of(key: bytes) -> int:
 
 
 def hash_rest(state: int, rest: bytes) -> int:
-    """The hash of a key, from the state before its last bytes `rest`.
+    """Complete the hash of a key, from the state before its last bytes `rest`.
 
-    `rest` consists of whole words, except its end.
+    `rest` is a sequence of whole words, and at its end the bytes that do not fill a word.
     """
     whole = len(rest) & ~3
     for (word,) in _WORD.iter_unpack(memoryview(rest)[:whole]):

@@ -1,15 +1,16 @@
 """The loops of record_loops.py and encoding_loops.py as numba compiles them: decides whether this
 process uses them, and loads them.
 
-Records are decoded by array arithmetic (decoding.py) or, in a third of the time, by compiled loops;
-and encoded (encoding.py) in a quarter. But to import numba and load the loops from its cache takes
-as long as decoding a million records, and to compile them as long as several. Spark's Python
-workers are processes that come and go, and a topic of 400 rows should be read at once. So a process
-begins with arrays, and switches to the loops when the time that they would have saved so far, and
-would save in the current range, is as much as loading them costs.
+Array arithmetic decodes records (decoding.py) and encodes them (encoding.py); compiled loops take a
+third of its time to decode and a quarter to encode. But importing numba and loading the loops from
+its cache takes as long as decoding a million records, and compiling them as long as decoding
+several million. Spark's Python workers are short-lived processes, and reading a topic of 400 rows
+should take no noticeable time. A process therefore begins with arrays. It switches to the loops
+when the time that they would have saved so far, and would save in the current range, is as long as
+loading them takes.
 
-    python -m barnabas.spark_connector.numba_loops      compiles now, for all processes to come that
-                                                        see the same cache
+    python -m barnabas.spark_connector.numba_loops      compiles now, for all future processes that
+                                                        have access to the same cache
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 Loops_co = TypeVar("Loops_co", covariant=True)
 ARRAYS, LOOPS, AUTO = "numpy", "numba", "auto"
-# The time that loops save, and the time to load them, measured on one core of a busy machine
-# (README.md, Decisions).
+# The time that loops save, and the time that loading them takes, measured on one core of a busy
+# machine (README.md, Decisions).
 SAVED_PER_ROW_NS, SAVED_PER_BYTE_NS = 200, 1
 SAVED_PER_ENCODED_ROW_NS = 400
 LOADING_S, COMPILING_S = 0.6, 2.5
@@ -58,7 +59,7 @@ class EncodingLoops(NamedTuple):
 
 
 class UnavailableError(Exception):
-    """There are no compiled loops; the message has the reason."""
+    """There are no compiled loops; the message says why."""
 
 
 def _advice() -> str:
@@ -66,7 +67,7 @@ def _advice() -> str:
 
 
 class DecoderChoice:
-    """The choice between arrays and loops, by the records that the process has decoded so far."""
+    """Chooses between arrays and loops, by the records that the process has decoded so far."""
 
     def __init__(self) -> None:
         self._missed_ns = 0  # the time that loops would have saved so far
@@ -76,10 +77,10 @@ class DecoderChoice:
     def loops_for(
         self, decoder: str, fetched: Selection, *, remaining: int
     ) -> CompiledLoops | None:
-        """The compiled loops; None if arrays decode the fetch.
+        """The compiled loops, or None if arrays are to decode the fetch.
 
         Takes:  decoder, the option's value; fetched, the batches of the fetch; remaining, the
-                number of offsets in the range after it.
+                number of offsets in the range after the fetch.
         Raises: OptionError if the option requires the loops and they are not available.
         """
         if decoder == ARRAYS:
@@ -110,7 +111,7 @@ class DecoderChoice:
         )
         self._missed_ns += saved_ns
         # The number of remaining records is estimated from this fetch, since compaction may have
-        # left few records of many offsets.
+        # removed most of the records.
         total_s = (self._missed_ns + remaining * saved_ns // max(offsets, 1)) / 1e9
         if total_s < LOADING_S:
             return False
@@ -126,7 +127,7 @@ class DecoderChoice:
 
 
 class EncoderChoice:
-    """The choice between arrays and loops, by the rows that the process has encoded so far."""
+    """Chooses between arrays and loops, by the rows that the process has encoded so far."""
 
     def __init__(self) -> None:
         self._missed_ns = 0  # the time that loops would have saved so far
@@ -134,9 +135,9 @@ class EncoderChoice:
         self._unavailable = False
 
     def loops_for(self, rows: int) -> EncodingLoops | None:
-        """The compiled loops; None if arrays encode the next rows, whose number is given.
+        """The compiled loops, or None if arrays are to encode the next `rows` rows.
 
-        So the time that a process uses is at most twice that of the better choice.
+        With this rule a process takes at most twice the time of the better choice.
         """
         if self._loaded is not None or self._unavailable:
             return self._loaded
@@ -154,13 +155,13 @@ class EncoderChoice:
         return self._loaded
 
 
-decoder_choice = DecoderChoice()  # loops of this process
+decoder_choice = DecoderChoice()  # both choices hold the loops of this process
 encoder_choice = EncoderChoice()
 
 
 @lru_cache(maxsize=1)
 def load() -> CompiledLoops:
-    """The compiled loops that decode, from numba's cache, or compiled now.
+    """The compiled loops for decoding, from numba's cache, or compiled now.
 
     Raises: UnavailableError.
     """
@@ -169,7 +170,7 @@ def load() -> CompiledLoops:
 
 @lru_cache(maxsize=1)
 def load_encoding() -> EncodingLoops:
-    """The compiled loops that encode, from numba's cache, or compiled now.
+    """The compiled loops for encoding, from numba's cache, or compiled now.
 
     Raises: UnavailableError.
     """
@@ -194,7 +195,7 @@ def _load(module: ModuleType, compile_now: _Compile[Loops_co]) -> Loops_co:
         try:
             return compile_now(cache=cache)
         # Possible causes are a missing directory, a full disk, a damaged file and the compiler,
-        # each with its own error.
+        # each of which raises its own error.
         except Exception as error:
             reason = error
             logger.info("barnabas: numba %s its cache: %s", "with" if cache else "without", error)
@@ -203,7 +204,7 @@ def _load(module: ModuleType, compile_now: _Compile[Loops_co]) -> Loops_co:
 
 
 def compile_loops(*, cache: bool) -> CompiledLoops:
-    """Compile the loops now, for the types that decoding.py passes."""
+    """Compile the loops now, for the types of arguments that decoding.py passes."""
     from numba import njit, types
     from numba.extending import register_jitable
 
@@ -216,8 +217,8 @@ def compile_loops(*, cache: bool) -> CompiledLoops:
     )
     strings, edges = types.uint8[::1], types.int32[::1]
     register_jitable(record_loops.varint)
-    # numba's checks of bounds are enabled in case the loops' own checks are wrong; they cost 5 %.
-    # In the copying loop they would cost nearly the whole gain.
+    # numba's bounds checks are enabled in case the loops' own checks are wrong, and cost 5 %. In
+    # the copying loop they are disabled, since they would cost nearly the whole gain.
     checked = {"nogil": True, "cache": cache, "boundscheck": True}
     return CompiledLoops(
         parse=njit(types.boolean(data, ints, ints, ints, table, flag_table), **checked)(
@@ -233,7 +234,7 @@ def compile_loops(*, cache: bool) -> CompiledLoops:
 
 
 def compile_encoding(*, cache: bool) -> EncodingLoops:
-    """Compile the loops now, for the types that encoding.py passes."""
+    """Compile the loops now, for the types of arguments that encoding.py passes."""
     from numba import njit, types
     from numba.extending import register_jitable
 
@@ -242,8 +243,8 @@ def compile_encoding(*, cache: bool) -> EncodingLoops:
     ints, lengths, out = types.int64[::1], types.uint32[::1], types.uint8[::1]
     for part in (encoding_loops.varint_size, encoding_loops.put_varint, encoding_loops.put_bytes):
         register_jitable(part)
-    # Without numba's checks of bounds, which would cost nearly the whole gain: the loops have their
-    # own checks.
+    # numba's bounds checks would cost nearly the whole gain, and the loops have checks of their
+    # own.
     unchecked = {"nogil": True, "cache": cache, "boundscheck": False}
     strings = (lengths, edges, data)
     return EncodingLoops(
@@ -256,7 +257,7 @@ def compile_encoding(*, cache: bool) -> EncodingLoops:
 
 
 def is_cached(module: ModuleType = record_loops, function: str = "parse") -> bool:
-    """Whether there are probably compiled loops in one of numba's cache directories.
+    """Whether one of numba's cache directories probably has compiled loops.
 
     The check does not import numba, which takes long.
     """
@@ -265,14 +266,14 @@ def is_cached(module: ModuleType = record_loops, function: str = "parse") -> boo
 
 
 def _clear_cache(module: ModuleType) -> None:
-    """Delete the cached loops: numba would fail on a damaged file each time."""
+    """Delete the cached loops, since numba would fail on a damaged file each time."""
     for file in _cached(module, "*.nb[ci]"):
         with suppress(OSError):
             file.unlink()
 
 
 def _cached(module: ModuleType, pattern: str) -> Iterator[Path]:
-    """The files of compiled loops, where numba may also write.
+    """The files of compiled loops in those cache directories to which this process may write.
 
     Source: numba's documentation, "Notes on Caching" and NUMBA_CACHE_DIR.
     """

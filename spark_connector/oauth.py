@@ -1,20 +1,21 @@
 """Tokens for SASL's OAUTHBEARER (RFC 7628): their sources, and the client's first message.
 
     kafka.sasl.oauthbearer.token.endpoint.url
-        https://...         client credentials are sent there (RFC 6749, section 4.4), and a token
-                            comes back
-        file:///...         the file has the token; it is read for each login
+        https://...         the client's credentials are sent to this address (RFC 6749, section
+                            4.4), and the response contains a token
+        file:///...         the file contains the token; it is read for each login
     oauthTokenProvider
         module:function     the function is called without arguments, and returns a token, or a
                             token and its end in seconds since 1970
 
-The function is imported in the process that logs in: the driver's and each task's. It can provide
-the tokens of a cloud, such as AWS MSK's IAM or Entra ID, by a few lines of code around their
-library.
+The function is imported in the process that logs in: the driver's and each task's. With a few lines
+of code around a cloud's library it can provide the tokens of that cloud, such as AWS MSK's IAM or
+Entra ID.
 
-A token is used again in its process until most of its lifetime is over, as the claims `iat` and
-`exp`, `expires_in` of the endpoint's answer, or the function say; else a new one is requested at
-each login. No message and no repr contains a secret or a token.
+A token is used again in its process until most of its lifetime is over. The lifetime comes from the
+claims `iat` and `exp`, from `expires_in` in the endpoint's response, or from the function. If it is
+unknown, a new token is requested at each login. No message and no repr contains a secret or a
+token.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LIFETIME_USED = 0.8
-SEPARATOR = "\x01"  # separator of the fields in a client's message
+SEPARATOR = "\x01"  # separates the fields in a client's message
 LONGEST_ANSWER_BYTES = 1 << 20
 
 
 class TokenError(Exception):
-    """No token could be obtained. `passes`: whether the request is tried again."""
+    """No token could be obtained. `passes`: whether the failure is transient, and the request is
+    repeated.
+    """
 
     def __init__(self, message: str, *, passes: bool = False) -> None:
         super().__init__(message)
@@ -44,7 +47,7 @@ class TokenError(Exception):
 
 @dataclass(frozen=True)
 class TokenSource:
-    """The source of tokens: either endpoint_url or provider is set."""
+    """A source of tokens, in which either endpoint_url or provider is set."""
 
     endpoint_url: str = ""
     client_id: str = ""
@@ -60,13 +63,14 @@ class TokenSource:
 
 @dataclass(frozen=True)
 class Token:
-    """A token, and the time to request the next one, in seconds since 1970."""
+    """A token, and when the next one has to be requested, in seconds since 1970."""
 
     text: str = field(repr=False)
     good_until_s: float = 0.0
 
 
-_tokens: dict[TokenSource, Token] = {}  # tokens of this process; a fork inherits them
+# the tokens of this process, which a forked process inherits
+_tokens: dict[TokenSource, Token] = {}
 
 
 def token_of(source: TokenSource, clock: Callable[[], float] = time.time) -> str:
@@ -82,7 +86,8 @@ def token_of(source: TokenSource, clock: Callable[[], float] = time.time) -> str
 
 
 def forget(source: TokenSource) -> None:
-    """Drop a token that the broker has refused: the next login requests a new one."""
+    """Discard a token that the broker has rejected, after which the next login requests a new one.
+    """
     _tokens.pop(source, None)
 
 
@@ -104,7 +109,7 @@ def _new_token(source: TokenSource, clock: Callable[[], float]) -> Token:
 
 
 def _checked(text: object, end_s: float | None, now_s: float) -> Token:
-    """The token, after a check of its characters, which RFC 6750 lists."""
+    """A token, after a check of its characters, which RFC 6750 lists."""
     if not isinstance(text, str) or not text or not text.isascii() or any(c <= " " for c in text):
         raise TokenError("the result is not a token: a token is a text of visible ASCII characters")
     begin_s, claimed_s = _claimed_lifetime(text)
@@ -116,7 +121,7 @@ def _checked(text: object, end_s: float | None, now_s: float) -> Token:
 
 
 def _claimed_lifetime(text: str) -> tuple[float | None, float | None]:
-    """The claims `iat` and `exp` of a JWT; only the broker verifies it."""
+    """The claims `iat` and `exp` of a JWT, which is not verified here: the broker does that."""
     try:
         payload = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -126,7 +131,7 @@ def _claimed_lifetime(text: str) -> tuple[float | None, float | None]:
             None if end is None else float(end),
         )
     except (IndexError, ValueError, TypeError, AttributeError, binascii.Error):
-        return None, None  # a token of another kind
+        return None, None  # a token in another format
 
 
 def _provided(name: str) -> tuple[object, float | None]:
@@ -155,8 +160,8 @@ def _provided(name: str) -> tuple[object, float | None]:
 
 
 def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object, float | None]:
-    """A token from the endpoint; after a transient failure the request is tried again until the
-    time is over.
+    """Request a token from the endpoint, and repeat the request after transient failures until the
+    time limit.
     """
     begin_s, backoff_s = time.monotonic(), source.retry_backoff_ms / 1000
     while True:
@@ -179,7 +184,8 @@ def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object,
 
 def _post(source: TokenSource) -> bytes:
     import urllib.error
-    import urllib.request  # imported late: this takes longer than all other imports
+    # imported only here, since it takes longer than all other imports together
+    import urllib.request
 
     form = {"grant_type": "client_credentials"}
     if source.scope:
@@ -214,6 +220,6 @@ def _post(source: TokenSource) -> bytes:
 
 
 def first_message(token: str, extensions: tuple[tuple[str, str], ...]) -> bytes:
-    """A client's message: RFC 7628, section 3.1, and the extensions of KIP-342."""
+    """A client's first message (RFC 7628, section 3.1) with the extensions of KIP-342."""
     fields = [f"auth=Bearer {token}", *(f"{name}={value}" for name, value in extensions)]
     return ("n,," + "".join(SEPARATOR + each for each in fields) + 2 * SEPARATOR).encode()

@@ -1,5 +1,5 @@
-"""The offsets of a read: its beginning and end, and the division of each partition's range among
-tasks. This module sends no requests.
+"""The offsets of a read: where it begins and ends, and how the range of each partition is divided
+among tasks. This module sends no requests.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from barnabas.protocol.topic_partition import TopicPartition
 
 ID_MARK = "#"
-LATEST, EARLIEST = -1, -2  # offsets in Spark's JSON, and timestamps in Kafka's ListOffsets
+# values of offsets in Spark's JSON, and of timestamps in Kafka's ListOffsets
+LATEST, EARLIEST = -1, -2
 
 
 class OffsetRange(NamedTuple):
-    """Offsets from start_offset up to end_offset, without the latter."""
+    """The offsets from start_offset up to, but not including, end_offset."""
 
     topic: str
     partition: int
@@ -36,19 +37,22 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True)
 class OffsetSpec:
-    """The beginning or the end of a read from an option: one of the four fields is set."""
+    """Where a read begins or ends, according to an option. One of the four fields after `option` is
+    set.
+    """
 
     option: str
     everywhere: int | None = None  # EARLIEST or LATEST
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # -1 and -2 as above
+    # may also be LATEST or EARLIEST
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    # without such a record: whether the end of the log is used; else it is an error
+    # whether the end of the log is used if no record is late enough; otherwise that is an error
     or_latest: bool = True
 
     @property
     def partitions(self) -> set[TopicPartition] | None:
-        """The named partitions; None if the option applies to all."""
+        """The partitions that the option lists; None if it applies to all."""
         if self.everywhere is not None or self.timestamp_ms is not None:
             return None
         return set(self.offsets or self.timestamps_ms)
@@ -62,14 +66,14 @@ def offsets_as_json(
 ) -> dict[str, dict[str, int]]:
     """Offsets in the form of the options, always in the same order.
 
-    Spark compares a stream's offsets as strings.
-
-    A topic's id follows its name, in the form of a topic without partitions:
+    The order matters since Spark compares a stream's offsets as strings. A topic's id follows its
+    name, in the form of a topic without partitions:
 
         {"orders": {"0": 23, "1": 42}, "orders#Wn6bYRCbTMSDfkHvvvTvJQ": {}}
 
     No topic's name contains a `#`. For Spark's own Kafka source such an entry is a topic without
-    partitions: so a query with this checkpoint can continue there, and return.
+    partitions, so a query with this checkpoint can continue with that source, and return to this
+    one.
     """
     topics: dict[str, dict[str, int]] = {}
     for name in sorted(offsets):
@@ -103,12 +107,11 @@ def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
 
 
 def share_of_limit(sizes: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """How many offsets of each partition are read if `limit` bounds their sum.
+    """How many offsets of each partition are read if `limit` is the limit of their sum.
 
-    The shares are proportional to the available offsets.
-
-    A partition with offsets gets at least one, even beyond the limit: otherwise a small partition
-    would never be read beside large ones.
+    The shares are proportional to the available offsets. But a partition with offsets gets at least
+    one, even if the sum exceeds the limit: otherwise a small partition would never be read in the
+    presence of large ones.
     """
     total = sum(sizes.values())
     if total <= limit:
@@ -125,13 +128,11 @@ def divide(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """One range for each task.
+    """Divide the ranges into one range for each task.
 
     There are at least min_partitions ranges, if there are that many offsets, and none is longer
-    than max_records.
-
-    Longer ranges are cut into more pieces: each further cut is made in the range with the longest
-    pieces. Empty ranges are left out.
+    than max_records. Each further cut is made in the range that has the longest pieces. Empty
+    ranges are left out.
     """
     whole = [each for each in ranges if each.size > 0]
     pieces = [1 if max_records is None else -(-each.size // max_records) for each in whole]
@@ -144,12 +145,13 @@ def divide(
 def join(
     ranges: Sequence[OffsetRange], *, most_offsets: int, least_tasks: int
 ) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task: adjacent ranges are joined up to a number of offsets.
+    """Join adjacent ranges up to a number of offsets. Gives: the ranges of each task.
 
-    A task with few rows costs some 20 ms of CPU whatever its content, and Spark runs as many at a
-    time as there are cores. The result depends only on the arguments: a repeated batch has the same
+    A task costs some 20 ms of CPU even if it has few rows, and Spark runs as many tasks at a time
+    as there are cores. The result depends only on the arguments, so a repeated batch has the same
     tasks.
-    Takes:  least_tasks, a minimum number of tasks, below which no ranges are joined.
+
+    Takes:  least_tasks, the minimum number of tasks; if fewer would remain, no ranges are joined.
     """
     tasks: list[list[OffsetRange]] = []
     size = 0
@@ -175,7 +177,7 @@ def _share(ranges: Sequence[OffsetRange], pieces: Sequence[int], missing: int) -
     while missing and longest:
         _, index = heapq.heappop(longest)
         if counts[index] >= ranges[index].size:
-            continue  # each range already has one offset
+            continue  # each piece of the range has only one offset
         counts[index] += 1
         missing -= 1
         heapq.heappush(longest, (-ranges[index].size / counts[index], index))

@@ -1,4 +1,6 @@
-"""A reader's wait for an open transaction within its range, or the end of the range there."""
+"""A reader's wait for the end of a transaction that is open within its range. Instead, the range
+may end where the transaction begins.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +12,25 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.options import OpenTransactions
 from barnabas.spark_connector.user_messages import logger
 
-PAUSE_S = 0.1  # pause between two checks of the last stable offset
+PAUSE_S = 0.1  # the pause between two checks of the last stable offset
 REMINDER_S = 10.0
 
 
 class OpenTransactionError(Exception):
-    """A transaction stayed open for longer than the reader's maximum wait."""
+    """A transaction stayed open for longer than a reader may wait."""
 
 
 class UndecidedRange(NamedTuple):
-    """A range's end, and the last stable offset before it, where an open transaction begins."""
+    """The end of a range, and the last stable offset before it, at which an open transaction
+    begins.
+    """
 
     end_offset: int
     transaction_start: int
 
 
 class OpenTransactionWait:
-    """The wait for the ends of open transactions that lie before the end of a reader's range."""
+    """Waits for the ends of open transactions that begin before the end of a reader's range."""
 
     def __init__(
         self,
@@ -42,9 +46,10 @@ class OpenTransactionWait:
         self._last_warning = 0.0
 
     def look_again(self, undecided: Mapping[TopicPartition, UndecidedRange]) -> bool:
-        """Pause, and return whether to check again; False if ranges end at open transactions.
+        """Pause, and return True if the caller has to check again; False if ranges end at open
+        transactions.
 
-        Raises: OpenTransactionError when the time is over.
+        Raises: OpenTransactionError when the time limit is reached.
         """
         if not self._policy.wait:
             for name, (end_offset, transaction_start) in undecided.items():

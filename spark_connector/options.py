@@ -1,9 +1,10 @@
-"""The options of `spark.read.format("barnabas")`: names and meanings of Spark's own Kafka source.
+"""The options of `spark.read.format("barnabas")`, with the names and meanings that they have in
+Spark's own Kafka source.
 
-Spark passes option names in lower case. An unknown name is refused with the most similar one:
-otherwise a misspelled `startingOffsets` would silently read everything. `kafka.*` options are those
-of a Kafka consumer; kafka_settings.py lists those that have an effect here, and those that are
-refused.
+Spark passes option names in lower case. An unknown name is rejected, and the error shows the most
+similar name: otherwise a misspelled `startingOffsets` would silently read everything. `kafka.*`
+options are those of a Kafka consumer; kafka_settings.py lists those that have an effect here, and
+those that are rejected.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from barnabas.spark_connector.security import (
 from barnabas.spark_connector.user_messages import logger
 
 MEBIBYTE = 1 << 20
-# The largest numbers of the protocol and of a Java client's settings.
+# The largest numbers in the protocol and in a Java client's settings.
 MAX_INT, MAX_LONG = (1 << 31) - 1, (1 << 63) - 1
 UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown or wrong: the message names it and a remedy."""
+    """An option is missing, unknown or wrong. The message names it, and says what to do."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +55,19 @@ class ClientOptions:
     request_timeout_ms: int = 30_000
     retry_timeout_ms: int = 60_000  # how long retriable errors are retried before the task fails
     retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 0  # the maximum to which the pause doubles
+    retry_backoff_max_ms: int = 0  # the pause is doubled up to this maximum
     fetch_max_wait_ms: int = 500
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 16 * MEBIBYTE
     check_crcs: bool = True
-    send_buffer_bytes: int = -1  # -1: the system's default
+    send_buffer_bytes: int = -1  # -1 for the system's default
     receive_buffer_bytes: int = -1
     security: SecurityOptions = UNPROTECTED
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """The topics or partitions to read: exactly one of the three is set."""
+    """The topics or partitions to read, of which exactly one field is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -88,7 +89,8 @@ class Subscription:
 class OpenTransactions:
     """The policy for a range that contains an open transaction."""
 
-    wait: bool = True  # otherwise the range ends there
+    # whether the reader waits; otherwise the range ends where the transaction begins
+    wait: bool = True
     timeout_ms: int = 20 * 60_000
 
 
@@ -97,8 +99,8 @@ class TriggerOptions:
     """The limits of a micro-batch of a stream."""
 
     max_offsets: int | None = None
-    min_offsets: int | None = None  # a batch waits for this many offsets
-    max_delay_ms: int = 15 * 60_000  # the maximum time after the previous batch for this wait
+    min_offsets: int | None = None  # a batch begins only when this many offsets are available
+    max_delay_ms: int = 15 * 60_000  # or when this time has passed since the previous batch
 
 
 @dataclass(frozen=True)
@@ -119,11 +121,11 @@ class SourceOptions:
     push_down_filters: bool = False
     decoder: str = "auto"  # or "numpy", "numba"
     trigger: TriggerOptions = TriggerOptions()
-    # the interval at which a stream looks for new topics and partitions
+    # the interval at which a stream checks for new topics and partitions
     metadata_max_age_ms: int = 30_000
 
 
-# Options documented for Spark's source, and our own.
+# The options that Spark documents for its source, and our own.
 SOURCE_OPTIONS = (
     "subscribe",
     "subscribePattern",
@@ -145,25 +147,26 @@ SOURCE_OPTIONS = (
     "decoder",
     TOKEN_PROVIDER,
 )
-# Options that are refused in a stream, as by Spark.
+# Options that are rejected in a stream, as Spark does.
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-# Options that are ignored in a batch read, as by Spark.
+# Options that are ignored in a batch read, as Spark does.
 STREAM_ONLY = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "joinRangesUpTo",
 )
-# Options of Spark's own source without effect here, with the reason, which the warning contains.
+# Options of Spark's own source that have no effect here, with the reason, which the warning
+# contains.
 WITHOUT_EFFECT = {
     "groupIdPrefix": "a query is no member of a consumer group",
     "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms limits how long an answer may take",
     "fetchOffset.numRetries": "kafka.default.api.timeout.ms limits how long failures are retried",
     "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between two attempts",
 }
-# Spark's options, which it passes to every source.
+# Spark's own options, which it passes to every source.
 OF_SPARK = ("checkpointLocation", "queryName", "path")
-# Spark refuses these options, too, since the source itself decides about them.
+# Spark's own source rejects these options as well, since a source decides about them itself.
 REFUSED_KAFKA = {
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "the reader commits no offsets",
@@ -174,7 +177,7 @@ REFUSED_KAFKA = {
 
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
-    """Check all options of a batch read, or of a stream. Raises OptionError."""
+    """Check all options of a batch read, or of a stream. Raises: OptionError."""
     values = OptionValues(options)
     refuse_unknown(
         values,
@@ -219,17 +222,21 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
 
 @lru_cache
 def warn_without_effect(name: str, why: str) -> None:
-    """Warn that an option has no effect, once in a process."""
+    """Warn that an option has no effect, once in each process."""
     logger.warning("barnabas: option %s has no effect: %s", name, why)
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    """Whether the schema has the column `headers`; needed before the other options are parsed."""
+    """Whether the schema has the column `headers`, which is needed before the other options are
+    parsed.
+    """
     return OptionValues(options).boolean("includeHeaders", False)
 
 
 class OptionValues:
-    """Case-insensitive, typed look-ups; the error for a wrong value names the option."""
+    """Looks up options with a type, without regard to case. The error for a wrong value names the
+    option.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.texts = {name.lower(): value for name, value in options.items()}
@@ -278,7 +285,7 @@ class OptionValues:
         return text.lower() == "true"
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """The value; without one, the first of the choices."""
+        """The value, or the first of the choices if the option is not set."""
         text = self.text(name)
         if text is None:
             return choices[0]
@@ -327,9 +334,10 @@ def refuse_unknown(
     refused: Mapping[str, str],
     where: str,
 ) -> None:
-    """Refuse names that are not one of `names` and begin with none of `prefixes`.
+    """Reject names that are not in `names` and begin with none of `prefixes`.
 
-    Of names with `kafka.` only those in `refused` are refused. Raises: OptionError.
+    Of the names that begin with `kafka.`, only those in `refused` are rejected. Raises:
+    OptionError.
     """
     all_names = {name.lower(): name for name in (*names, "kafka.bootstrap.servers")}
     for name in values.texts:
@@ -348,9 +356,10 @@ def refuse_unknown(
 
 
 def check_kafka_settings(values: OptionValues, client: str) -> None:
-    """Refuse unsupported settings, and warn of those that have no effect or are unknown.
+    """Reject unsupported settings, and warn of those that have no effect or are unknown.
 
-    A value that a Java client would refuse is always refused, even without effect here.
+    A value that a Java client would reject is always rejected, even if it has no effect here.
+
     Takes:  client, CONSUMER or PRODUCER.
     Raises: OptionError.
     """
@@ -398,7 +407,8 @@ def client_options(values: OptionValues) -> ClientOptions:
         receive_buffer_bytes=number("kafka.receive.buffer.bytes", -1, -1),
         fetch_max_wait_ms=number("kafka.fetch.max.wait.ms", ClientOptions.fetch_max_wait_ms),
         fetch_min_bytes=number("kafka.fetch.min.bytes", ClientOptions.fetch_min_bytes),
-        # A task reads one partition, so the bounds of a partition and of a whole answer are equal.
+        # A task reads one partition, so the limits of a partition and of a whole response are
+        # equal.
         fetch_max_bytes=min(
             number("kafka.max.partition.fetch.bytes", ClientOptions.fetch_max_bytes, 1),
             number("kafka.fetch.max.bytes", 50 * MEBIBYTE, 1),
@@ -478,9 +488,10 @@ def _is_integer(value: object, *, minimum: int) -> bool:
 
 
 def _offsets(values: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
-    """The offsets to begin or to end at.
+    """The offsets at which the read begins or ends.
 
-    As in Spark, a timestamp for all overrides timestamps by partition, which override offsets.
+    As in Spark, a timestamp for all partitions overrides timestamps by partition, which override
+    offsets.
     """
     strategy = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
     or_latest = side == "ending" or strategy == "latest"

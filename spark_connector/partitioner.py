@@ -1,9 +1,9 @@
-"""The default partitioner of the Java client, which is murmur2 of the key, over whole Arrow
-columns.
+"""The default partitioner of the Java client, murmur2 of the key, for whole Arrow columns.
 
-A row with a key goes to (murmur2(key) & 0x7fffffff) % count, so that rows written from Spark are in
-the same partition as the same key from any other Kafka client. All keys of a column are hashed
-together, four bytes at a time. Source: Apache Kafka, `Utils.murmur2` and `BuiltInPartitioner`.
+A row with a key goes to (murmur2(key) & 0x7fffffff) % count. Rows written from Spark are therefore
+in the same partition as records with the same key from any other Kafka client. All keys of a column
+are hashed together, four bytes at a time. Source: Apache Kafka, `Utils.murmur2` and
+`BuiltInPartitioner`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Words = NDArray[np.uint32]
 
-FEW_KEYS = 24  # up to this number of keys an array operation costs more than a loop in Python
+FEW_KEYS = 24  # for at most this many keys, a loop in Python takes less time than array operations
 
 
 class Strings(NamedTuple):
@@ -48,7 +48,7 @@ NO_STRINGS = Strings(np.empty(0, np.uint8), np.empty(0, np.int32))
 def strings_of(array: pa.Array) -> Strings:
     """The strings of an Arrow binary array, without a copy.
 
-    The bytes of nulls are undefined, and are not removed.
+    The strings of nulls may have any bytes.
     """
     _, edges, data = array.buffers()
     if not len(array):
@@ -58,7 +58,9 @@ def strings_of(array: pa.Array) -> Strings:
 
 
 def partitions_of(keys: pa.Array, counts: int | Ints, loops: EncodingLoops | None = None) -> Ints:
-    """Each key's partition, for a number of partitions; the values of null keys are meaningless."""
+    """For each key its partition, if the topic has `counts` partitions. Null keys have arbitrary
+    values.
+    """
     positive: Ints = (murmur2(keys, loops) & POSITIVE).astype(np.int64)
     partition: Ints = positive % counts
     return partition
@@ -67,7 +69,7 @@ def partitions_of(keys: pa.Array, counts: int | Ints, loops: EncodingLoops | Non
 def murmur2(keys: pa.Array, loops: EncodingLoops | None = None) -> Words:
     """The hash of each key of a binary array, as an unsigned number.
 
-    Takes:  loops, compiled ones to use.
+    Takes:  loops, the compiled loops to use, or None.
     """
     data, edges = strings_of(keys)
     if loops is not None:
@@ -79,7 +81,7 @@ def murmur2(keys: pa.Array, loops: EncodingLoops | None = None) -> Words:
         return np.empty(0, np.uint32)
     if (lengths == lengths[0]).all():
         return _murmur2_of_same_length(data, edges[:-1], int(lengths[0]))
-    # The keys are sorted by decreasing length, so that those with remaining bytes are always first.
+    # The keys are sorted by decreasing length, which puts those with remaining bytes first.
     order = np.argsort(-lengths, kind="stable")
     hashes = np.empty(len(lengths), np.uint32)
     hashes[order] = _murmur2_by_length(data, edges[order], lengths[order])
@@ -109,10 +111,10 @@ def _murmur2_of_same_length(data: Bytes, starts: NDArray[np.int32], length: int)
 
 
 def _murmur2_by_length(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[np.int32]) -> Words:
-    """The hashes of keys of different lengths, the longest first."""
+    """The hashes of keys with different lengths, which are sorted by decreasing length."""
     hashes = np.uint32(SEED) ^ lengths.astype(np.uint32)
     word_counts = lengths >> 2
-    # How many keys have more than `index` words, for every index.
+    # For every index, the number of keys with more than `index` words.
     active_by_index = len(lengths) - np.searchsorted(
         word_counts[::-1], np.arange(int(word_counts[0])), side="right"
     )
@@ -131,7 +133,7 @@ def _murmur2_by_length(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[
 
 
 def _words_at(data: Bytes, positions: NDArray[np.int32]) -> Words:
-    """The little-endian words at any positions."""
+    """The little-endian words at the given positions."""
     word = data.take(positions).astype(np.uint32)
     for index in range(1, 4):
         word |= data.take(positions + index).astype(np.uint32) << np.uint32(8 * index)

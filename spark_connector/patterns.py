@@ -1,9 +1,10 @@
-"""The regular expressions of `subscribePattern`: Java's translated into Python's, and the test of
+"""The regular expressions of `subscribePattern`: Java's are translated into Python's, and tested on
 topic names.
 
-Spark's own source selects every topic in which the expression is found, not only those that it
-matches as a whole. Topics have names of ASCII letters, digits, `.`, `_` and `-`, so Java's classes
-reduce to sets of ASCII characters. Constructs without a counterpart are refused with their name.
+Spark's own source selects every topic in which the expression is found, even if it does not match
+the whole name. Topics have names of ASCII letters, digits, `.`, `_` and `-`, so Java's classes can
+be reduced to sets of ASCII characters. A construct without a counterpart is rejected, and the error
+names it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import warnings
 
 _LOWER, _UPPER, _DIGIT = "a-z", "A-Z", "0-9"
 # Source: java.util.regex.Pattern, POSIX character classes (US-ASCII) and classes for Unicode
-#         categories.
+# categories.
 _CLASSES = {
     "Lower": _LOWER,
     "Upper": _UPPER,
@@ -48,9 +49,9 @@ class PatternError(ValueError):
 
 
 def translate_pattern(java: str) -> str:
-    r"""The expression as Python writes it.
+    r"""Translate a Java expression to Python's syntax.
 
-    `\p{Alpha}`, `\Q...\E`, `\z` and `(?<name>...)` are Java's own.
+    `\p{Alpha}`, `\Q...\E`, `\z` and `(?<name>...)` exist only in Java.
 
     Raises: PatternError.
     """
@@ -68,8 +69,8 @@ def translate_pattern(java: str) -> str:
             continue
         if here == "[" and not in_set:
             in_set = True
-            # A first bracket is a literal character in Python's sets; in Java's it opens or closes
-            # a set.
+            # A first bracket is a literal character in Python's sets, but opens or closes a set in
+            # Java's.
             position += 1 + java.startswith("^", position + 1)
             out.append("[^" if java[position - 1] == "^" else "[")
             continue
@@ -79,7 +80,7 @@ def translate_pattern(java: str) -> str:
     pattern = "".join(out)
     try:
         with warnings.catch_warnings():
-            # Java reads [a-z&&[^b]] as an intersection of sets, Python reads it differently.
+            # Java reads [a-z&&[^b]] as an intersection of sets; Python does not.
             warnings.simplefilter("error", FutureWarning)
             re.compile(pattern)
     except (re.error, OverflowError, RecursionError, FutureWarning) as error:

@@ -1,5 +1,5 @@
-"""The plan of a batch read: the existing partitions, and the beginning and end of each one's range.
-The driver makes it.
+"""The plan of a batch read, which the driver makes: the existing partitions, and where the range of
+each begins and ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EVERYTHING = Narrowing()
 def plan(
     client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING
 ) -> list[OffsetRange]:
-    """One range for each task of a batch read, without offsets that filters exclude.
+    """Make one range for each task of a batch read, without offsets that filters exclude.
 
     Raises: OptionError, OpenTransactionError, ClientError; DataLossError if the log ends before a
             given starting offset.
@@ -61,7 +61,9 @@ def plan(
 
 
 def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: Offsets) -> None:
-    """Refuse starting offsets that are beyond the end. (The offset of a timestamp may be.)"""
+    """Reject starting offsets that are beyond the end. (The offset of a timestamp may be beyond
+    it.)
+    """
     behind = [name for name in sorted(options.starting.offsets) if starts[name] > ends[name]]
     if not behind:
         return
@@ -77,7 +79,7 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
     for name in behind:
         mark = marks[name] or 0
         if mark >= starts[name]:
-            continue  # a transaction is open before the end
+            continue  # the log reaches the offset, but a transaction is open before the end
         what = f"the log of {name} ends at {mark}, before startingOffsets, {starts[name]}"
         if options.fail_on_data_loss:
             raise DataLossError(not_read(what, NEVER_THERE))
@@ -87,9 +89,10 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
 def _from_timestamp(
     client: Client, ranges: list[OffsetRange], timestamp_ms: int
 ) -> list[OffsetRange]:
-    """The ranges from the first record on that is at least that late, empty if there is none."""
-    # The ends are requested first: records that are written between the two requests may be late
-    # enough, and must not be skipped.
+    """The ranges from the first record on whose timestamp is late enough; empty if there is none.
+    """
+    # The ends are requested first: records written between the two requests may be late enough, and
+    # must not be skipped.
     ends = client.offsets_at({each.name: LATEST for each in ranges}, read_committed=False)
     firsts = client.offsets_at({each.name: timestamp_ms for each in ranges}, read_committed=False)
     narrowed = []
@@ -105,7 +108,7 @@ def _from_timestamp(
 def partitions_to_read(client: Client, subscription: Subscription) -> list[TopicPartition]:
     """All subscribed partitions, in order.
 
-    Raises: OptionError if an assigned one does not exist.
+    Raises: OptionError if an assigned partition does not exist.
     """
     if subscription.pattern is not None:
         topics = client.topics_matching(subscription.pattern)
@@ -127,9 +130,9 @@ def partitions_to_read(client: Client, subscription: Subscription) -> list[Topic
 def resolve(
     client: Client, spec: OffsetSpec, partitions: list[TopicPartition], *, read_committed: bool
 ) -> dict[TopicPartition, int]:
-    """The offset that `spec` means, for each partition.
+    """The offset that `spec` denotes, for each partition.
 
-    Raises: OptionError if it names other partitions, or no record is late enough.
+    Raises: OptionError if it lists other partitions, or no record is late enough.
     """
     named = spec.partitions
     if named is not None and named != set(partitions):
@@ -172,9 +175,9 @@ def resolve_ends(
 ) -> Offsets:
     """The end offsets of a batch read.
 
-    The end by a timestamp may be beyond the last stable offset, since the first such record may be
-    in an open transaction. Without such a record the end is the last stable offset, as for
-    `latest`.
+    If the end is given by a timestamp, it may be beyond the last stable offset, since the first
+    record that is late enough may be in an open transaction. If there is no such record, the end is
+    the last stable offset, as for `latest`.
     """
     ends = resolve(client, options.ending, partitions, read_committed=options.read_committed)
     if options.ending.everywhere is None and not options.ending.offsets:
@@ -191,8 +194,8 @@ def wait_for_open_transactions(
 ) -> Offsets:
     """The ends, after all transactions before them are decided.
 
-    If the policy is not to wait, the last stable offset replaces an end beyond it. An end beyond
-    the whole log is unchanged, since it has nothing to do with transactions.
+    If the policy is not to wait, an end beyond the last stable offset is replaced by that offset.
+    An end beyond the whole log is unchanged, since transactions are not the reason.
     """
     wait = OpenTransactionWait(policy)
     while True:
@@ -201,7 +204,7 @@ def wait_for_open_transactions(
         if not beyond_stable:
             return dict(ends)
         log_ends = client.offsets_at(dict.fromkeys(beyond_stable, LATEST), read_committed=False)
-        # Requested again, and last: growth of the log in between must not look like an open
+        # Requested again and last, since growth of the log in between must not look like an open
         # transaction.
         stable = client.offsets_at(dict.fromkeys(beyond_stable, LATEST), read_committed=True)
         undecided = {

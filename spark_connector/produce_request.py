@@ -1,8 +1,8 @@
-"""The bytes of a ProduceRequest: record batches stamped with their producer, and the request's body
+"""The bytes of a ProduceRequest: record batches with their producer, and the body of the request
 around them, without copies of large records.
 
-Tasks encode record batches without producer id, epoch and sequence. Only the driver knows these,
-and puts them into the 61 bytes of each header with a new checksum.
+Tasks encode record batches without producer id, epoch and sequence, which only the driver knows.
+The driver puts them into the 61 bytes of each header, with a new checksum.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 
 ALL_REPLICAS = -1  # value of acks
-# Records up to this size are copied into a piece with others, which is cheaper than a separate
+# Records up to this size are copied into a piece with others, which costs less than a separate
 # piece.
 SMALL_BYTES = 8 * 1024
 
 
 class PublishError(ClientError):
-    """A batch cannot be published; the message says what to do, and names the topic and partition
-    if it concerns one.
+    """A batch cannot be published.
+
+    The message says what to do, and names the topic and partition if only one is concerned.
     """
 
     def __init__(self, message: str, code: int = 0) -> None:
@@ -44,14 +45,14 @@ class PublishError(ClientError):
 
 
 class Producer(NamedTuple):
-    """The producer id and epoch that InitProducerId gave."""
+    """The producer id and epoch that InitProducerId returned."""
 
     producer_id: int
     epoch: int
 
 
 def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
-    """The header of a record batch, after a check that the batch is whole, undamaged and
+    """The header of a record batch, after a check that the batch is complete, undamaged and
     transactional.
 
     Raises: PublishError.
@@ -82,11 +83,11 @@ def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
 
 
 def stamp_header(record_batch: EncodedRecordBatch, producer: Producer, base_sequence: int) -> bytes:
-    """The header of a record batch with its producer, its sequence, and the new CRC.
+    """Make a new header for a record batch, with its producer, its sequence, and the new CRC.
 
     The records are unchanged.
 
-    Raises: PublishError for a damaged batch, so that damaged data never get a valid checksum.
+    Raises: PublishError for a damaged batch, since damaged data must never get a valid checksum.
     """
     header = checked_header(record_batch)._replace(
         producer_id=producer.producer_id,
@@ -100,7 +101,7 @@ def stamp_header(record_batch: EncodedRecordBatch, producer: Producer, base_sequ
 
 
 class StampedRecordBatch(NamedTuple):
-    """A record batch as it goes into a request."""
+    """A record batch in the form in which it is sent."""
 
     partition: TopicPartition
     header: bytes
@@ -117,9 +118,8 @@ def encode_produce(
     timeout_ms: int,
     record_batches: Sequence[StampedRecordBatch],
 ) -> list[Buffer]:
-    """The body of a ProduceRequest of version 3 to 12, in pieces.
-
-    Large records are views, without a copy.
+    """Encode the body of a ProduceRequest of version 3 to 12, in pieces. Large records are not
+    copied.
 
     nullable string transactional_id, int16 acks, int32 timeout_ms, [ string topic | [ int32
     partition, bytes records ] ]; flexible from 9 on: sizes are uvarints and one larger, and each
@@ -154,7 +154,7 @@ def encode_produce(
 
 
 def _write_size(out: bytearray, size: int, compact: bool) -> None:
-    """Append the size of an array or of records."""
+    """Append the count of an array, or the size of records."""
     if compact:
         write_uvarint(out, size + 1)
     else:

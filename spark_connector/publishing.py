@@ -1,17 +1,18 @@
-"""The publisher of micro-batches: each batch is committed once, with its number in one transaction,
-however many attempts and drivers there are.
+"""The publisher of micro-batches, which commits each batch once, together with its number in one
+transaction, even if there are several attempts and drivers.
 
 An attempt takes the transactional id, which ends all transactions of earlier attempts or other
 drivers. Then it reads the numbers of the committed batches from the group, and returns if this one
 is among them (deduplication.py has the rules). A stream's first batch is announced, and each of its
 batches writes its begun note. Then the attempt produces all record batches, commits `batch_id + 1`
 as the group's offset on each of their topics in the same transaction, and ends it. After a
-transient failure, also a lost answer to the end, another attempt begins from the start: the
+transient failure, including a lost response to the end, another attempt begins from the start: the
 committed offset shows the outcome. A batch without a number (`commit_unnumbered`) commits no
-offset, and a lost end is sent again. Source: KIP-98, KIP-447.
+offset; if the response to its end is lost, the end is requested again. Source: KIP-98, KIP-447.
 
-Transactions that tasks wrote (task_transactions.py) are ended after that one: an attempt first ends
-the transactions that the last note lists, and at the end those that its own note lists.
+Transactions that tasks wrote (task_transactions.py) are ended after the transaction of the attempt.
+An attempt first ends the transactions that the last note lists, and at its own end those that its
+own note lists.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ REPEAT_UNNUMBERED = (
     "it again, or set the option writeId, with which a repetition writes no row twice."
 )
 RecordBatches = Callable[[], Iterable[EncodedRecordBatch]]
-ABANDON_MS = 5_000  # maximum time for the clean-up after a failed attempt
+ABANDON_MS = 5_000  # the maximum time for the clean-up after a failed attempt
 NO_NUMBER = -1
 
 
 class BegunNotes(NamedTuple):
-    """The notes on a batch that are written before its transaction, in the order announcement,
-    `before`, note.
+    """The notes on a batch that are written before its transaction: announcement, `before`, begun
+    note.
 
-    announcement: the metadata of the number, if the group has no offset. before: a function called
-    in each attempt before the begun note is written.
+    announcement: the metadata of the number, if the group has no offset. before: a function that is
+    called in each attempt before the begun note is written.
     """
 
     announcement: str
@@ -64,9 +65,9 @@ class BegunNotes(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """The outcome of a batch: whether it was committed before, else what was sent.
+    """The outcome of a batch: that it was committed before, or what was sent.
 
-    The counts of a batch that was committed before are 0.
+    If it was committed before, the counts are 0.
     """
 
     was_committed: bool  # whether an earlier attempt, perhaps of another driver, has committed it
@@ -77,7 +78,7 @@ class Publication(NamedTuple):
     def last_committed(self, batch_id: int) -> int:
         """The last batch that is certainly committed.
 
-        A batch without rows leaves no trace: another driver may have rows for it, and publish them.
+        A batch without rows is not recorded: another driver may have rows for it, and publish them.
         """
         return batch_id if self.was_committed or self.record_count else batch_id - 1
 
@@ -86,9 +87,9 @@ NOTHING = Publication(was_committed=False, record_count=0, byte_count=0, attempt
 
 
 class Publisher:
-    """A transactional id's publisher, which keeps its connections from one batch to the next.
+    """The publisher of a transactional id, which keeps its connections from one batch to the next.
 
-    Belongs to one thread; survives a fork and a broker's restart.
+    It belongs to one thread, and can still be used after a fork or a restart of a broker.
     """
 
     def __init__(self, options: ClientOptions, settings: PublishSettings | None = None) -> None:
@@ -116,15 +117,16 @@ class Publisher:
         self.close()
 
     def renew(self, buffer_bytes: int) -> None:
-        """Close all connections but idle ones with buffers up to this size. Those to the
-        coordinators of the tasks' transactions are closed, too.
+        """Close all connections, except idle ones whose buffer has at most this size.
+
+        Connections to the coordinators of the tasks' transactions are also closed.
         """
         if self._producer is not None:
             self._producer.keep_idle(buffer_bytes)
         self._forget_coordinators()
 
     def close(self) -> None:
-        """Close all connections; the publisher can be used again."""
+        """Close all connections. The publisher can still be used after that."""
         if self._producer is not None:
             self._producer.forget_connections()
         self._forget_coordinators()
@@ -141,19 +143,20 @@ class Publisher:
         begun: BegunNotes | None = None,
         parts: TaskParts = NO_PARTS,
     ) -> Publication:
-        """Commit a batch, unless it is committed. (Its parameters are the parts of a batch.)
+        """Commit a batch, unless it is already committed. (The parameters are the parts of a
+        batch.)
 
-        Takes:  record_batches, called again for each attempt and consumed as requests go out;
-                without record batches no request is sent, and the number is not committed. decide,
-                which decides by the group's offsets; without it only numbers count
-                (`decide_by_number`). begun, the begun notes, if they are used: then `decide` gets
-                them, and also decides on batches without records.
+        Takes:  record_batches, which is called for each attempt and whose result is consumed while
+                requests are sent; if there are none, no request is sent, and the number is not
+                committed. decide, which decides by the group's offsets; without it only numbers are
+                compared (`decide_by_number`). begun, the begun notes, if they are used: `decide`
+                then receives them, and also decides on batches without records.
         Gives:  the outcome, once read_committed readers can read the batch, or will be able to when
                 the broker has written its markers.
-        Raises: ClientError (PublishError and others) with a remedy; the errors of `record_batches`.
-                In these cases no part of the batch ever becomes visible, unless the message says
-                that the outcome is unknown; a repetition is always safe. UncertainBatchError (a
-                ClientError) by `decide`, after which nothing was sent.
+        Raises: ClientError (PublishError and others) that says what to do; the errors of
+                `record_batches`. In these cases no part of the batch ever becomes visible, unless
+                the message says that the outcome is unknown; it is always safe to call this again.
+                UncertainBatchError (a ClientError) from `decide`, after which nothing was sent.
         """
         decide = decide_by_number(batch_id) if decide is None else decide
         if begun is None and not parts.transactions and not _any(record_batches):
@@ -187,9 +190,10 @@ class Publisher:
             raise
 
     def _abort_as_fenced(self, producer: TransactionalProducer, parts: TaskParts) -> None:
-        """Abort the tasks' transactions after another driver has taken the id: since then no
-        decision of this driver can be committed, so the note shows whether there was one. The other
-        driver is not affected.
+        """Abort the tasks' transactions after another driver has taken the transactional id.
+
+        Since then no decision of this driver can be committed, so the note shows whether there was
+        one. The other driver is not affected.
         """
         endings = PartEndings(
             parts, producer.transactional_id, lambda: self._coordinators_of(producer)
@@ -201,10 +205,11 @@ class Publisher:
         self._forget_coordinators()
 
     def abandon(self, *, transactional_id: str, group_id: str, parts: TaskParts) -> None:
-        """End the transactions of a failed attempt's tasks in this run: abort them, or commit them
-        if the decision was made nevertheless.
+        """End the transactions that the tasks of a failed attempt wrote in this run.
 
-        Raises: ClientError: then the next driver ends them, or their timeout does.
+        They are aborted, or committed if the decision was made nevertheless.
+
+        Raises: ClientError, after which the next driver ends them, or their timeout does.
         """
         producer = self._producer_for(transactional_id, group_id)
         settings = replace(
@@ -231,11 +236,11 @@ class Publisher:
     ) -> Publication:
         """Commit a batch that no later write repeats, in one transaction without an offset.
 
-        It uses no group. If the answer to an EndTxn is lost, the same EndTxn is sent again.
+        It uses no group. If the response to EndTxn is lost, the same EndTxn is sent again.
 
         Takes:  transactional_id, which no other write uses; record_batches, see `commit_once`.
-        Raises: see `commit_once`, with one difference: after an error with an unknown outcome a
-                repetition may write the batch twice.
+        Raises: as `commit_once`, with one difference: after an error with an unknown outcome,
+                another call may write the batch twice.
         """
         if not _any(record_batches):
             return NOTHING
@@ -268,7 +273,7 @@ class Publisher:
     ) -> Publication:
         """Publish the batch in one transaction, unless it is already committed.
 
-        Its parameters are the parts of the batch.
+        The parameters are the parts of the batch.
         """
         producer.begin()
         state = producer.group_state(with_begun=begun is not None)
@@ -278,7 +283,7 @@ class Publisher:
             producer.announce(decision.topics, batch_id, begun.announcement)
             producer.begin()
             state = producer.group_state(with_begun=True)
-            endings.finish(state, batch_id)  # another driver may have been faster
+            endings.finish(state, batch_id)  # another driver may have committed the batch already
             decision = decide(state)
             if decision.announces:
                 raise PassingError("the group lacks the announced batch number")
@@ -304,7 +309,7 @@ class Publisher:
         return Publication(not decision.sends_records, records, size, attempts=0)
 
     def _coordinators_of(self, producer: TransactionalProducer) -> Coordinators:
-        """The coordinators of the transactional ids of the tasks."""
+        """The coordinators of the tasks' transactional ids."""
         if self._coordinators is None:
             self._coordinators = TransactionCoordinators(
                 self.options, self.settings, producer.transactional_id
@@ -334,8 +339,8 @@ def _until_committed(
         try:
             return attempt()._replace(attempts=failures.count + 1)
         except SpoolError as error:
-            # Another driver may have committed the batch meanwhile, and deleted its files: then
-            # the next attempt finds its number.
+            # Another driver may have committed the batch meanwhile, and deleted its files. The next
+            # attempt then finds its number.
             _abort(producer)
             failures.add_missing_file(error)
         except FencedError as error:
@@ -351,18 +356,18 @@ def _until_committed(
         except Exception:
             _abort(producer)
             raise
-        except BaseException:  # Ctrl-C may have interrupted the reading of an answer
+        except BaseException:  # Ctrl-C may have interrupted the reception of a response
             producer.forget_connections()
             _abort(producer)
             raise
 
 
 class _Failures:
-    """The failed attempts of one batch: decides whether another attempt follows, and after which
-    pause.
+    """Counts the failed attempts of one batch, and decides whether another attempt follows, and
+    when.
 
-    The time for transient failures is counted from the first of them: the duration of attempts
-    without a failure is not bounded.
+    The time limit for transient failures begins with the first of them, so attempts without a
+    failure may take any time.
     """
 
     def __init__(
@@ -382,7 +387,7 @@ class _Failures:
         self.count = 0
 
     def add_missing_file(self, error: SpoolError) -> None:
-        """Count a missing spool file. Raises: the error, the second time."""
+        """Count a missing spool file. Raises: the error itself, the second time."""
         self.count += 1
         self._missing_files += 1
         if self._missing_files > 1:
@@ -401,7 +406,9 @@ class _Failures:
             ) from error
 
     def add_passing(self, advice: str, error: PassingError) -> None:
-        """Count a transient failure, and pause. Raises: PublishError when the time is over."""
+        """Count a transient failure, and pause. Raises: PublishError when the time limit is
+        reached.
+        """
         self.count += 1
         patience_s = self._settings.delivery_timeout_ms / 1000
         if self._deadline is None:
@@ -418,7 +425,7 @@ class _Failures:
 def _any(record_batches: RecordBatches) -> bool:
     """Whether there is a record batch to publish.
 
-    If they cannot be read the answer is True: the attempt will raise the error, or find that the
+    If the batches cannot be read it is True: the attempt will raise the error, or find that the
     batch is committed.
     """
     try:
@@ -430,7 +437,8 @@ def _any(record_batches: RecordBatches) -> bool:
 def _abort(producer: TransactionalProducer) -> None:
     """Try to abort the transaction.
 
-    If that fails, the broker aborts it at its timeout; until then readers of the partitions wait.
+    If that fails, the broker aborts it after its timeout; readers of the partitions wait until
+    then.
     """
     try:
         producer.abort()

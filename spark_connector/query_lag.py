@@ -1,9 +1,9 @@
 """The lag of a streaming query: how far it is behind in each partition, according to Spark's
 progress reports.
 
-Spark's progress has, for each source, the end of the last batch (`endOffset`) and the ends of the
-partitions when it was planned (`latestOffset`), both as JSON in the form of offsets.py. The reader
-has to compute the difference. PySpark is not needed here.
+For each source, Spark's progress has the end of the last batch (`endOffset`) and the ends of the
+partitions when it was planned (`latestOffset`), both as JSON in the form of offsets.py. It does not
+have the difference. PySpark is not needed here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from barnabas.spark_connector.offsets import Offsets, offsets_of_json
 
 
 class HasProgress(Protocol):
-    """A `StreamingQuery`, or another object with a last progress report."""
+    """A `StreamingQuery`, or another object that has a last progress report."""
 
     @property
     def lastProgress(self) -> Any: ...
@@ -27,13 +27,15 @@ def lag(query: HasProgress) -> dict[str, dict[int, int]]:
 
         total = sum(behind for partitions in lag(query).values() for behind in partitions.values())
 
-    The figures are those of the last progress report: Spark makes one after each batch, and every
-    10 s without batches. Offsets are counted, not records: markers of transactions and compacted
-    records count, too. Offsets behind an open transaction do not count until it is decided.
-    Takes:  query, a StreamingQuery that reads topics: by this source, or by Spark's own Kafka
-            source, whose offsets look the same. Sources of other kinds are passed over.
-    Gives:  topic -> partition -> offsets; empty before the first report. Where two sources of the
-            query read the same partition, the one that is further behind counts.
+    The figures are those of the last progress report. Spark makes one after each batch, and every
+    10 s while there are no batches. Offsets are counted, not records: markers of transactions and
+    compacted records are counted as well. Offsets behind an open transaction are not counted until
+    it is decided.
+
+    Takes:  query, a StreamingQuery that reads topics by this source, or by Spark's own Kafka
+            source, whose offsets have the same form. Sources of other kinds are ignored.
+    Gives:  topic -> partition -> offsets; empty before the first report. If two sources of the
+            query read the same partition, the larger lag is returned.
     """
     progress = query.lastProgress
     lags: dict[str, dict[int, int]] = {}
@@ -47,8 +49,7 @@ def lag(query: HasProgress) -> dict[str, dict[int, int]]:
 
 
 def _offsets(source: Mapping[str, Any], name: str) -> Offsets:
-    """The offsets of a source; empty if there are none, or they belong to another kind of
-    source.
+    """The offsets of a source; empty if it has none, or if they belong to another kind of source.
     """
     value = source.get(name)
     try:

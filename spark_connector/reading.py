@@ -1,5 +1,5 @@
-"""The reader of one range of one partition: fetch, choose record batches, decode, and make Spark's
-columns. Tasks run this code; it does not need PySpark.
+"""The reader of one range of one partition: it fetches, chooses record batches, decodes them, and
+makes Spark's columns. Tasks run this code; it does not need PySpark.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from barnabas.spark_connector.record_batches import (
 )
 from barnabas.spark_connector.user_messages import logger
 
-# The number of successive empty answers below the end of the log after which a reader gives up.
+# A reader gives up after this many successive empty responses below the end of the log.
 EMPTY_ANSWERS = 20
-# The latest time that the column can hold; a producer may give any int64.
+# The latest time that the column can contain; a producer may set any int64.
 LARGEST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
 
 COLUMNS: dict[str, pa.DataType] = {
@@ -58,7 +58,7 @@ class DataLossError(Exception):
 
 
 class DamageError(Exception):
-    """Records exist and cannot be read."""
+    """Records exist, but cannot be read."""
 
 
 def read_range(
@@ -72,17 +72,18 @@ def read_range(
     decoder: str = AUTO,
     topic_id: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """The records of the range, in order; with read_committed without those of aborted
-    transactions.
+    """The records of the range, in order; with read_committed, those of aborted transactions are
+    left out.
 
-    The end of the range is a position, not a record: a range that ends with control records,
+    The end of the range is a position, not a record. A range that ends with control records,
     aborted records or a gap of compaction is complete when the reader is past its end.
+
     Takes:  columns, names from COLUMNS in the wanted order; open_transactions, the policy if the
-            range extends beyond an open transaction. The planner avoids that; but the last stable
-            offset may be lower after a broker's power loss; decoder, the option's value; topic_id,
-            the id under which the range was planned: a topic with another id is not read, even if
-            it is created again during the read. Before the rows of the last fetch are returned, all
-            rows are known to belong to that topic.
+            range extends beyond an open transaction (the planner avoids that, but the last stable
+            offset may be lower after a broker's power loss); decoder, the option's value; topic_id,
+            the id under which the range was planned. A topic with another id is not read, even if
+            it is created again during the read: before the rows of the last fetch are returned, all
+            rows are known to belong to the topic with this id.
     Raises: DataLossError; OpenTransactionError; ClientError; OptionError; DamageError.
     """
     schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
@@ -116,14 +117,15 @@ def read_range(
 
 
 def topic_recreated(topic: str) -> str:
-    """The error text for a topic whose id has changed: it was deleted and made again."""
+    """The error text for a topic whose id has changed, since it was deleted and created again."""
     return f"topic {topic!r} was deleted and recreated, since it has another id"
 
 
 class _RangeReader:
     """The fetches of one range, from its first position to its end.
 
-    Decides how to continue if the log does not have a position, or a fetch returned no new data.
+    This class decides how to continue if the log does not have a position, or a fetch returned no
+    new data.
     """
 
     def __init__(
@@ -139,17 +141,18 @@ class _RangeReader:
         self._read_committed, self._fail_on_data_loss = read_committed, fail_on_data_loss
         self._open_transaction_wait = OpenTransactionWait(open_transactions)
         self._max_bytes = client.options.fetch_max_bytes
-        # The number of empty answers since the last one with data, and the time of the first of
+        # The number of empty responses since the last one with data, and the time of the first of
         # them.
         self._empty_answers = 0
         self._empty_since = 0.0
 
     def is_of_former_topic(self, position: int) -> bool:
-        """Whether the topic was deleted and created again: then the range has offsets of the former
+        """Whether the topic was deleted and created again. The range then has offsets of the former
         topic.
 
         At the start of a range this needs no additional request, since the first fetch needs the
         partition's leader.
+
         Takes:  position, from which on the range is not read in that case.
         Raises: DataLossError.
         """
@@ -164,7 +167,7 @@ class _RangeReader:
         return True
 
     def selections(self) -> Iterator[tuple[FetchedPartition, Selection, int]]:
-        """Yields each fetch with its selected part, and the position at which it began.
+        """Yield each fetch with its selected part, and the position at which it began.
 
         The next fetch is in flight while the caller processes this one.
         """
@@ -194,7 +197,7 @@ class _RangeReader:
                 if not is_last:
                     pending = self._start_fetch(position)
                 elif not fetched.is_by_id and self.is_of_former_topic(fetch_position):
-                    return  # a broker before Kafka 3.1, which reads by name
+                    return  # only with a broker before Kafka 3.1, which reads by name
                 if selection.record_batches:
                     yield fetched, selection, fetch_position
                 if is_last:
@@ -224,9 +227,11 @@ class _RangeReader:
         )
 
     def _look_again(self, fetched: FetchedPartition, position: int) -> bool:
-        """Whether to fetch again, after a pause, when a fetch returned no new data.
+        """Decide what to do after a fetch that returned no new data. Gives: True, after a pause, to
+        fetch again.
 
-        It is False, after a warning, if the range ends at the position.
+        It returns False, after a warning, if the range ends at the position.
+
         Raises: DataLossError, OpenTransactionError; ClientError if the broker reports more data but
                 does not return them in time.
         """
@@ -236,14 +241,15 @@ class _RangeReader:
         name, end_offset = self._range.name, self._range.end_offset
         end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
         if position >= end:
-            # The end offsets of a new leader lag behind at first, and its fetches contain them
-            # nevertheless. ListOffsets does not return them (KIP-207).
+            # The end offsets in the fetches of a new leader lag behind at first. The end is
+            # therefore requested by ListOffsets, which does not return such offsets (KIP-207).
             end = self._log_end(read_committed=False)
             if position >= end:
                 what = f"the log of {name} ends at {end}, before the end of the range"
                 self._lost(what, position, end_offset, NEVER_THERE)
                 return False
-            # Requested last: growth of the log in between must not look like an open transaction.
+            # Requested last, since growth of the log in between must not look like an open
+            # transaction.
             stable = self._log_end(read_committed=True) if self._read_committed else end
             if position >= stable:
                 return self._open_transaction_wait.look_again(
@@ -270,7 +276,7 @@ class _RangeReader:
         time.sleep(self._client.options.retry_backoff_ms / 1000)
 
     def _position_after_loss(self, position: int) -> int:
-        """The next position if the log does not have the current one any more (or not yet)."""
+        """The next position to read if the log no longer (or not yet) has the current one."""
         name, end_offset = self._range.name, self._range.end_offset
         earliest = self._client.offsets_at({name: EARLIEST}, read_committed=False)[name] or 0
         if earliest <= position:
@@ -298,19 +304,22 @@ class _RangeReader:
 
 
 def not_read(what: str, why: str = DELETED) -> str:
-    """The text on offsets that are not read, for failOnDataLoss."""
+    """The error text about offsets that are not read, which mentions failOnDataLoss."""
     return f'{what}: {why}. Set .option("failOnDataLoss", "false") to read the remaining records.'
 
 
 class _Constants:
-    """The columns that are the same in all rows of a range, made once and as long as needed."""
+    """The columns that are the same in all rows of a range. Each is made once, as long as needed.
+    """
 
     def __init__(self, offset_range: OffsetRange) -> None:
         self._range = offset_range
         self._arrays: dict[str, pa.Array] = {}
 
     def column(self, name: str, count: int) -> pa.Array:
-        """The topic, the partition, or the usual timestampType, for a number of rows."""
+        """The column with the topic, the partition, or the usual timestampType, for a number of
+        rows.
+        """
         array = self._arrays.get(name)
         if array is None or len(array) < count:
             value = {"topic": self._range.topic, "partition": self._range.partition}.get(name, 0)

@@ -1,10 +1,11 @@
-"""The record batches of a fetch that a reader sees, by its isolation level and range, decided from
-their headers alone.
+"""Selects the record batches of a fetch that a reader sees, by its isolation level and range. Only
+the headers of the batches are read for that.
 
-A read_committed fetch returns batches up to the last stable offset, and with them the aborted
+A read_committed fetch returns batches up to the last stable offset, and a list of the aborted
 transactions among them as (producer_id, first_offset). From first_offset on, that producer's
 transactional batches belong to the aborted transaction, until its abort marker. The list of each
-fetch is complete by itself: a transaction that began before the offset of the fetch is in it.
+fetch is complete by itself: it includes a transaction that began before the offset of the fetch.
+
 Source: KIP-98, "Fetch", and "Aborted Transaction Index".
 """
 
@@ -37,15 +38,15 @@ class LocatedRecordBatch(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The part of a fetch that a reader decodes, and the position after it."""
+    """The part of a fetch that a reader decodes, and the position that follows it."""
 
-    record_batches: list[LocatedRecordBatch]  # the batches with records in the range
+    record_batches: list[LocatedRecordBatch]  # the batches that have records in the range
     next_offset: (
-        # position of the next fetch: after the last whole batch, even if the reader skips that
-        # batch
+        # the position of the next fetch, after the last complete batch, even if the reader skips
+        # that batch
         int
     )
-    whole_record_batches: int  # the number of all batches
+    whole_record_batches: int  # the number of all complete batches, including skipped ones
 
 
 def select_record_batches(
@@ -61,8 +62,8 @@ def select_record_batches(
     Control batches are never chosen. (One long loop over headers: each step uses the results of the
     previous ones.)
 
-    Takes:  aborted, the fetch's list, None for read_uncommitted; buffer, which may end within a
-            batch.
+    Takes:  buffer, which may end within a batch; aborted, the list in the fetch, None for
+            read_uncommitted.
     Raises: KafkaError CORRUPT_MESSAGE for a wrong checksum, UNSUPPORTED_FOR_MESSAGE_FORMAT for
             batches older than version 2, UNSUPPORTED_COMPRESSION_TYPE.
     """
@@ -115,5 +116,5 @@ def select_record_batches(
 
 
 def first_record_batch_size(buffer: bytes | bytearray | memoryview) -> int | None:
-    """The size of the first record batch of a fetch, if enough of it came."""
+    """The size of the first record batch of a fetch; None if its header is incomplete."""
     return read_header(buffer).size_bytes if len(buffer) >= HEADER_SIZE else None

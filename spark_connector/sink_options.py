@@ -1,8 +1,8 @@
 """The options of `df.write.format("barnabas")` and `df.writeStream.format("barnabas")`.
 
-Names and meanings are those of Spark's own Kafka sink and of a Kafka producer where they have one.
+If Spark's own Kafka sink or a Kafka producer has an option, name and meaning are the same here.
 Options that would break the guarantee (each micro-batch once, a batch write completely or not at
-all) are refused with the reason, and so are unknown names.
+all) are rejected with the reason, and so are unknown names.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from barnabas.spark_connector.spool_directory import identity_of_temporary_direc
 from barnabas.spark_connector.task_transactions import AUTO, BY_DRIVER, BY_TASKS
 
 KIBIBYTE = 1 << 10
-# A task's transaction is open while the batch is written. Without a change of
-# transaction.max.timeout.ms no broker allows a longer timeout.
+# A task's transaction is open while the batch is written. Unless transaction.max.timeout.ms is
+# changed, no broker allows a longer timeout.
 TASK_TIMEOUT_MS = 900_000
 NO_COMPRESSION = Compression()
 
@@ -49,8 +49,8 @@ SINK_OPTIONS = (
     "transactionalIdPrefix",
 )
 MEANINGLESS = ("checkpointLocation", "queryName", "path", "includeHeaders", "truncate", "numRows")
-# A setting of Spark: `false` and absence are accepted; with any other value the checkpoint may be
-# behind the sink by more than a batch.
+# A setting of Spark that may only be absent or `false`: with any other value, the checkpoint may be
+# more than one batch behind the sink.
 REFUSED_MODES = {
     "asyncProgressTrackingEnabled": (
         "Spark then writes its checkpoint some batches late, and after a crash restarts several "
@@ -82,16 +82,16 @@ CODECS = {
 class SinkOptions:
     """All options of the sink, checked.
 
-    topic: the topic of rows without a column `topic`. write_id: names a batch write, so that a
-    repeated one is skipped. batch_id: numbers the writes of one name, which are written in this
-    order (foreachBatch): a write whose number was reached is skipped. on_uncertain_batch: what to
-    do if it is unknown whether a batch was written before. compare_checkpoint: whether the note of
-    a batch is compared with the checkpoint; otherwise only numbers count. working_directory: that
-    of the driver's process, for relative paths. site: Hadoop's settings on the driver. sink_mode:
-    what writes the rows of a task with more than inline_bytes: the driver, the task, or either,
-    depending on the brokers. task_timeout_ms: the timeout of tasks' transactions. spool_directory:
-    the directory for task outputs that are too large for a message to the driver; None: the one in
-    the checkpoint. inline_bytes: the maximum size of a task's message.
+    topic: the topic of rows without a column `topic`. write_id: names a batch write, so a
+    repetition is skipped. batch_id: numbers the writes of one name, which are written in this order
+    (foreachBatch): a write whose number was reached is skipped. on_uncertain_batch: what to do if
+    it is unknown whether a batch was written before. compare_checkpoint: whether the note of a
+    batch is compared with the checkpoint; otherwise only numbers are compared. working_directory:
+    that of the driver's process, for relative paths. site: Hadoop's settings on the driver.
+    sink_mode: what writes the rows of a task with more than inline_bytes: the driver, the task, or
+    either, depending on the brokers. task_timeout_ms: the timeout of tasks' transactions.
+    spool_directory: the directory for task outputs that are too large for a message to the driver;
+    None: the one in the checkpoint. inline_bytes: the maximum size of a task's message.
     """
 
     client: ClientOptions
@@ -116,7 +116,7 @@ class SinkOptions:
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """Check all options of a write. Raises OptionError."""
+    """Check all options of a write. Raises: OptionError."""
     values = OptionValues(options)
     _refuse(values, streaming)
     parsed = SinkOptions(
@@ -132,15 +132,15 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         spool_directory=values.text("spoolDirectory"),
         temporary_directory=identity_of_temporary_directory(),
         checkpoint_location=values.text("checkpointLocation"),
-        working_directory=os.getcwd(),  # options are read on the driver
+        working_directory=os.getcwd(),  # the driver's, since options are parsed on the driver
         site=_site_settings() if streaming else {},
         query_name=values.text("queryName"),
         inline_bytes=values.number("inlineBytes", SinkOptions.inline_bytes),
         transactional_id_prefix=values.text("transactionalIdPrefix")
         or SinkOptions.transactional_id_prefix,
         compression=_compression(values),
-        # A producer's batch.size is 16 KiB since its batches wait for records; here all records are
-        # already available.
+        # A producer's batch.size is 16 KiB since its batches wait for records, but here all records
+        # are available from the start.
         record_batch_bytes=values.number(
             "kafka.batch.size", SinkOptions.record_batch_bytes, minimum=KIBIBYTE
         ),
@@ -150,7 +150,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
 
 
 def _publish_settings(values: OptionValues) -> PublishSettings:
-    """The limits and times of publishing. Raises: OptionError."""
+    """The limits and timeouts of publishing. Raises: OptionError."""
     return PublishSettings(
         transaction_timeout_ms=values.number(
             "kafka.transaction.timeout.ms", PublishSettings.transaction_timeout_ms, minimum=1

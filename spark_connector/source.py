@@ -1,5 +1,5 @@
-"""The PySpark classes of the source: the data source `barnabas`, its schema, and its readers.
-(PySpark's classes are untyped for mypy.)
+"""The PySpark classes of the source: the data source `barnabas`, its schema, and its readers. (For
+mypy, PySpark's classes have no types.)
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, HEADERS])
 
 
 class BarnabasSource(DataSource):  # type: ignore[misc]
-    """The data source `format("barnabas")` of read, readStream, write and writeStream."""
+    """The data source `format("barnabas")` for read, readStream, write and writeStream."""
 
     @classmethod
     def name(cls) -> str:
@@ -135,7 +135,7 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]
-    """PySpark's partition: the offset ranges of one task.
+    """The offset ranges of one task, as a partition of PySpark.
 
     topic_ids: the ids under which the ranges were planned, if known.
     """
@@ -154,20 +154,19 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
 def task_partitions(
     tasks: Iterable[Sequence[OffsetRange]], topic_ids: Mapping[str, str]
 ) -> list[InputPartition]:
-    """One partition for each task, or a single one without ranges.
+    """One partition for each task, or a single partition without ranges.
 
-    Spark turns an empty list into one task without work; with an explicit partition `read` needs no
-    special case.
+    Spark turns an empty list into one task without a partition; with an explicit partition, `read`
+    needs no special case.
     """
     return [TaskPartition(ranges, topic_ids) for ranges in tasks] or [TaskPartition(())]
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """The reader of a batch read: plans in the driver, reads in tasks.
+    """The reader of a batch read, which plans in the driver and reads in tasks.
 
-    The options and one offset range per task are pickled between them.
-
-    A schema of the user (`.schema("value binary")`) chooses columns: other columns are not decoded.
+    The options and one offset range per task are pickled between them. If the user gives a schema
+    (`.schema("value binary")`), it chooses the columns: other columns are not decoded.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -188,7 +187,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 class FilteringBatchReader(BatchReader):
     """The reader of a batch read that accepts filters on topic, partition, offset and timestamp.
 
-    It is a separate class, since Spark refuses every reader with `pushFilters` while
+    It is a separate class, since Spark rejects every reader with `pushFilters` while
     spark.sql.python.filterPushdown.enabled is false.
     """
 
@@ -212,8 +211,8 @@ OPERATORS: dict[type[Filter], str] = {
 
 
 def condition_of(each: Filter) -> Condition:
-    """The filter as a Condition, which needs no PySpark; a condition on no column if it narrows
-    nothing.
+    """The filter as a Condition, which needs no PySpark. If it narrows nothing, its column is
+    empty.
     """
     if type(each) not in OPERATORS or len(each.attribute) != 1:
         return Condition("", "", None)
@@ -223,7 +222,7 @@ def condition_of(each: Filter) -> Condition:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """The reader of a streaming query.
 
-    One object plans, in a process of the driver; its copies in tasks only read.
+    One object plans, in a process of the driver; copies of it in the tasks only read.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -246,8 +245,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch.
 
-        Spark has no limit that is both a minimum and a maximum: its argument says whether limits
-        apply, and the options contain them.
+        Spark has no limit that is both a minimum and a maximum. Its argument only shows whether
+        limits apply; the options contain the limits.
         """
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
@@ -259,7 +258,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 max_offsets=trigger.max_offsets if limited else None,
                 min_offsets=trigger.min_offsets if limited else None,
             )
-        # Spark compares texts: without new data the text must be identical, with ids or without.
+        # Spark compares texts: if there are no new data, the text must be identical, including or
+        # excluding ids.
         return start if end == begin else offsets_as_json(end, self._planner.topic_ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -290,14 +290,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return read_partition(partition, self.options, self.columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: a query's offsets are only in its checkpoint."""
+        """Do nothing, since only the checkpoint stores a query's offsets."""
 
     def stop(self) -> None:
         self._planner.close()
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """A stand-in for a query's reader with wrong options, which raises the error at its first use.
+    """Replaces the reader of a query whose options are wrong, and raises the error on first use.
 
     If an error is raised while a reader is made, PySpark replaces its message by a long traceback.
     """

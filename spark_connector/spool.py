@@ -1,5 +1,5 @@
-"""The spool: transports encoded record batches from tasks to the driver, in the commit message if
-they are small, else in one file for each task.
+"""The spool, which transports encoded record batches from tasks to the driver: in the commit
+message if they are small, otherwise in one file for each task.
 
 A message: uint32 header size, header (msgpack), the batches' bytes one after the other.
 
@@ -20,10 +20,10 @@ A spool file, big-endian. Lengths, checksums and the trailer show truncation and
     trailer:
         kind          1   2
         batch_count   8
-        total_bytes   8   of all that is before the trailer
+        total_bytes   8   of everything before the trailer
         crc           4   CRC-32C of the 17 bytes before
 
-If the file system can rename atomically, a file gets its final name when it is complete; otherwise
+If the file system can rename atomically, a file gets its final name when it is complete. Otherwise
 (object stores) it appears when it is closed, and the random part of its name and the trailer
 prevent confusion. Files are not fsynced: if a machine fails and loses a file, the driver notices
 that before it publishes, and Spark runs the batch again.
@@ -60,21 +60,21 @@ RECORD_BATCH_HEADER_SIZE = _RECORD_BATCH.size + _CRC.size
 TRAILER_SIZE = _TRAILER.size + _CRC.size
 
 _MESSAGE = struct.Struct(">I")
-# Other file systems make a file visible when it is closed, and rename by copying.
+# Other file systems make a file visible only when it is closed, and rename by copying.
 RENAMING = frozenset({"local", "hdfs"})
-# Hadoop's names of file systems for which Arrow has other names.
+# Hadoop's names of file systems that Arrow names differently.
 SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 class SpoolError(ValueError):
-    """Batches of a task cannot be stored or read: the message names them and a remedy."""
+    """Batches of a task cannot be stored or read. The message names them, and says what to do."""
 
 
 # --- in messages
 
 
 def to_message(record_batches: Iterable[EncodedRecordBatch]) -> bytes:
-    """The record batches as one string of bytes, which `from_message` takes apart."""
+    """Join the record batches to one string of bytes, which `from_message` splits."""
     topics: dict[str, int] = {}
     numbers: list[int] = []
     parts: list[bytes | bytearray | memoryview] = []
@@ -91,7 +91,7 @@ def to_message(record_batches: Iterable[EncodedRecordBatch]) -> bytes:
 
 
 def from_message(message: bytes) -> list[EncodedRecordBatch]:
-    """The record batches of a message; their data are views of it.
+    """Split a message into its record batches, whose data are views of the message.
 
     Raises: SpoolError if it is invalid or cut off.
     """
@@ -138,7 +138,7 @@ def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
 
 
 def join_uri(uri: str, *names: str) -> str:
-    """A location below another one; each is a URI or a plain path.
+    """The location of something below another location; each is a URI or a plain path.
 
     Raises: SpoolError if a name is not allowed.
     """
@@ -147,13 +147,13 @@ def join_uri(uri: str, *names: str) -> str:
             raise SpoolError(f"{name!r} cannot be the name of a spool file or directory.")
     if not urlsplit(uri).scheme:
         return posixpath.join(uri, *names)
-    # An object store's URI may end in settings, as s3://bucket/path?region=...
+    # The URI of an object store may end in settings, as s3://bucket/path?region=...
     base, mark, settings = uri.partition("?")
     return "/".join((base.rstrip("/"), *map(quote, names))) + mark + settings
 
 
 def open_file_system(uri: str) -> tuple[Any, str]:
-    """The file system of a URI, and the path in it."""
+    """The file system of a URI, and the path in that file system."""
     scheme = urlsplit(uri).scheme
     if not scheme and not os.path.isabs(uri):
         raise SpoolError(
@@ -181,7 +181,7 @@ def _first_line(error: Exception) -> str:
 
 
 def delete_directory(uri: str) -> None:
-    """Remove a directory with its content; it may be missing.
+    """Remove a directory with its content. It may be missing.
 
     Raises: OSError, SpoolError.
     """
@@ -190,7 +190,7 @@ def delete_directory(uri: str) -> None:
         return
     try:
         file_system.delete_dir(path)
-    except FileNotFoundError:  # another process was faster
+    except FileNotFoundError:  # another process has removed it meanwhile
         pass
 
 
@@ -206,12 +206,12 @@ def delete_micro_batches(directory_uri: str, last: int) -> None:
 
 
 def is_local(uri: str) -> bool:
-    """Whether a location is on this machine, so that a look-up is cheap."""
+    """Whether a location is on this machine, where a look-up takes little time."""
     return os.path.isabs(uri) or urlsplit(uri).scheme == "file"
 
 
 def delete_spool(uri: str) -> None:
-    """Remove one file, which may be missing. Raises: OSError, SpoolError."""
+    """Remove one file. It may be missing. Raises: OSError, SpoolError."""
     file_system, path = open_file_system(uri)
     _delete(file_system, path)
 
@@ -235,8 +235,8 @@ class SpoolWriter:
     def __init__(self, directory_uri: str, name: str) -> None:
         """Create the directory and the file.
 
-        Takes:  name, never used by another writer (another attempt of the task included); it gets
-                the suffix `.batches`.
+        Takes:  name, which no other writer uses (nor another attempt of the task); the suffix
+                `.batches` is added.
         Raises: SpoolError if that fails.
         """
         self.uri = join_uri(directory_uri, name + SUFFIX)
@@ -257,7 +257,7 @@ class SpoolWriter:
         self._write(MAGIC)
 
     def append(self, record_batch: EncodedRecordBatch) -> None:
-        """Write one record batch. Raises: SpoolError if the file system refuses."""
+        """Write one record batch. Raises: SpoolError if the file system returns an error."""
         topic = record_batch.topic.encode()
         header = _RECORD_BATCH.pack(
             RECORD_BATCH,
@@ -273,7 +273,9 @@ class SpoolWriter:
         self.record_batch_count += 1
 
     def close(self) -> str:
-        """Write the trailer and give the file its name. Gives: its URI, for `read_spool`."""
+        """Write the trailer and give the file its name. Gives: the URI of the file, for
+        `read_spool`.
+        """
         trailer = _TRAILER.pack(TRAILER, self.record_batch_count, self.byte_count)
         self._write(trailer + _CRC.pack(crc32c(trailer)))
         try:
@@ -287,12 +289,13 @@ class SpoolWriter:
         return self.uri
 
     def discard(self) -> None:
-        """Remove the unfinished file."""
+        """Remove the file, which is unfinished."""
         try:
             self._stream.close()
             _delete(self._file_system, self._written_path)
         except OSError:
-            # the remaining file has no trailer, is in no message, and goes with its directory
+            # The remaining file has no trailer, is in no message, and is removed with its
+            # directory.
             pass
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
@@ -320,9 +323,9 @@ class SpoolWriter:
 
 
 def read_spool(uri: str) -> Iterator[EncodedRecordBatch]:
-    """The record batches of one file, one after the other; each has a separate bytearray.
+    """Iterate over the record batches of a file; each has a separate bytearray.
 
-    Before the first one the file is checked to be complete.
+    Before the first batch is returned, the file is checked for completeness.
 
     Raises: SpoolError if the file is missing, cut off or damaged.
     """
@@ -343,7 +346,7 @@ def read_spool(uri: str) -> Iterator[EncodedRecordBatch]:
 
 
 def _trailer_of(file_system: Any, path: str, uri: str) -> tuple[int, int]:
-    """The number of record batches in a file, and the position of their end."""
+    """The number of record batches in a file, and the position at which they end."""
     with file_system.open_input_file(path) as file:
         size = file.size()
         start = size - TRAILER_SIZE

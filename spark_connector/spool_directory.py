@@ -1,13 +1,13 @@
-"""The directory of spool files without the option spoolDirectory: for a batch write a private one
-of the user, for a stream one in the checkpoint. A task checks that the driver sees the same
-directory before it writes a file there.
+"""The directory of spool files if the option spoolDirectory is not set: for a batch write a private
+directory of the user, for a stream a directory in the checkpoint. Before a task writes a file, it
+checks that the driver has access to the same directory.
 
     write     directory                                 the task compares
     batch     <temporary>/barnabas-spool-<user's id>    machine, device and inode of <temporary>
-    stream    <checkpoint>/barnabas-spool               that Spark's file `metadata` is there, where
+    stream    <checkpoint>/barnabas-spool               whether Spark's file `metadata` exists, if
                                                         the checkpoint is on the machine's own disk
 
-The private directory has mode 0700: so other users cannot read the rows.
+The private directory has mode 0700, which keeps other users from reading the rows.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ADVICE = (
 
 
 def private_directory() -> str:
-    """The path of this user's directory below the temporary one; it need not exist."""
+    """The path of this user's directory below the temporary one. It may not exist."""
     return os.path.join(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")
 
 
 def make_private_directory(path: str) -> None:
-    """Make the directory with mode 0700, or take the one that this user has.
+    """Make the directory with mode 0700, or use the existing one if it belongs to this user.
 
-    Raises: SpoolError where another user has that path, or it is no directory.
+    Raises: SpoolError if the path belongs to another user, or is not a directory.
     """
     try:
         Path(path).mkdir(mode=0o700)
@@ -72,7 +72,7 @@ def _machine() -> str:
 
 
 def check_temporary_directory(of_driver: str) -> None:
-    """Check that the driver has this task's temporary directory.
+    """Check that the driver has the same temporary directory as this task.
 
     Takes:  of_driver, the driver's result of `identity_of_temporary_directory`.
     Raises: SpoolError.
@@ -88,8 +88,8 @@ def check_temporary_directory(of_driver: str) -> None:
 def check_checkpoint(location: str, file: str = "") -> None:
     """Check that a checkpoint on the machine's own file system is the driver's.
 
-    Takes:  location, that of the checkpoint, or of the directory in which Spark makes it; file, a
-            file that Spark has there, if known.
+    Takes:  location, that of the checkpoint, or of the directory in which Spark makes it; file, the
+            name of a file that Spark has in that directory, if known.
     Raises: SpoolError.
     """
     if not is_local(location):

@@ -1,19 +1,20 @@
 """The planner of a streaming query, which decides the offsets of each micro-batch. It runs in the
 driver's reader process, and does not need PySpark.
 
-A batch's end is chosen once and written to the checkpoint by Spark: from then on the batch is
+The end of a batch is chosen once, and Spark writes it to the checkpoint. From then on the batch is
 permanently [start, end) of each partition. Under read_committed no end is beyond the last stable
-offset, so that all transactions in a batch are decided when it is planned, and a replay gives the
+offset. All transactions in a batch are therefore decided when it is planned, and a replay gives the
 same rows.
 
-The start of a query's first batch is not written to the checkpoint, only its end is. So if a query
-begins at the end of a partition's log, the first batch ends there too and has no records of it:
-later records belong to the second batch, even if the query stops in between.
+The start of a query's first batch is not written to the checkpoint, only its end is. If a query
+begins at the end of a partition's log, the first batch therefore ends there too and has no records
+of the partition: later records belong to the second batch, even if the query stops in between.
 
 A topic that was deleted and created again has another id. Offsets are stored with the topic ids
-under which they were read, so a query detects that they are invalid for another id: ids are
-requested after the ends of each batch that has records of a topic, and again by the tasks that read
-it. Without ids, from brokers or in offsets (those of Spark's own Kafka source), there is no check.
+under which they were read, by which a query detects that they are invalid for another id. The ids
+are requested after the ends of each batch that has records of a topic, and again by the tasks that
+read it. Without ids, from brokers or in offsets (those of Spark's own Kafka source), there is no
+check.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ from barnabas.spark_connector.user_messages import logger
 
 
 class StreamPlanner:
-    """The planner of one query, which keeps its connections; an unused one can be pickled."""
+    """The planner of one query, which keeps its connections. It can be pickled before its first
+    use.
+    """
 
     def __init__(
         self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic
@@ -61,17 +64,17 @@ class StreamPlanner:
         self._partitions: list[TopicPartition] = []
         self._partitions_refreshed_at: float | None = None  # when partitions were last requested
         self._initial: Offsets | None = None
-        # partitions whose first batch begins at the end of the log
+        # partitions whose first batch begins at the end of the log, with that offset
         self._empty_in_first_batch: Offsets = {}
         self._newest: Offsets | None = None
-        self._target: Offsets | None = None  # the target of Trigger.AvailableNow
-        self._micro_batch_planned_at: float | None = None  # when an end was last chosen
+        self._target: Offsets | None = None  # the ends at which Trigger.AvailableNow stops
+        self._micro_batch_planned_at: float | None = None  # when the end of a batch was last chosen
         self._warned_missing: set[str] = set()
         self._may_be_replay = True  # true until the first batch is planned
-        self._last_topic_ids: dict[str, str] = {}  # topic ids, for offsets without ids
+        self._last_topic_ids: dict[str, str] = {}  # the topic ids to use for offsets that have none
 
     def initial(self) -> Offsets:
-        """The first offsets of a query without checkpoint: the same at each call.
+        """The first offsets of a query without checkpoint, which are the same for each call.
 
         Raises: OptionError, ClientError.
         """
@@ -79,8 +82,7 @@ class StreamPlanner:
             options = self._options
             self._partitions = partitions_to_read(self._client, options.subscription)
             self._partitions_refreshed_at = self._clock()
-            # Requested before the starts, so that a start at the end of a log is never below
-            # this end.
+            # Requested before the starts: a start at the end of a log is then never below this end.
             ends = self._ends(self._partitions) if self._target is None else self._target
             starts = resolve(
                 self._client,
@@ -88,7 +90,7 @@ class StreamPlanner:
                 self._partitions,
                 read_committed=options.read_committed,
             )
-            if self._target is not None:  # records after the chosen end are for the next run
+            if self._target is not None:  # records after the target belong to the next run
                 starts = {
                     name: min(offset, ends[name]) for name, offset in starts.items() if name in ends
                 }
@@ -107,13 +109,12 @@ class StreamPlanner:
         max_offsets: int | None = None,
         min_offsets: int | None = None,
     ) -> Offsets:
-        """The end of the next batch; `start` itself if there are no or not enough records.
+        """The end of the next batch; `start` itself if there are no records, or too few.
 
-        A topic that was created again is set back: its partitions end at 0, and begin there in the
-        next batch.
+        If a topic was created again, its partitions end at 0, and begin there in the next batch.
 
         Takes:  topic_ids, the ids under which `start` was read; max_offsets, the maximum number of
-                offsets (at least one of each partition with records); min_offsets, the minimum
+                offsets (but at least one of each partition with records); min_offsets, the minimum
                 number, unless the last batch was trigger.max_delay_ms ago.
         Raises: DataLossError if partitions are missing, a topic was created again, or a log ends
                 before `start`, and failOnDataLoss is true; ClientError.
@@ -128,7 +129,7 @@ class StreamPlanner:
                 name: starts[name] + shares[name] if shares[name] else offset
                 for name, offset in newest.items()
             }
-        # The first batch of a run counts even if it is empty.
+        # The first batch of a run sets the time even if it is empty.
         if newest != start or self._micro_batch_planned_at is None:
             self._micro_batch_planned_at = self._clock()
         return newest
@@ -136,7 +137,7 @@ class StreamPlanner:
     def _starts_and_newest(
         self, start: Offsets, topic_ids: Mapping[str, str]
     ) -> tuple[Offsets, Offsets]:
-        """The beginning and the possible end of the next batch, after losses are reported."""
+        """The beginning and the possible end of the next batch. Losses are reported first."""
         newest = dict(
             self._available(start)
             if self._target is None
@@ -153,7 +154,8 @@ class StreamPlanner:
         starts = start | self._starts_of_new(sorted(newest.keys() - start.keys()))
         for name in [name for name in newest if name.topic in recreated]:
             newest[name] = starts[name] = 0
-        # Records since the query began at the end of a log belong to its second batch.
+        # If the query began at the end of a log, records written since then belong to its second
+        # batch.
         for name, offset in self._empty_in_first_batch.items():
             if start.get(name) == offset and name in newest:
                 newest[name] = offset
@@ -161,28 +163,29 @@ class StreamPlanner:
         return starts, newest
 
     def freeze(self) -> None:
-        """Leave all later records to the next run: Trigger.AvailableNow."""
+        """Leave all later records to the next run, as Trigger.AvailableNow requires."""
         self._target = self._available({})
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """The ids of topics in the brokers' last answer."""
+        """The ids of topics in the last response to Metadata."""
         return self._client.topic_ids
 
     @property
     def newest(self) -> Offsets | None:
-        """The last known ends of all partitions, for progress reports."""
+        """The ends of all partitions as last known, for progress reports."""
         return self._newest
 
     def ranges(
         self, start: Offsets, end: Offsets, *, topic_ids: Mapping[str, str] = MappingProxyType({})
     ) -> list[OffsetRange]:
-        """One range for each task of a batch: always the same ranges for the same offsets.
+        """One range for each task of a batch. The same offsets always give the same ranges.
 
         A partition that is not in `start` is new and begins at 0. The first batch of a process may
-        have been planned by an earlier one: then the transactions before its end are awaited, and
-        partitions that are missing by now are left out, as are topics whose id in topic_ids
-        differs.
+        have been planned by an earlier process. In that case, the ranges are returned only when the
+        transactions before the batch's end are decided, and partitions that are missing by now are
+        left out, as are topics whose id differs from topic_ids.
+
         Raises: DataLossError if partitions are missing and failOnDataLoss is true;
                 OpenTransactionError, ClientError.
         """
@@ -198,7 +201,9 @@ class StreamPlanner:
         )
 
     def _replayed_end(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> Offsets:
-        """The end of a repeated batch without lost partitions, once its transactions ended."""
+        """The end of a repeated batch, without lost partitions, once the batch's transactions have
+        ended.
+        """
         replayed = {name: offset for name, offset in end.items() if offset > start.get(name, 0)}
         deleted = self._deleted_partitions(replayed)
         for name in deleted:
@@ -230,7 +235,7 @@ class StreamPlanner:
     def _available(self, start: Offsets) -> Offsets:
         """The end of every partition for a reader.
 
-        Partitions are requested again if that was long ago, or after a failure.
+        The partitions are requested again if the last request was long ago, or after a failure.
         """
         age_s = self._options.metadata_max_age_ms / 1000
         if (
@@ -248,7 +253,8 @@ class StreamPlanner:
             return self._ends(self._partitions)
 
     def _target_for(self, start: Offsets, target: Offsets) -> Offsets:
-        """The target of Trigger.AvailableNow, completed by the existing partitions of `start`.
+        """The target of Trigger.AvailableNow, to which the existing partitions of `start` are
+        added.
 
         The target was chosen before the query's offsets were known.
         """
@@ -265,10 +271,10 @@ class StreamPlanner:
         return {name: offset or 0 for name, offset in ends.items()}
 
     def _refresh_partitions(self, start: Offsets) -> None:
-        """Look for new topics and partitions.
+        """Request the existing topics and partitions again.
 
-        A known topic counts as deleted only if the brokers do not know it for some seconds: a
-        starting broker may not know it yet.
+        A known topic is considered deleted only if the brokers do not know it for some seconds,
+        since a starting broker may not know it yet.
         """
         partitions = self._find_partitions()
         missing = {name.topic for name in (*start, *self._partitions)} - {
@@ -308,7 +314,7 @@ class StreamPlanner:
         return sorted(set(names) - set(existing))
 
     def _recreated(self, topics: Iterable[str], topic_ids: Mapping[str, str]) -> list[str]:
-        """The topics whose id has changed."""
+        """The topics whose id differs from the given one."""
         return self._client.recreated_topics(
             {topic: topic_ids[topic] for topic in topics if topic in topic_ids}
         )
@@ -316,8 +322,8 @@ class StreamPlanner:
     def _refresh_topic_ids(self, start: Offsets, newest: Offsets) -> None:
         """Request the ids of topics with new records.
 
-        This is done after the ends are known: otherwise the ends of a topic that was created again
-        could count as those of the former topic.
+        This is done after the ends are known. Otherwise the ends of a topic that was created again
+        could be taken for those of the former topic.
         """
         topics = {
             name.topic for name, offset in newest.items() if start.get(name, 0) not in (0, offset)
@@ -326,7 +332,9 @@ class StreamPlanner:
             self._client.partitions_of(topics, missing_ok=True)
 
     def _report_recreated(self, start: Offsets, topic_ids: Mapping[str, str]) -> list[str]:
-        """Report as lost the topics that were read and were created again since."""
+        """Report topics that the query has read and that were created again since. Their records
+        are lost.
+        """
         recreated = self._recreated(
             {name.topic for name, offset in start.items() if offset}, topic_ids
         )
@@ -350,8 +358,8 @@ class StreamPlanner:
     def _warn_of_missing(self, topics: set[str]) -> None:
         """Warn of topics that do not exist, once for each.
 
-        The name may be misspelled in a query with a checkpoint, or the topic may not be created
-        yet.
+        The name may be misspelled in a query with a checkpoint, or the topic may not have been
+        created yet.
         """
         for topic in sorted(topics - self._warned_missing):
             logger.warning(
@@ -361,8 +369,8 @@ class StreamPlanner:
         self._warned_missing = topics
 
     def _starts_of_new(self, names: list[TopicPartition]) -> Offsets:
-        """The beginning of new partitions: 0. Records that are already deleted there count as
-        lost.
+        """The beginning of new partitions, which is 0. If records there were already deleted, that
+        is a loss.
         """
         if not names:
             return {}
@@ -426,7 +434,7 @@ class StreamPlanner:
 
     def _is_too_early(self, available: int, wanted: int) -> bool:
         if self._target is not None or available >= wanted or self._micro_batch_planned_at is None:
-            return False  # AvailableNow would never read records that it leaves out now
+            return False  # AvailableNow would never read records that are left out now
         return (
             self._clock() - self._micro_batch_planned_at < self._options.trigger.max_delay_ms / 1000
         )

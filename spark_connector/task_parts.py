@@ -1,11 +1,11 @@
 """The transactions of tasks in the commit of a batch: their description for a publisher, and the
 steps of an attempt that read, hold and end them.
 
-    the attempt                                   here
+    the attempt                                   what is done here
     takes the query's id, reads the notes         finish: commits what the last note lists
     decides on the batch: skipped                 skip: aborts its tasks' transactions
     decides on the batch: written                 note: puts the list of transactions into it
-    has sent what came by the driver              prepare: holds them, and what is to be aborted
+    has sent the records in the tasks' messages   prepare: holds them, and what is to be aborted
     has committed number and note                 end: commits them, and aborts the others
 """
 
@@ -37,8 +37,8 @@ class TaskParts(NamedTuple):
     driver's earlier batches are unknown. topics, and counts of records and bytes: those of the
     tasks' output. timeout_ms: the timeout of the transactions. looks: whether to search in any case
     for transactions that other drivers left open. target: for a batch write, the target whose notes
-    belong to this driver. tolerates: whether to continue if brokers have aborted transactions that
-    were decided to be committed.
+    belong to this driver. tolerates: whether to continue if brokers have aborted transactions
+    although the decision was to commit them.
     """
 
     note: CommitNote = CommitNote()
@@ -52,7 +52,8 @@ class TaskParts(NamedTuple):
     tolerates: bool = False
 
     def noted_in(self, state: GroupState, driver_id: str) -> tuple[int, NotedTransactions]:
-        """The number of the driver's last batch, -1 if there is none, and the list in its note.
+        """The number of the driver's last batch, or -1 if there is none, and the list in the
+        batch's note.
 
         Raises: ClientError if the note cannot be read.
         """
@@ -67,18 +68,18 @@ class TaskParts(NamedTuple):
 
 
 NO_PARTS = TaskParts()
-NO_RUN = "0"  # in the transactional ids of a batch write
+NO_RUN = "0"  # the run in the transactional ids of a batch write
 
 
 def run_token(run: str) -> str:
-    """The part of a query's run id that transactional ids and notes contain."""
+    """The part of a query's run id that is used in transactional ids and notes."""
     return run[:8]
 
 
 class PartEndings:
-    """The ends of tasks' transactions in one attempt to commit a batch.
+    """Ends tasks' transactions in one attempt to commit a batch.
 
-    Without transactions to end, no request is sent.
+    If there are no transactions to end, no request is sent.
     """
 
     def __init__(
@@ -104,14 +105,15 @@ class PartEndings:
 
     @property
     def _has_any(self) -> bool:
-        """Whether there may be transactions that are to be ended."""
+        """Whether there may be transactions that have to be ended."""
         return bool(self.parts.transactions or self.parts.looks or self._noted.transactions)
 
     def finish(self, state: GroupState, batch_id: int) -> None:
         """Commit the open transactions of the last note, unless this run has already done so.
 
-        Spark begins a batch when the commit of the previous one has returned, after all its
+        Spark begins a batch when the commit of the previous one has returned, and by then all its
         transactions are ended.
+
         Raises: AbortedPartError; FencedError; ClientError.
         """
         last, self._noted = self.parts.noted_in(state, self._driver_id)
@@ -126,8 +128,8 @@ class PartEndings:
             logger.warning("barnabas: the query continues, as onUncertainBatch says: %s", error)
 
     def skip(self, producer: TransactionalProducer) -> None:
-        """Abort open transactions that are in no note, after a decision not to commit the batch's
-        number now.
+        """After a decision not to commit the batch's number now, abort open transactions that are
+        in no note.
         """
         if self._has_any:
             self._abort_others(producer, all_runs=True)
@@ -141,8 +143,9 @@ class PartEndings:
         return self._ends_now().has_open
 
     def abort_undecided(self, state: GroupState) -> None:
-        """Abort the batch's transactions unless the last note lists them, after this driver can no
-        longer make a decision.
+        """Abort the batch's transactions, unless the last note lists them.
+
+        Called when this driver can no longer make a decision.
         """
         _, noted = self.parts.noted_in(state, self._driver_id)
         decided = {(each.transactional_id, each.producer) for each in noted.transactions}
@@ -169,7 +172,7 @@ class PartEndings:
         return [each.transactional_id for each in self._noted.transactions]
 
     def note(self, metadata: str, *, sends: bool) -> tuple[str, list[str]]:
-        """The note to commit, and its continuation in the metadata of the next partitions."""
+        """The note to commit, and its continuation for the metadata of the next partitions."""
         if not sends or not self.parts.transactions:
             return metadata, []
         first, *more = to_note(self.parts.transactions, self._run)
@@ -191,9 +194,9 @@ class PartEndings:
             self._ends_now().set_aside(self._names_of_noted, all_runs=True)
 
     def end(self) -> None:
-        """Commit the batch's transactions and abort the others: the number is committed.
+        """Commit the batch's transactions and abort the others, once the number is committed.
 
-        Raises: ClientError: then `finish` of the next attempt ends the others.
+        Raises: ClientError, after which `finish` of the next attempt ends those that are left.
         """
         if self._ends is not None and self._has_any:
             self._ends.commit()

@@ -1,4 +1,4 @@
-"""The state of a Python process of Spark, which runs tasks or steps of the driver, one after the
+"""What a Python process of Spark keeps while it runs tasks or steps of the driver, one after the
 other.
 """
 
@@ -15,17 +15,18 @@ from barnabas.spark_connector.options import ClientOptions
 if TYPE_CHECKING:
     from barnabas.spark_connector.publishing import Publisher, PublishSettings
 
-MOST_CLIENTS = 4  # clients that a process keeps, one for each configuration
-MOST_PUBLISHERS = 4  # publishers that a process keeps, one for each transactional id
-KEPT_BUFFER_BYTES = 1 << 20  # buffer of each kept connection
-FREEZES = 4  # only the first calls exempt objects: the first tasks load modules and their caches
+MOST_CLIENTS = 4  # the number of clients that a process keeps, one for each configuration
+MOST_PUBLISHERS = 4  # the number of publishers that a process keeps, one for each transactional id
+KEPT_BUFFER_BYTES = 1 << 20  # the maximum size of the buffer of a connection that is kept
+# only the first calls exempt objects, since the first tasks load modules and fill their caches
+FREEZES = 4
 
 
 class _Kept(Protocol):
-    """Something with connections, for one task or step after the other."""
+    """An object with connections, which is used for one task or step after another."""
 
     def renew(self, buffer_bytes: int) -> None:
-        """Close all connections but idle ones with small buffers."""
+        """Close all connections, except idle ones with small buffers."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -48,15 +49,15 @@ _process = _Process()
 
 
 def exempt_modules_from_collection() -> None:
-    """Exclude all present objects from Python's garbage collections, at the beginning of each of a
-    process's first tasks.
+    """Exclude all present objects from Python's garbage collections.
 
+    It is called at the beginning of each task, and has an effect in a process's first tasks.
     PySpark runs a collection after each task, which traverses every function and class of every
-    module: 15 to 30 ms of CPU, in each process that plans, reads, writes and commits a micro-batch,
-    which is most of the Python time for a batch with few rows. The first call is made before most
-    modules are imported, the later ones after such a collection, so that almost no garbage is
+    module. That takes 15 to 30 ms of CPU in each process that plans, reads, writes and commits a
+    micro-batch: most of the Python time for a batch with few rows. The first call is made before
+    most modules are imported, the later ones after such a collection, so hardly any garbage is
     excluded. An excluded object is still freed with its last reference; only cycles among these
-    objects would stay.
+    objects would remain.
     """
     if _process.freezes < FREEZES:
         _process.freezes += 1
@@ -64,10 +65,10 @@ def exempt_modules_from_collection() -> None:
 
 
 def task_client(options: ClientOptions) -> AbstractContextManager[Client]:
-    """A task's client, over connections that an earlier task of this process has left open.
+    """A task's client, which uses connections that an earlier task of this process has left open.
 
-    Connecting and negotiating versions are most of the requests of a task with few rows. Answers to
-    an earlier task are not reused. After a failed task no connection is kept.
+    Most requests of a task with few rows are for connecting and negotiating versions. Responses to
+    an earlier task are not used again. After a failed task no connection is kept.
     """
     return _kept(_process.clients, MOST_CLIENTS, options, lambda: Client(options))
 
@@ -75,13 +76,15 @@ def task_client(options: ClientOptions) -> AbstractContextManager[Client]:
 def driver_publisher(
     options: ClientOptions, settings: PublishSettings, transactional_id: str
 ) -> AbstractContextManager[Publisher]:
-    """The publisher of a transactional id, over connections that its last batch in this process has
-    left open, to the coordinators and leaders that were found then.
+    """The publisher of a transactional id, with connections that its last batch in this process has
+    left open.
 
-    To find and to reach them are half of the requests of a batch with few rows. If one has moved,
-    the attempt fails, and the next one looks for it. After a batch that failed nothing is kept.
+    They lead to the coordinators and leaders that were found then. Finding and reaching these takes
+    half of the requests of a batch with few rows. If one of them has moved, the attempt fails, and
+    the next one finds it again. After a failed batch nothing is kept.
     """
-    from barnabas.spark_connector.publishing import Publisher  # only the driver's steps publish
+    # imported here, since only the driver's steps publish
+    from barnabas.spark_connector.publishing import Publisher
 
     key = (options, settings, transactional_id)
     return _kept(_process.publishers, MOST_PUBLISHERS, key, lambda: Publisher(options, settings))
@@ -89,8 +92,9 @@ def driver_publisher(
 
 @contextmanager
 def _kept(kept: dict[Key, K], most: int, key: Key, make: Callable[[], K]) -> Iterator[K]:
-    """The one that was kept under the key, else a new one; afterwards it is kept as the last of
-    `most`, unless there was an error.
+    """Yield the object that is kept under the key, or a new one, and keep it afterwards.
+
+    At most `most` objects are kept, the last used ones. After an error the object is closed.
     """
     used = kept.pop(key, None) or make()
     used.renew(KEPT_BUFFER_BYTES)

@@ -1,9 +1,10 @@
 """The producer of one task: writes the task's record batches in a separate transaction, which it
 leaves open for the driver to end.
 
-Unlike the driver's producer it repeats single requests, since it gets a task's rows only once:
-unanswered batches are sent again with the same sequences, and a leader appends them once (KIP-98).
-So it survives a broker's restart, for `delivery_timeout_ms`.
+Unlike the driver's producer it repeats single requests, since it gets a task's rows only once.
+Batches without a response are sent again with the same sequence numbers, and a leader appends them
+only once (KIP-98). The producer can therefore continue after a restart of a broker, if that takes
+less than `delivery_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from barnabas.spark_connector.transactional_producer import (
 )
 
 T = TypeVar("T")
-# The broker has begun another session for the id, or does not know this one.
+# Errors which mean that the broker has begun another session for the id, or does not know this one.
 _ENDED = frozenset(
     {
         Code.INVALID_PRODUCER_ID_MAPPING,
@@ -49,10 +50,10 @@ def repeat(
     again: Callable[[], T],
     forget: Callable[[], None],
 ) -> T:
-    """Do a step; after a transient failure repeat it by `again`, after a pause.
+    """Do a step. After a transient failure pause, and then call `again` in place of `step`.
 
-    Takes:  forget, which drops connections before each repetition.
-    Raises: PublishError when `delivery_timeout_ms` is over; ClientError.
+    Takes:  forget, which closes connections before each repetition.
+    Raises: PublishError when `delivery_timeout_ms` has passed; ClientError.
     """
     deadline: float | None = None
     pause_s = options.retry_backoff_ms / 1000
@@ -76,7 +77,7 @@ class TaskProducer(TransactionalProducer):
     """The producer of one transaction. Order of use: open, write …, finish; or discard.
 
     `_unacknowledged` has, by partition and in order, the record batches that the leader has not
-    acknowledged.
+    acknowledged yet.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class TaskProducer(TransactionalProducer):
         self._repeat(self.begin, self.begin)
 
     def write(self, record_batches: Iterable[EncodedRecordBatch]) -> None:
-        """Send record batches, as soon as a request is full. Raises: ClientError."""
+        """Send record batches; a request is sent as soon as it is full. Raises: ClientError."""
         for record_batch in record_batches:
             stamped = self._stamped(record_batch)
             self._unacknowledged.setdefault(stamped.partition, deque()).append(stamped)
@@ -101,7 +102,7 @@ class TaskProducer(TransactionalProducer):
     def finish(self) -> TaskTransaction:
         """Wait until all record batches are acknowledged, and close the connections.
 
-        Gives:  the transaction, which stays open.
+        Gives:  the transaction, which remains open.
         Raises: ClientError.
         """
 
@@ -118,7 +119,7 @@ class TaskProducer(TransactionalProducer):
         return TaskTransaction(self.transactional_id, self._producer, self._began_ms)
 
     def discard(self) -> None:
-        """Abort the transaction, if the brokers can be reached; else its timeout does.
+        """Abort the transaction. If the brokers cannot be reached, its timeout aborts it.
 
         The abort uses a new epoch, which fences requests that are still in flight.
         """
@@ -143,7 +144,7 @@ class TaskProducer(TransactionalProducer):
             self._unacknowledged[name].popleft()
 
     def _repeat(self, step: Callable[[], None], again: Callable[[], None]) -> None:
-        """Do a step; after a transient failure repeat it by `again`."""
+        """Do a step. After a transient failure, call `again` in its place."""
         what = f"writing as {self.transactional_id!r}"
         repeat(self._options, self._settings, what, step, again, self.forget_connections)
 
@@ -178,11 +179,12 @@ class TaskWriter:
         self._producer.discard()
 
 
-_keeps: dict[tuple[object, ...], bool] = {}  # cached results by brokers
+# whether the brokers keep transactions for two-phase commit, by bootstrap servers
+_keeps: dict[tuple[object, ...], bool] = {}
 
 
 def _keeps_for(options: ClientOptions, ask: Callable[[], bool]) -> bool:
-    """Whether brokers support two-phase commit; only a positive answer is cached."""
+    """Whether the brokers support two-phase commit; only a positive result is cached."""
     if not _keeps.get(options.bootstrap_servers):
         _keeps[options.bootstrap_servers] = ask()
     return _keeps[options.bootstrap_servers]
@@ -199,8 +201,9 @@ def open_task_writer(
 ) -> TaskWriter | None:
     """Begin a task's transaction.
 
-    Takes:  only_two_phase, whether to do so only if it can be kept for two-phase commit.
-    Gives:  None if it cannot.
+    Takes:  only_two_phase, whether the transaction is begun only if it can be kept for two-phase
+            commit.
+    Gives:  None if it was not begun for that reason.
     Raises: ClientError.
     """
     coordinators = TransactionCoordinators(options, settings, driver_id)

@@ -1,10 +1,10 @@
-"""The transactions that tasks of a batch write, and their common end.
+"""The transactions that tasks of a batch write, and how all of them are ended together.
 
 A task with many rows begins a separate transaction and leaves it open. The driver then makes one
 decision: its own transaction commits the batch's number, with the list of the tasks' transactions
-in the note. After that it ends them. The list identifies each by transactional id, producer id and
-epoch, so that a transaction of another attempt or a later session of the same id is never ended by
-it.
+in the note. After that it ends them. The list has the transactional id, producer id and epoch of
+each. The driver therefore never ends a transaction of another attempt, or of a later session of the
+same id.
 
     step of a batch's commit            after a crash there, the next driver
     tasks have written                  aborts them: no note names them
@@ -14,27 +14,27 @@ it.
     all have ended                      finds nothing open
 
 **To hold** a transaction means to find out whether it is open, which producer wrote it, and as
-which producer to end it:
+which producer it can be ended:
 
     two-phase commit (KIP-939)   InitProducerId keeps it: its writer and drivers that held it before
                                  can neither write nor end it, and no timeout ends it from then on
-    elsewhere                    DescribeTransactions; it ends as its writer. Its timeout goes on,
-                                 so a batch is decided on only while enough of that is left
+    otherwise                    DescribeTransactions; it is ended as its writer. Its timeout goes
+                                 on, so a batch is only decided on while enough of that is left
 
 **Why no driver harms another.** Each takes the query's transactional id before it reads the notes
 and holds anything. It may end a transaction that is in a note at any time, since a decision is
 permanent. It aborts others only after it held them and then still had the query's id. A driver that
-takes the id later holds all transactions on which it decides after that, so that an abort by the
-former driver is refused. If holding does not fence, a driver only aborts transactions of its own
-run, on which no other driver ever decides; others end by their timeout.
+takes the id later holds all transactions on which it decides after that, so an abort by the former
+driver is rejected. If holding does not fence, a driver only aborts transactions of its own run, on
+which no other driver ever decides; others end by their timeout.
 
-**Transactional ids** are `<id of the driver>/<run>.<name>`: '/' is in no topic's name and in no
-writeId, so that one driver's ids are no prefix of another's. (`transactional_ids.py` has the
-names.)
+**Transactional ids** are `<id of the driver>/<run>.<name>`. No topic name and no writeId contains a
+'/', so one driver's id is never a prefix of another's. (`transactional_ids.py` has the names.)
 
-**A note's list** is text: the count of texts and the run, then `<name>:<producer id>:<epoch>` each,
-the producer id as the difference to the one before. If it exceeds one offset's metadata it
-continues in the metadata of the topic's next partitions, at the same offset.
+**A note's list** is text: the number of texts and the run, then `<name>:<producer id>:<epoch>` for
+each transaction, with the producer id as the difference from the previous one. If the list exceeds
+one offset's metadata it continues in the metadata of the topic's next partitions, at the same
+offset.
 
 This module sends no requests.
 """
@@ -49,22 +49,24 @@ from barnabas.spark_connector.produce_request import Producer
 from barnabas.spark_connector.transactional_producer import FencedError
 
 AUTO, BY_DRIVER, BY_TASKS = "auto", "driver", "tasks"  # values of sinkMode
-NOTE_BYTES = 3_000  # bytes of a list in one offset's metadata, of which brokers accept 4096 bytes
-LEFT_OF_TIMEOUT = 0.25  # minimum remaining time for a decision without two-phase commit
+# the most bytes of a list in the metadata of an offset, for which brokers accept 4096 bytes
+NOTE_BYTES = 3_000
+# the share of the timeout that must be left for a decision without two-phase commit
+LEFT_OF_TIMEOUT = 0.25
 OPEN, ABORTED = "Ongoing", frozenset({"PrepareAbort", "CompleteAbort"})
 ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort"})
 
 
 class LostPartError(ClientError):
-    """A task's transaction is not open, or will soon time out; nothing was decided."""
+    """A task's transaction is not open, or will soon time out. No decision was made."""
 
 
 class AbortedPartError(ClientError):
-    """The broker has aborted a transaction that was decided to be committed."""
+    """The broker has aborted a transaction although the decision was to commit it."""
 
 
 class TaskTransaction(NamedTuple):
-    """A transaction that one task wrote. began_ms: its beginning by the wall clock, if known."""
+    """A transaction that one task wrote. began_ms: when it began by the wall clock, if known."""
 
     transactional_id: str
     producer: Producer
@@ -79,35 +81,35 @@ class Held(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A transactional id's state, and its producer."""
+    """The state of a transactional id, and its producer."""
 
     state: str
     producer: Producer
 
 
 class Coordinators(Protocol):
-    """The requests about transactional ids of others. All may raise ClientError."""
+    """The requests about the transactional ids of others. All may raise ClientError."""
 
     @property
     def keeps(self) -> bool:
         """Whether `hold` fences the writer and removes the timeout."""
 
     def open_ids(self, prefix: str) -> list[str]:
-        """The transactional ids for which brokers list an open transaction."""
+        """The transactional ids with this prefix for which brokers list an open transaction."""
 
     def describe(self, ids: Sequence[str]) -> Mapping[str, Described]:
-        """The states of the existing ids."""
+        """The state of each id, except those that do not exist."""
 
     def hold(self, ids: Sequence[str], *, lasting: bool) -> Mapping[str, Held]:
-        """Hold the open transactions of the ids; those without one are left out.
+        """Hold the open transactions of the ids; ids without an open transaction are left out.
 
-        Takes:  lasting, whether to remove their timeouts, if brokers support that.
+        Takes:  lasting, whether to remove the timeouts, if brokers support that.
         """
 
     def end(self, ends: Mapping[str, Producer], *, commit: bool) -> Sequence[str]:
         """End transactions, each as the given producer.
 
-        Gives: the ids whose transaction that producer can no longer end.
+        Gives:  the ids whose transaction that producer can no longer end.
         """
 
 
@@ -120,8 +122,7 @@ def first_of(driver_id: str, run: str = "") -> str:
 
 
 def to_note(transactions: Sequence[TaskTransaction], run: str) -> list[str]:
-    """The list of a batch's transactions, all of one run, in texts each of which fits into a
-    note.
+    """The list of a batch's transactions, all of one run, as texts each of which fits into a note.
     """
     texts, last = [run], 0
     if not transactions:
@@ -144,9 +145,9 @@ class NotedTransactions(NamedTuple):
 
 
 def of_note(driver_id: str, texts: Sequence[str]) -> NotedTransactions:
-    """The list that `to_note` made.
+    """Parse the list that `to_note` made.
 
-    Takes:  texts, beginning with that of the note; later ones may not belong to it.
+    Takes:  texts, the first of which is that of the note; later ones may not belong to it.
     Raises: ClientError if the texts are invalid or incomplete.
     """
     if not texts or not texts[0]:
@@ -190,8 +191,10 @@ def check_time(transactions: Iterable[TaskTransaction], now_ms: int, timeout_ms:
 
 
 def is_aborted(described: Described, producer: Producer) -> bool:
-    """Whether the producer's transaction was aborted. An abort raises the epoch at most once; if
-    the transaction was committed and its id began another session, the epoch is higher.
+    """Whether the producer's transaction was aborted.
+
+    An abort raises the epoch at most once. If the transaction was committed and its id began
+    another session, the epoch is higher.
     """
     now = described.producer
     return (
@@ -217,7 +220,7 @@ class Ends:
     def finish(self, noted: NotedTransactions) -> None:
         """Commit the open transactions of a note.
 
-        Raises: AbortedPartError if some of them are aborted; FencedError; ClientError.
+        Raises: AbortedPartError if brokers have aborted some of them; FencedError; ClientError.
         """
         wanted = {each.transactional_id: each.producer for each in noted.transactions}
         described = self._coordinators.describe(list(wanted))
@@ -238,7 +241,8 @@ class Ends:
     def prepare(
         self, mine: Sequence[TaskTransaction], *, now_ms: int, timeout_ms: int, all_runs: bool
     ) -> None:
-        """Hold the batch's transactions, each of which has to be open, and those to be aborted.
+        """Hold the batch's transactions, each of which has to be open, and those that will be
+        aborted.
 
         After:  the batch's number may be committed, with the list of `mine`.
         Raises: LostPartError; ClientError.
@@ -264,14 +268,15 @@ class Ends:
     def set_aside(self, kept: Iterable[str], *, all_runs: bool) -> None:
         """Hold the other open transactions of this driver's tasks, none of which is decided.
 
-        Takes:  kept, transactional ids to leave open; all_runs, whether to include other runs, if
-                holding fences their drivers.
+        Takes:  kept, transactional ids whose transactions stay open; all_runs, whether to include
+                other runs, which is only done if holding fences their drivers.
         """
         first = first_of(self._driver_id, "" if all_runs else self._run)
         names = {
             name
             for name in self._coordinators.open_ids(first)
-            if "/" not in name[len(first) :]  # a transactionalIdPrefix may contain one
+            # another driver's, as a transactionalIdPrefix may contain a slash
+            if "/" not in name[len(first) :]
         } - set(kept)
         if names and not self._coordinators.keeps:
             own = first_of(self._driver_id, self._run)
@@ -284,7 +289,7 @@ class Ends:
         return bool(self._coordinators.open_ids(first_of(self._driver_id, self._run)))
 
     def abort(self, mine: Sequence[TaskTransaction]) -> None:
-        """Abort the open ones of transactions on which no driver can decide any more."""
+        """Abort those of the transactions that are open. No driver can decide on them any more."""
         writers = {each.transactional_id: each.producer for each in mine}
         held = self._coordinators.hold(list(writers), lasting=False)
         ends = {name: each.ends_as for name, each in held.items() if each.writer == writers[name]}
@@ -293,7 +298,7 @@ class Ends:
     def commit(self) -> None:
         """Commit the batch's transactions, once its number is committed.
 
-        Raises: ClientError: then `finish` is next, in another attempt.
+        Raises: ClientError, after which another attempt has to call `finish`.
         """
         refused = self._coordinators.end(
             {name: held.ends_as for name, held in self._mine.items()}, commit=True
@@ -302,8 +307,8 @@ class Ends:
             raise aborted(refused) if not self._coordinators.keeps else _held_by_another(refused)
 
     def abort_held(self) -> None:
-        """Abort the transactions that were set aside, except those that another driver holds
-        meanwhile.
+        """Abort the transactions that were set aside, except those that another driver has held
+        since.
         """
         self._coordinators.end(
             {name: held.ends_as for name, held in self._held.items()}, commit=False
@@ -315,7 +320,9 @@ def _held_by_another(ids: Sequence[str]) -> FencedError:
 
 
 def aborted(ids: Sequence[str]) -> AbortedPartError:
-    """The error of transactions that were decided to be committed and are aborted."""
+    """The error for transactions that brokers have aborted although the decision was to commit
+    them.
+    """
     return AbortedPartError(
         f"the brokers have aborted the transactions of {_named(ids)} after the batch was "
         "decided and before they were ended: their timeout (kafka.transaction.timeout.ms) was "

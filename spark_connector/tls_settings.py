@@ -1,9 +1,9 @@
-"""The versions and cipher suites of TLS: Java's names -> OpenSSL's settings.
+"""Converts versions and cipher suites of TLS from Java's names to OpenSSL's settings.
 
 ssl.enabled.protocols is a list of TLSv1.2 and TLSv1.3; ssl.protocol=TLSv1.2 without it leaves out
-TLS 1.3. ssl.cipher.suites has names of RFC 8446 and of Java, or of OpenSSL. Python chooses among
-the suites of TLS 1.3 from 3.15 on; before that, a list must contain all of OpenSSL's suites of TLS
-1.3 or none; with none TLS 1.3 is disabled, as by Java.
+TLS 1.3. ssl.cipher.suites has names of RFC 8446 and of Java, or of OpenSSL. From Python 3.15 on,
+single suites of TLS 1.3 can be chosen. Before that, a list must contain either all of OpenSSL's
+suites of TLS 1.3 or none; if it contains none, TLS 1.3 is disabled, as in Java.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _JAVA_SUITE = re.compile(
 
 
 class TlsSettingError(ValueError):
-    """A version or a suite cannot be used; the message names the option."""
+    """A version or a suite cannot be used; the message contains the name of the option."""
 
 
 class TlsSettings(NamedTuple):
     """The versions that may be used, lowest and highest, and the suites by OpenSSL's names.
 
-    Without names OpenSSL's default applies; `suites_13` are of TLS 1.3, `suites` of TLS 1.2.
+    If no names are given, OpenSSL's default applies. `suites_13` are those of TLS 1.3, `suites` of
+    TLS 1.2.
     """
 
     lowest: str = "TLSv1.2"
@@ -42,7 +43,7 @@ class TlsSettings(NamedTuple):
 
     def apply(self, context: ssl.SSLContext) -> None:
         """Apply the settings to a context. Raises: TlsSettingError for a suite that OpenSSL does
-        not know.
+        not have.
         """
         context.minimum_version = VERSIONS[self.lowest]
         context.maximum_version = VERSIONS[self.highest]
@@ -62,7 +63,7 @@ class TlsSettings(NamedTuple):
 def parse_tls_settings(
     protocol: str | None, enabled: str | None, suites: str | None
 ) -> TlsSettings:
-    """The values of ssl.protocol, ssl.enabled.protocols and ssl.cipher.suites.
+    """Parse the values of ssl.protocol, ssl.enabled.protocols and ssl.cipher.suites.
 
     Raises: TlsSettingError.
     """
@@ -119,7 +120,7 @@ def _with_suites(settings: TlsSettings, names: list[str]) -> TlsSettings:
 
 
 def openssl_name(name: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2; a name of another form counts as OpenSSL's."""
+    """OpenSSL's name of a suite of TLS 1.2. A name in another form is assumed to be OpenSSL's."""
     match = _JAVA_SUITE.fullmatch(name)
     if match is None:
         return name

@@ -1,7 +1,7 @@
 """The requests about transactions that other processes wrote, to the coordinators of their ids:
 list, describe, hold and end them.
 
-Many requests to one coordinator are sent before the first response is received. Source: KIP-664
+Many requests are sent to one coordinator before the first response is received. Source: KIP-664
 (ListTransactions, DescribeTransactions), KIP-939 (InitProducerId that keeps a transaction).
 """
 
@@ -51,8 +51,8 @@ from barnabas.spark_connector.transactional_producer import (
 LIST_TRANSACTIONS = RequestKind(ListTransactionsRequest, ListTransactionsResponse, 0, 1)
 DESCRIBE_TRANSACTIONS = RequestKind(DescribeTransactionsRequest, DescribeTransactionsResponse, 0, 0)
 KEEPING_INIT = RequestKind(InitProducerIdRequest, InitProducerIdResponse, 6, 6)
-PROBE = "probe"  # a transactional id with which no transaction is ever begun
-# Answers to InitProducerId of a broker without two-phase commit.
+PROBE = "probe"  # a transactional id under which no transaction is ever begun
+# Errors that a broker without two-phase commit returns to InitProducerId.
 NOT_KEPT = frozenset({Code.UNSUPPORTED_VERSION, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 NOT_ITS_OWN = frozenset(
     {
@@ -69,7 +69,7 @@ OLD_BROKERS = (
 
 
 class TransactionCoordinators:
-    """The coordinators of the transactional ids of one driver's tasks. Belongs to one thread."""
+    """The coordinators of the transactional ids of one driver's tasks. It belongs to one thread."""
 
     def __init__(self, options: ClientOptions, settings: PublishSettings, driver_id: str) -> None:
         self._settings, self._driver_id = settings, driver_id
@@ -78,7 +78,7 @@ class TransactionCoordinators:
         self._keeps: bool | None = None
 
     def close(self) -> None:
-        """Close all connections, and drop the cached coordinators."""
+        """Close all connections, and discard the cached addresses of coordinators."""
         self._connections.close()
         self._addresses.clear()
 
@@ -113,7 +113,8 @@ class TransactionCoordinators:
             raise PublishError(OLD_BROKERS)
 
     def open_ids(self, prefix: str) -> list[str]:
-        """The ids with this prefix that have an open transaction; none with old brokers.
+        """The ids with this prefix that have an open transaction. Brokers that are too old are left
+        out.
 
         Raises: ClientError.
         """
@@ -133,7 +134,7 @@ class TransactionCoordinators:
         return found
 
     def describe(self, ids: Sequence[str]) -> Mapping[str, Described]:
-        """The states of the existing ids. Raises: ClientError."""
+        """The state of each id, except those that do not exist. Raises: ClientError."""
         found: dict[str, Described] = {}
         for address, names in self._by_coordinator(ids).items():
             connection = self._connections.at(address)
@@ -149,7 +150,7 @@ class TransactionCoordinators:
         return found
 
     def hold(self, ids: Sequence[str], *, lasting: bool) -> Mapping[str, Held]:
-        """Hold the open transactions of the ids; those without one are left out.
+        """Hold the open transactions of the ids; ids without an open transaction are left out.
 
         Raises: ClientError.
         """
@@ -181,7 +182,7 @@ class TransactionCoordinators:
         """End transactions, each as the given producer.
 
         Gives:  the ids whose transaction that producer can no longer end.
-        Raises: ClientError, after which some may have ended.
+        Raises: ClientError, after which some of them may have ended.
         """
         requests = {
             name: EndTxnRequest(name, producer.producer_id, producer.epoch, commit)
@@ -214,7 +215,7 @@ class TransactionCoordinators:
     ) -> list[tuple[str, Response]]:
         """Send one request for each id, and receive all responses.
 
-        Takes:  newer, the kind of request if version 2 of transactions is finalised.
+        Takes:  newer, the kind of request to use if version 2 of transactions is finalised.
         """
         answers = []
         for address, names in self._by_coordinator(list(requests)).items():
@@ -232,7 +233,7 @@ class TransactionCoordinators:
         return by_address
 
     def _locate(self, ids: Sequence[str]) -> None:
-        """Look up the coordinators of ids."""
+        """Find the coordinators of the ids."""
         missing = [name for name in ids if name not in self._addresses]
         if not missing:
             return
@@ -247,7 +248,7 @@ class TransactionCoordinators:
             self._addresses[name] = (answer.host, answer.port)
 
 
-AT_ONCE = 100  # requests that are sent before the first response is received
+AT_ONCE = 100  # the number of requests that are sent before the first response is received
 
 
 def _pipelined(
@@ -256,7 +257,7 @@ def _pipelined(
     names: Sequence[str],
     request_of: Callable[[str], Any],
 ) -> list[tuple[str, Response]]:
-    """The responses to one request for each name."""
+    """Send one request for each name. Gives: the responses."""
     answers: list[tuple[str, Response]] = []
     for start in range(0, len(names), AT_ONCE):
         part = names[start : start + AT_ONCE]

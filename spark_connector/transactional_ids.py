@@ -1,15 +1,15 @@
-"""The transactional ids of tasks: a pool on each machine, so that batches reuse ids.
+"""The transactional ids of tasks, in a pool on each machine from which batches use ids again.
 
-An id belongs to one task attempt at a time: no other attempt sends a request with it, so that a
-zombie cannot abort the transaction of another task. A successful attempt, whose requests are all
-answered, puts its id back; a failed or killed one does not, since a request may be in flight, and
-its id is never used again.
+An id belongs to one task attempt at a time. Since no other attempt sends a request with it, a
+zombie cannot abort the transaction of another task. When all requests of a successful attempt are
+answered, it puts its id back. A failed or killed attempt does not, since a request may be in
+flight, and its id is never used again.
 
     <temporary directory>/barnabas-ids-<user's id>/<digest of driver and run>/<batch>.<name>
 
-The directory is private (mode 0700), a file is empty. A process takes an id by unlinking its file,
-which only one process can do. Only ids of earlier batches are taken, and only if their transaction
-has ended. Without such a directory each attempt has a new id.
+The directory is private (mode 0700), and the files are empty. A process takes an id by unlinking
+its file, in which only one process can succeed. Only ids of earlier batches are taken, and only if
+their transaction has ended. If the directory cannot be used, each attempt has a new id.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from barnabas.spark_connector.spool_directory import make_private_directory
 from barnabas.spark_connector.task_transactions import first_of
 
 NAME = "barnabas-ids"
-NAME_BYTES = 6  # random bytes in an id: two ids of a run are never equal
-KEPT_S = 7 * 86400  # the time for which brokers know an id (transactional.id.expiration.ms)
+NAME_BYTES = 6  # the number of random bytes in an id, with which two ids of a run are never equal
+KEPT_S = 7 * 86400  # how long brokers remember an id (transactional.id.expiration.ms)
 
 
 class TransactionalIds:
-    """The pool of one driver's run on this machine."""
+    """The pool of the transactional ids of one driver's run on this machine."""
 
     def __init__(self, driver_id: str, run: str, root: str | None = None) -> None:
         self._first = first_of(driver_id, run)
@@ -42,7 +42,7 @@ class TransactionalIds:
         self._directory = self._root / digest
 
     def take(self, batch_id: int) -> Iterator[str]:
-        """Ids of earlier batches, each of which belongs to the caller from then on."""
+        """Yield ids of earlier batches, each of which belongs to the caller from then on."""
         try:
             files = sorted(self._directory.iterdir())
         except OSError:
@@ -53,16 +53,16 @@ class TransactionalIds:
                 continue
             try:
                 file.unlink()
-            except OSError:  # another task was faster
+            except OSError:  # another task has taken the id
                 continue
             yield self._first + name
 
     def new(self) -> str:
-        """An id that no other attempt has or ever had."""
+        """Make an id that no other attempt has or ever had."""
         return self._first + secrets.token_urlsafe(NAME_BYTES)
 
     def put_back(self, transactional_id: str, batch_id: int) -> None:
-        """Put an id back for later batches, after all its requests are answered."""
+        """Put an id back, for later batches, after all its requests were answered."""
         name = transactional_id.removeprefix(self._first)
         try:
             if not self._directory.is_dir():
@@ -71,10 +71,10 @@ class TransactionalIds:
                 self._directory.mkdir(mode=0o700, exist_ok=True)
             (self._directory / f"{batch_id}.{name}").touch()
         except (OSError, SpoolError):
-            pass  # then the id is not used again
+            pass  # the id is not used again in this case
 
     def _forget_old(self) -> None:
-        """Delete the pools of runs that have not put an id back for long."""
+        """Delete the pools of runs that have put no id back for a long time."""
         for directory in self._root.iterdir():
             if time.time() - directory.stat().st_mtime > KEPT_S:
                 shutil.rmtree(directory, ignore_errors=True)

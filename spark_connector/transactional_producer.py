@@ -4,24 +4,23 @@ and the leaders of partitions.
 `TransactionalProducer` does one transaction after the other, and each failure ends its transaction:
 single requests are not retried. Order of use:
 
-    begin()      InitProducerId: fences the producer that had the id before, aborts what was left
-                 open, gives a new epoch
+    begin()      InitProducerId: fences the producer that had the id before, aborts its open
+                 transaction, returns a new epoch
     group_state  what the group has committed, by topic, and the begun notes of the second group;
-                 waits for nothing that is still open (KIP-447, require_stable)
-    announce     commits offset and note alone, in a transaction of its own; then begin again
+                 an error while an offset is not decided yet (KIP-447, require_stable)
+    announce     commits only offset and note, in a separate transaction; then begin again
     note_begun   writes the begun note, outside of the transaction
-    send(batch)  AddPartitionsToTxn where the partition is new (version 1), Produce, as soon as a
-                 request is full; waits when enough are under way
-    commit(...)  AddOffsetsToTxn (version 1), TxnOffsetCommit, the answers that are still to come,
-                 EndTxn
+    send(batch)  AddPartitionsToTxn if the partition is new (version 1), Produce, as soon as a
+                 request is full; waits when enough requests are in flight
+    commit(...)  AddOffsetsToTxn (version 1), TxnOffsetCommit, the outstanding responses, EndTxn
     abort()      instead of commit
 
 A producer without a group has no `group_state`: `commit_records` commits only records, and if the
-answer to its EndTxn is lost, `repeat_lost_end` sends the same EndTxn again before the next `begin`.
-A coordinator answers a repeated end as it answered the first one, and refuses it where the
+response to its EndTxn is lost, `repeat_lost_end` sends the same EndTxn again before the next
+`begin`. A coordinator answers a repeated end as it answered the first one, or with an error if the
 transaction was aborted meanwhile (KIP-98, KIP-890).
 
-Where the cluster has finalised `transaction.version` at 2 (KIP-890, second part), Produce and
+If the cluster has finalised `transaction.version` at 2 (KIP-890, second part), Produce and
 TxnOffsetCommit add partitions by themselves, and AddPartitionsToTxn and AddOffsetsToTxn are left
 out; late requests of an ended transaction are identified by their epoch. Otherwise the versions are
 those that Apache Kafka 2.5 to 4 have in common. `begin` determines the version each time. Source:
@@ -102,8 +101,9 @@ from barnabas.spark_connector.produce_request import (
 )
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
-BEGUN_GROUP = 2  # our own value: the coordinator of the second group
-CONTROL = "control"  # the purpose of connections that must not wait behind Produce
+BEGUN_GROUP = 2  # not a value of Kafka's: the coordinator of the second group
+# the purpose of connections whose requests must not wait until a Produce is answered
+CONTROL = "control"
 
 # Versions that Apache Kafka 2.5 and 4 have in common.
 FIND_COORDINATOR = RequestKind(FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
@@ -113,20 +113,20 @@ ADD_OFFSETS_TO_TXN = RequestKind(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 TXN_OFFSET_COMMIT = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 2, 4)
 END_TXN = RequestKind(EndTxnRequest, EndTxnResponse, 1, 4)
 OFFSET_FETCH = RequestKind(OffsetFetchRequest, OffsetFetchResponse, 7, 7)
-# The versions with a retention time, which overrides offsets.retention.minutes (KIP-211).
+# The versions that have a retention time, which overrides offsets.retention.minutes (KIP-211).
 LASTING_OFFSET_COMMIT = RequestKind(OffsetCommitRequest, OffsetCommitResponse, 2, 4)
 LASTING_MS = 100 * 365 * 24 * 3_600_000
-BEGUN = "-begun"  # suffix of the second group's name
+BEGUN = "-begun"  # the suffix in the second group's name
 PRODUCE = RequestKind(ProduceRequest, ProduceResponse, 3, 11)
 
-# Versions for version 2 of the protocol.
+# Versions that belong to version 2 of the protocol of transactions.
 TRANSACTION_VERSION = "transaction.version"
 TXN_OFFSET_COMMIT_2 = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 5, 5)
 END_TXN_2 = RequestKind(EndTxnRequest, EndTxnResponse, 5, 5)
 PRODUCE_2 = RequestKind(ProduceRequest, ProduceResponse, 12, 12)
 
-# Errors after which a new transaction is tried. With a new epoch each time a sequence error is not
-# caused here, unless the broker has lost acknowledged state.
+# Errors after which another transaction is tried. Each begins with a new epoch, so a sequence error
+# means that the broker has lost acknowledged state.
 PASSING_CODES = PASSING | {
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_COORDINATOR,
@@ -141,7 +141,7 @@ PASSING_CODES = PASSING | {
     Code.TRANSACTION_ABORTABLE,
     Code.TRANSACTION_COORDINATOR_FENCED,
     Code.THROTTLING_QUOTA_EXCEEDED,
-    Code.CORRUPT_MESSAGE,  # the checksum was right when the batch was sent
+    Code.CORRUPT_MESSAGE,  # the checksum was correct when the batch was sent
 }
 _FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE})
 
@@ -184,28 +184,30 @@ _ADVICE: dict[int, str] = {
 class FencedError(ClientError):
     """Another producer has begun with the transactional id, or the broker ended the transaction.
 
-    The broker does so after the transaction's timeout.
+    The broker ends a transaction when its timeout has passed.
     """
 
 
 @dataclass(frozen=True)
 class PublishSettings:
-    """The limits and times of publishing.
+    """The limits and timeouts of publishing.
 
-    `delivery_timeout_ms`: how long transient failures are followed by another attempt; an attempt
+    `delivery_timeout_ms`: how long transient failures are followed by another attempt. An attempt
     that makes progress is not interrupted.
     """
 
     transaction_timeout_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
-    max_request_bytes: int = 1 << 20  # larger only for a single larger batch
-    in_flight: int = 5  # requests to one broker that are not yet answered
+    max_request_bytes: int = 1 << 20  # a request is larger only if it has a single larger batch
+    in_flight: int = 5  # the maximum number of unanswered requests to one broker
     retry_backoff_max_ms: int = 1000
 
 
 @dataclass(frozen=True)
 class _LostEnd:
-    """A transaction whose EndTxn was not answered: its producer, and the records written."""
+    """A transaction whose EndTxn was not answered: its producer, and the counts of its records and
+    bytes.
+    """
 
     producer: Producer
     is_version_2: bool
@@ -217,7 +219,7 @@ class _LostEnd:
 class Leader:
     """The record batches for one leader.
 
-    `unanswered` has the partitions of each unanswered request.
+    `unanswered`: the partitions of each unanswered request.
     """
 
     record_batches: dict[TopicPartition, StampedRecordBatch] = field(default_factory=dict)
@@ -228,7 +230,7 @@ class Leader:
 class TransactionalProducer:
     """The producer of one transaction after the other, over connections that stay open.
 
-    Belongs to one thread.
+    It belongs to one thread.
     """
 
     def __init__(
@@ -257,13 +259,15 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction may have to be ended: a partition or the group may be in it."""
+        """Whether the transaction may have to be ended, since a partition or the group may be in
+        it.
+        """
         return bool(self._added) or self._has_offsets
 
     # --- the steps
 
     def begin(self) -> None:
-        """Begin an empty transaction under a new epoch of the transactional id.
+        """Begin an empty transaction with a new epoch of the transactional id.
 
         Raises: PassingError while an earlier transaction is ending.
         """
@@ -297,8 +301,8 @@ class TransactionalProducer:
     def group_state(self, *, with_begun: bool = False) -> GroupState:
         """The numbers and notes that the group has committed, by topic.
 
-        Takes:  with_begun, whether to read the begun notes, too: there are none if the broker does
-                not support retention times.
+        Takes:  with_begun, whether to read the begun notes as well; there are none if the broker
+                does not support retention times.
         Raises: PassingError while an offset is being committed.
         """
         committed = self._offsets_of(self._group_id, GROUP)
@@ -324,7 +328,8 @@ class TransactionalProducer:
     def note_begun(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
         """Store offset and note in the second group, with an unlimited retention.
 
-        They are not part of the transaction, and stay if that is aborted.
+        They are not part of the transaction, and remain if that is aborted.
+
         Raises: PassingError, PublishError.
         """
         if not self._keeps_begun:
@@ -351,25 +356,25 @@ class TransactionalProducer:
     def announce(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
         """Commit offset and note in a transaction without records.
 
-        After: `begin` is next. Raises: see `commit`.
+        After:  `begin` has to follow. Raises: see `commit`.
         """
         self.commit(self._existing(topics), offset, metadata_text)
 
     def _existing(self, topics: Iterable[str]) -> list[str]:
-        """Wait until all topics exist, since an offset needs a known topic. Gives: the topics."""
+        """Wait until all topics exist, as the topic of an offset must. Gives: the topics."""
         for topic in (names := sorted(set(topics))):
             self._leader_of(TopicPartition(topic, 0))
         return names
 
     def send(self, record_batch: EncodedRecordBatch) -> None:
-        """Put the record batch into its leader's next request.
+        """Add the record batch to the next request for its leader.
 
-        Its bytes are used until they are sent, at the latest by `commit`.
+        The bytes of the batch are read when they are sent, which happens in `commit` at the latest.
         """
         self._put(self._stamped(record_batch))
 
     def _stamped(self, record_batch: EncodedRecordBatch) -> StampedRecordBatch:
-        """The record batch with its producer and the next sequence of its partition."""
+        """The record batch with its producer and the next sequence number of its partition."""
         name = TopicPartition(record_batch.topic, record_batch.partition)
         sequence = self._sequences.get(name, 0)
         header = stamp_header(record_batch, self._producer, sequence)
@@ -379,7 +384,7 @@ class TransactionalProducer:
         return StampedRecordBatch(name, header, memoryview(record_batch.data)[HEADER_SIZE:])
 
     def _put(self, record_batch: StampedRecordBatch) -> None:
-        """Put a record batch into its leader's next request, after sending a full one."""
+        """Add a record batch to the next request for its leader. If that is full, send it first."""
         name = record_batch.partition
         node = self._leader_of(name)
         leader = self._under_way.setdefault(node, Leader())
@@ -398,12 +403,13 @@ class TransactionalProducer:
         metadata_text: str,
         more: Sequence[str] = (),
     ) -> None:
-        """Commit all that was sent.
+        """Commit everything that was sent.
 
-        `offset` is committed as the group's offset on partition 0 of each of the topics, and with
-        `more` on the next partitions, of topics that have them.
+        `offset` is committed as the group's offset on partition 0 of each of the topics. The texts
+        of `more` are committed with it on the next partitions, of topics that have these.
 
-        Raises: PassingError, also for a lost answer: then only `group_state` shows the outcome.
+        Raises: PassingError, also for a lost response, after which only `group_state` shows the
+                outcome.
         """
         self._send_all_out()
         self._commit_offset(sorted(set(topics)), offset, (metadata_text, *more))
@@ -412,9 +418,9 @@ class TransactionalProducer:
         self._forget_transaction()
 
     def commit_records(self) -> None:
-        """Commit all that was sent, and no offset.
+        """Commit everything that was sent, and no offset.
 
-        Raises: PassingError, also for a lost answer: then `repeat_lost_end` is next.
+        Raises: PassingError, also for a lost response, after which `repeat_lost_end` has to follow.
         """
         self._send_all_out()
         self._receive_all()
@@ -424,18 +430,18 @@ class TransactionalProducer:
         try:
             self._end(commit=True)
         except (FencedError, PublishError):
-            self._lost_end = None  # the EndTxn was answered: nothing is committed
+            self._lost_end = None  # EndTxn was answered with an error: nothing is committed
             raise
         self._lost_end = None
         self._forget_transaction()
 
     def repeat_lost_end(self) -> tuple[int, int] | None:
-        """Determine the outcome of a `commit_records` whose answer was lost, by sending its EndTxn
-        again.
+        """Find out whether a `commit_records` without a response has succeeded, by sending its
+        EndTxn again.
 
         Gives:  the counts of records and bytes if it is committed; None if it is not, or if no
-                answer was lost.
-        Raises: PassingError while the outcome is unknown; PublishError if it stays unknown.
+                response was lost.
+        Raises: PassingError while the outcome is unknown; PublishError if it remains unknown.
         """
         lost = self._lost_end
         if lost is None:
@@ -443,7 +449,7 @@ class TransactionalProducer:
         self._producer, self._is_version_2 = lost.producer, lost.is_version_2
         try:
             self._end(commit=True)
-        except FencedError:  # the transaction has timed out, and is aborted
+        except FencedError:  # the transaction has timed out, and was aborted
             self._lost_end = None
             return None
         self._lost_end = None
@@ -451,13 +457,14 @@ class TransactionalProducer:
         return lost.record_count, lost.byte_count
 
     def check_session(self) -> None:
-        """Check that no other producer has begun with the transactional id, if nothing was sent.
+        """If nothing was sent, check that no other producer has begun with the transactional id.
 
-        After:  `begin` is next.
-        Raises: FencedError if another has; PassingError.
+        After:  `begin` has to follow.
+        Raises: FencedError if another producer has begun; PassingError.
         """
         answer = self._ask_for_end(commit=False)
-        if answer.error_code != Code.INVALID_TXN_STATE:  # there is nothing to end
+        # the expected error, as there is no transaction to end
+        if answer.error_code != Code.INVALID_TXN_STATE:
             self._check(answer.error_code, f"transactional id {self.transactional_id!r}")
 
     def _send_all_out(self) -> None:
@@ -471,11 +478,12 @@ class TransactionalProducer:
 
     def abort(self) -> None:
         """Abort the transaction.
-        Raises: ClientError on failure: then the transaction's timeout aborts it.
 
-        A Produce that is still in flight must not arrive after the marker: it could open the
-        transaction again. So either all answers are received first, or the abort uses a new epoch,
-        which fences late requests.
+        A Produce that is still in flight must not arrive after the marker, since it could open the
+        transaction again. Therefore either all responses are received first, or the abort uses a
+        new epoch, which fences late requests.
+
+        Raises: ClientError on failure, after which the transaction's timeout aborts it.
         """
         if not self.is_open:
             return
@@ -483,14 +491,14 @@ class TransactionalProducer:
             self._await_answers()
             self._end(commit=False)
         except FencedError:
-            pass  # the transaction is ended
+            pass  # the transaction has ended already
         except ClientError:
             self.forget_connections()
             self.begin()
         self._forget_transaction()
 
     def _await_answers(self) -> None:
-        """Receive all responses to Produce, and ignore their content."""
+        """Receive all responses to Produce requests, and ignore their content."""
         for node, leader in self._under_way.items():
             if leader.unanswered:
                 connection = self._connections.of_node(node)
@@ -515,11 +523,11 @@ class TransactionalProducer:
     ) -> None:
         """Commit offsets in the transaction.
 
-        member: the generation, member id and instance id by which the group fences (KIP-447); by
-        default none.
+        Takes:  member, the generation, member id and instance id by which the group fences
+                (KIP-447); by default none.
         """
         what = f"group {self._group_id!r}"
-        self._has_offsets = True  # set before the request: its answer may be lost
+        self._has_offsets = True  # set before the request, whose response may be lost
         if not self._is_version_2:
             added = self._coordinator(TRANSACTION).request(
                 ADD_OFFSETS_TO_TXN,
@@ -565,7 +573,7 @@ class TransactionalProducer:
         )
 
     def _send_out(self, node: int, leader: Leader) -> None:
-        """Send the records collected for a leader, once few enough requests to it are in flight."""
+        """When few enough requests to a leader are in flight, send the records collected for it."""
         record_batches = list(leader.record_batches.values())
         if not record_batches:
             return
@@ -593,7 +601,7 @@ class TransactionalProducer:
         topics: dict[str, list[int]] = {}
         for name in names:
             topics.setdefault(name.topic, []).append(name.partition)
-            self._added.add(name)  # set before the request: its answer may be lost
+            self._added.add(name)  # set before the request, whose response may be lost
         if not topics or self._is_version_2:
             return
         answer = self._coordinator(TRANSACTION).request(
@@ -614,12 +622,12 @@ class TransactionalProducer:
             for partition in topic.results_by_partition
         }
         for name, code in codes.items():
-            # Not attempted: another partition was refused.
+            # OPERATION_NOT_ATTEMPTED only means that another partition has an error.
             if code != Code.OPERATION_NOT_ATTEMPTED:
                 self._check(code, f"partition {name}")
 
     def _receive(self, node: int, leader: Leader) -> None:
-        """Receive the response to the oldest Produce."""
+        """Receive the response to the oldest Produce of a leader."""
         unanswered = set(leader.unanswered.popleft())
         answer = self._connections.of_node(node).receive(self._produce)
         for topic in answer.responses:
@@ -633,12 +641,12 @@ class TransactionalProducer:
     # --- answers
 
     def partition_count(self, topic: str) -> int:
-        """The partition count of a topic, which the broker may create."""
+        """The partition count of a topic, which the broker may create for this request."""
         self._leader_of(TopicPartition(topic, 0))
         return sum(name.topic == topic for name in self._leaders)
 
     def _coordinator(self, kind: int) -> Connection:
-        """The connection to the transaction's or to a group's coordinator."""
+        """The connection to the coordinator of the transaction or of a group."""
         if kind not in self._coordinators:
             key = self.transactional_id if kind == TRANSACTION else self._group_id
             key += BEGUN if kind == BEGUN_GROUP else ""
@@ -656,9 +664,9 @@ class TransactionalProducer:
         return self._connections.at(self._coordinators[kind], CONTROL)
 
     def _leader_of(self, name: TopicPartition) -> int:
-        """The node that leads a partition.
+        """The id of the broker that leads a partition.
 
-        Metadata is requested repeatedly for a while, since a new topic has no leader yet.
+        Metadata is requested repeatedly for a while, since a new topic may not have a leader yet.
         """
         if name in self._leaders:
             return self._leaders[name]
@@ -711,25 +719,25 @@ class TransactionalProducer:
     # --- connections
 
     def keep_idle(self, buffer_bytes: int) -> None:
-        """Close all connections but idle ones with buffers up to this size."""
+        """Close all connections, except idle ones whose buffer has at most this size."""
         self._connections.keep_idle(buffer_bytes)
 
     def forget_connections(self) -> None:
-        """Close all connections, and forget leaders and coordinators: after a failure they may be
-        others.
+        """Close all connections, and discard the known leaders and coordinators, which a failure
+        may have changed.
         """
         self._connections.close()
         self._coordinators.clear()
         self._leaders.clear()
 
     def advice(self, error: Exception) -> str:
-        """The text of an error, with its possible causes."""
+        """The text of an error, with possible causes."""
         return self._connections.advice(error)
 
 
 def _committed_in(answer: OffsetFetchResponse) -> dict[str, CommittedBatch]:
-    """The offset of partition 0 of each topic, with the texts of the next partitions that have the
-    same offset.
+    """The offset of partition 0 of each topic, and the texts of the next partitions with the same
+    offset.
     """
     committed: dict[str, CommittedBatch] = {}
     for topic in answer.topics:
@@ -750,10 +758,11 @@ def _committed_in(answer: OffsetFetchResponse) -> dict[str, CommittedBatch]:
 def _offset_rows(
     counts: Mapping[str, int], offset: int, texts: Sequence[str]
 ) -> list[TxnOffsetCommitRequestTopic]:
-    """The rows that commit an offset with its texts: all texts for a topic with enough partitions,
-    only the first for others.
+    """The rows that commit an offset with its texts.
 
-    Raises: PublishError if no topic has enough.
+    A topic with enough partitions gets all texts, any other topic only the first.
+
+    Raises: PublishError if no topic has enough partitions.
     """
     if max(counts.values()) < len(texts):
         raise PublishError(
@@ -776,7 +785,9 @@ def _offset_rows(
 
 
 def _message_of(part: PartitionProduceResponse) -> str:
-    """The broker's message in the response to Produce: for the batch or its first bad record."""
+    """The broker's message in the response to Produce, for the batch or for its first faulty
+    record.
+    """
     records = [
         each.batch_index_error_message
         for each in part.record_errors

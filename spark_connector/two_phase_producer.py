@@ -1,20 +1,21 @@
-"""A producer for two-phase commit (KIP-939): its transactions end as another system has decided.
+"""A producer for two-phase commit (KIP-939), whose transactions end as another system has decided.
 
 The other system, for example a database, stores the decision. Order of use:
 
-    recover()        at the start, and after each error: fences the producer that had the id; gives
-                     the state of the transaction that was left open, "" where there is none
+    recover()        at the start, and after each error: fences the producer that had the id;
+                     returns the state of the transaction that was left open, "" if there is none
     complete(state)  if one was left open: the database's copy of the state decides how it ends
     begin(), send(...), send_offsets(...)
-    prepare()        all data are durable at the broker; gives the state, which goes into the
+    prepare()        makes all data durable at the broker; returns the state, which goes into the
                      database's own transaction
     complete(state)  once the database has decided: commits the transaction of that state, aborts
                      any other
 
-A state is the producer's id and epoch as text, "42:7", as the Java client's PreparedTxnState has
-it. No two transactions have the same state, otherwise the state of one in the database would commit
-another: in version 2 of the protocol each end gives the next epoch, in version 1 a transaction
-begins with a request for it, and one without records has no state. Source: KIP-939, KIP-890.
+A state is the producer's id and epoch as text, "42:7", as in the Java client's PreparedTxnState. No
+two transactions have the same state: otherwise the state of one in the database would commit
+another. In version 2 of the protocol each end returns the next epoch; in version 1 a transaction
+begins with a request for it, and a transaction without records has no state. Source: KIP-939,
+KIP-890.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from barnabas.spark_connector.transactional_producer import (
 INIT_PRODUCER_ID_6 = RequestKind(InitProducerIdRequest, InitProducerIdResponse, 6, 6)
 NOTHING_OPEN = ""
 BATCH_BYTES = 128 << 10
-RECORD_BYTES = 70  # upper bound of a record's bytes besides key and value, without headers
+RECORD_BYTES = 70  # an upper bound of the bytes of a record besides key, value and headers
 RETRY_S = 0.05
 _STATE = re.compile(r"\d{1,19}:\d{1,5}")
 _GONE = frozenset(
@@ -68,7 +69,7 @@ T = TypeVar("T")
 
 
 class TwoPhaseError(ClientError):
-    """A call that does not fit the transaction's state; nothing was sent."""
+    """A call that is not allowed in the transaction's state. No request was sent."""
 
 
 class _Stage(Enum):
@@ -83,7 +84,7 @@ class _Stage(Enum):
 
 
 class GroupMember(NamedTuple):
-    """The identity of a consumer in its group, by which its commit is fenced (KIP-447)."""
+    """The identity of a consumer in its group, by which the group fences commits (KIP-447)."""
 
     generation_id: int = -1
     member_id: str = ""
@@ -107,11 +108,11 @@ class _Session(TransactionalProducer):
 
     @property
     def gives_epochs(self) -> bool:
-        """Whether each end returns the next epoch, as in version 2 of the protocol."""
+        """Whether the response to each end has the next epoch, as in version 2 of the protocol."""
         return self._is_version_2
 
     def flush(self) -> None:
-        """Wait until everything sent is acknowledged."""
+        """Send all record batches, and wait until they are acknowledged."""
         for node, leader in self._under_way.items():
             self._send_out(node, leader)
         self._receive_all()
@@ -119,7 +120,7 @@ class _Session(TransactionalProducer):
     def send_offsets(
         self, group_id: str, offsets: Mapping[tuple[str, int], int], member: GroupMember
     ) -> None:
-        """Make the group's next offsets part of the transaction."""
+        """Add the next offsets of a group to the transaction."""
         if group_id != self._group_id:
             self._group_id = group_id
             self._coordinators.pop(GROUP, None)
@@ -132,7 +133,7 @@ class _Session(TransactionalProducer):
         self._commit_offsets(rows, member)
 
     def end(self, *, commit: bool) -> None:
-        """End the open transaction, and continue as the producer in the answer."""
+        """End the open transaction, and continue as the producer in the response."""
         answer = self._ask_for_end(commit=commit)
         if answer.error_code in _GONE:
             raise FencedError(
@@ -155,17 +156,16 @@ class _Session(TransactionalProducer):
 
 
 class TwoPhaseProducer:
-    """One transaction after the other, each ended as a database has decided.
+    """A producer of one transaction after the other, each ended as a database has decided.
 
-    Needs a broker with `transaction.two.phase.commit.enable=true`. Belongs to one thread; use it as
-    a context manager, or close it. Closing it does not end a transaction: an open one stays open,
-    for `recover`.
+    It needs a broker with `transaction.two.phase.commit.enable=true`. It belongs to one thread. Use
+    it as a context manager, or close it; an open transaction stays open after that, for `recover`.
 
-    An error of a request (ClientError) leaves the transaction as it is, and only `abort` and
-    `recover` are possible then. FencedError: another producer has the id.
+    If a request fails with a ClientError, the transaction remains as it is, and only `abort` and
+    `recover` are possible. FencedError means that another producer has the id.
 
-    Takes:  bootstrap_servers, "host:port,host:port". transactional_id: its own for each writer.
-            settings, of a Kafka client: those of security, client.id, request.timeout.ms.
+    Takes:  bootstrap_servers, "host:port,host:port". transactional_id, which no other writer may
+            use. settings, of a Kafka client: those of security, client.id, request.timeout.ms.
             patience_ms, how long `recover`, `complete` and `abort` are tried again if a broker
             cannot be reached; by default 2 minutes.
     Raises: OptionError for a wrong setting; ValueError without a transactional id.
@@ -179,7 +179,7 @@ class TwoPhaseProducer:
         settings: Mapping[str, str] | None = None,
         patience_ms: int = PublishSettings.delivery_timeout_ms,
     ) -> None:
-        """A producer that has not sent a request yet."""
+        """Make a producer, which sends no request yet."""
         if not transactional_id:
             raise ValueError("a transactional id is needed: its own for each writer")
         kafka = {**(settings or {}), "bootstrap.servers": bootstrap_servers}
@@ -214,15 +214,16 @@ class TwoPhaseProducer:
     # --- the steps
 
     def recover(self) -> str:
-        """Fence the producer that had the id before, and find an open transaction.
+        """Fence the producer that had the id before, and find its open transaction.
 
-        Gives:  the state of the open transaction, or "". Then call `complete` with the state that
-                the database has decided to commit.
+        Call `complete` afterwards, with the state that the database has decided to commit.
+
+        Gives:  the state of the open transaction, "" if there is none.
         Raises: ClientError.
         """
         self._forget()
         if self._stage is _Stage.FAILED:
-            self._session.forget_connections()  # answers may arrive for which no caller waits
+            self._session.forget_connections()  # responses may arrive for which no caller waits
         self._stage = _Stage.NEW
         ongoing = self._insist(lambda: self._session.init(keep=True))
         self._is_epoch_used = False
@@ -233,7 +234,7 @@ class TwoPhaseProducer:
     def begin(self) -> None:
         """Begin a transaction.
 
-        Raises: TwoPhaseError if one is or may be open; ClientError.
+        Raises: TwoPhaseError if a transaction is or may be open; ClientError.
         """
         self._expect(_Stage.READY)
         self._forget()
@@ -253,10 +254,11 @@ class TwoPhaseProducer:
         headers: Iterable[tuple[str, bytes]] = (),
         timestamp_ms: int | None = None,
     ) -> None:
-        """Put a record into the transaction; it is sent with others, at the latest by `prepare`.
+        """Add a record to the transaction. It is sent together with others, by `prepare` at the
+        latest.
 
-        Takes:  partition; by default that of the key, as chosen by the Java client, or, without a
-                key, round robin. timestamp_ms, by default now.
+        Takes:  partition; by default the one that the Java client chooses for the key or, without a
+                key, the next one in round robin. timestamp_ms; by default the current time.
         Raises: ClientError.
         """
         self._expect(_Stage.OPEN)
@@ -281,7 +283,7 @@ class TwoPhaseProducer:
         offsets: Mapping[tuple[str, int], int],
         member: GroupMember = GroupMember(),  # noqa: B008 (it is immutable)
     ) -> None:
-        """Make a group's offsets part of the transaction: the next offset by (topic, partition).
+        """Add a group's offsets to the transaction: for each (topic, partition) the next offset.
 
         Raises: ClientError.
         """
@@ -289,7 +291,7 @@ class TwoPhaseProducer:
         self._try(lambda: self._session.send_offsets(group_id, offsets, member))
 
     def prepare(self) -> str:
-        """Wait until all records are acknowledged: from then on the transaction can be committed or
+        """Wait until all records are acknowledged, after which the transaction can be committed or
         aborted.
 
         Gives:  the transaction's state, for the database; "" if nothing was sent.
@@ -308,13 +310,12 @@ class TwoPhaseProducer:
         return self._state
 
     def complete(self, state: str) -> bool:
-        """End the prepared transaction by the decision: commit it if `state` is its own, else abort
-        it.
+        """End the prepared transaction: commit it if `state` is its state, otherwise abort it.
 
         Takes:  state, the one that the database has decided to commit; "" for none.
-        Gives:  whether it committed; False also without an open transaction.
-        Raises: FencedError; ClientError if no broker answers in time. Then `recover` shows whether
-                it is still open.
+        Gives:  whether it was committed; also False if no transaction is open.
+        Raises: FencedError; ClientError if no broker answers in time, after which `recover` shows
+                whether the transaction is still open.
         """
         if state and not _STATE.fullmatch(state):
             raise ValueError(f"{state!r} is not a state of a transaction, such as '42:7'")
@@ -326,19 +327,20 @@ class TwoPhaseProducer:
         return commit
 
     def commit(self) -> None:
-        """Commit the transaction that this producer prepared: `complete` with its own state."""
+        """Commit the transaction that this producer prepared, as `complete` does with its state."""
         self._expect(_Stage.PREPARED)
         self._end(commit=True)
 
     def abort(self) -> None:
-        """Abort the open transaction, prepared or not, also after an error; do nothing without one.
+        """Abort the open transaction, prepared or not, also after an error. Without one, do
+        nothing.
 
         Raises: ClientError.
         """
         if self._stage in (_Stage.PREPARED, _Stage.LEFT_OPEN):
             self._end(commit=False)
         elif self._stage in (_Stage.OPEN, _Stage.FAILED):
-            # no EndTxn: a Produce may be in flight, which a new epoch fences
+            # EndTxn cannot be used, since a Produce may be in flight; a new epoch fences it.
             self._forget()
             self._session.forget_connections()
             self._insist(lambda: self._session.init(keep=False))
@@ -374,13 +376,13 @@ class TwoPhaseProducer:
             self._session.send(EncodedRecordBatch(name.topic, name.partition, len(records), batch))
 
     def _end(self, *, commit: bool) -> None:
-        """Request the end until it is answered; a repeated request does no harm."""
+        """Request the end until it is answered. Repeating the request does no harm."""
         if self._state != NOTHING_OPEN:
             self._insist(lambda: self._session.end(commit=commit))
         self._stage, self._state = _Stage.READY, NOTHING_OPEN
 
     def _try(self, step: Callable[[], T]) -> T:
-        """Run an action of the transaction. After a failure the transaction can only be ended."""
+        """Do a step of the transaction. If it fails, the transaction can only be ended."""
         try:
             return step()
         except ClientError as error:
@@ -391,7 +393,7 @@ class TwoPhaseProducer:
             raise
 
     def _insist(self, step: Callable[[], T]) -> T:
-        """Repeat attempts until one succeeds, or `patience_ms` has passed."""
+        """Repeat a step until it succeeds, or `patience_ms` has passed."""
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
@@ -409,13 +411,14 @@ class TwoPhaseProducer:
                     ) from error
                 raise
             except BaseException:
-                # needed after a KeyboardInterrupt, too: otherwise a late answer would count as that
-                # of the next request
+                # Also after a KeyboardInterrupt: otherwise a late response would be taken for that
+                # of the next request.
                 self._session.forget_connections()
                 raise
 
     def _final(self, error: ClientError) -> ClientError:
-        """The error for the caller; a transient one was retried until the timeout."""
+        """The error to raise to the caller. If it is transient, it was retried until the timeout.
+        """
         if isinstance(error, PassingError):
             return ClientError(self._session.advice(error))
         return error

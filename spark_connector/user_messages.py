@@ -1,8 +1,8 @@
 """Messages to users: the logger of warnings, and errors without PySpark's traceback.
 
-Warnings go through `logging`, logger `barnabas.spark`. Without configuration Python prints them to
-stderr: in the driver's reader process that is the driver's terminal, in a task the executor's log
-(with master local[*] the same terminal).
+Warnings go through `logging`, logger `barnabas.spark`. If logging is not configured, Python prints
+them to stderr: in the driver's reader process that is the driver's terminal, in a task the
+executor's log (with master local[*] the same terminal).
 
 PySpark puts a long traceback of its own code before an exception's message, unless this is
 disabled.
@@ -17,22 +17,24 @@ from contextlib import contextmanager
 
 logger = logging.getLogger("barnabas.spark")
 
-# PySpark's own variable; its setting spark.sql.execution.pyspark.udf.hideTraceback.enabled sets it
-# for all errors.
+# A variable of PySpark, which its setting spark.sql.execution.pyspark.udf.hideTraceback.enabled
+# sets for all errors.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 
 def hide_traceback() -> None:
-    """Let PySpark show the next error without its traceback.
+    """Make PySpark show the next error without its traceback.
 
-    A worker that has reported an error gets no other work, so this does not affect later errors.
+    A worker that has reported an error gets no further work, so this does not affect later errors.
     """
     os.environ[_HIDE_TRACEBACK] = "1"
 
 
 @contextmanager
 def without_traceback(*kinds: type[Exception]) -> Iterator[None]:
-    """Let PySpark show errors of these kinds without its traceback: their messages are complete."""
+    """Make PySpark show errors of these kinds without its traceback, since their messages are
+    complete.
+    """
     try:
         yield
     except kinds:

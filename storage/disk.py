@@ -27,24 +27,24 @@ Data = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
 _READ_BYTES = 64 << 10
-# The mode of all files: records are confidential, too. A less strict mode for other files would not
-# help another user, since a copy is useless without the metadata journal, which has the salted
+# The mode of all files, since records are confidential as well. A less strict mode for other files
+# would not help another user: a copy is useless without the metadata journal, which has the salted
 # passwords.
 OWNERS_ALONE, OTHERS = 0o600, 0o077
 _OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
 
 
 def is_out_of_resources(error: OSError) -> bool:
-    """Whether a retry may succeed later: space, inodes, a quota, the maximum size of a file, or
-    descriptors are exhausted.
+    """Whether a retry may succeed later.
 
-    Any other error means a failing disk.
+    It may if space, inodes, a quota, the maximum size of a file, or descriptors are exhausted. Any
+    other error means that the disk is failing.
     """
     return error.errno in _OUT_OF_RESOURCES
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether the process, or the system, has no descriptor left. The disk is fine."""
+    """Whether the process or the system has no descriptor left, in which case the disk is fine."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -58,21 +58,22 @@ def is_out_of_space(error: OSError) -> bool:
 
 
 class FailedFsync(OSError):
-    """A failed fsync, whatever the error: the kernel may have dropped the pages."""
+    """An fsync that failed with any error, after which the kernel may have dropped the pages."""
 
 
 class NotWrittenError(OSError):
-    """There was no disk space for a write: nothing of it was written, or the partial write was cut
+    """There was no disk space for a write, none of which is in the file: a partial write was cut
     off.
 
-    The raising code has changed no state that depends on the write: the caller refuses the request
-    that needs the write, or repeats the write later (`broker/logs/unwritten_work.py`).
+    The code that raises it has changed no state that depends on the write. The caller rejects the
+    request that needs the write, or repeats the write later (`broker/logs/unwritten_work.py`).
     """
 
 
 def not_written(error: OSError) -> OSError:
-    """The error to raise for a write that left no bytes: a NotWrittenError if a retry may succeed,
-    else `error` itself.
+    """The error to raise for a write that left no bytes.
+
+    It is a NotWrittenError if a retry may succeed, otherwise `error` itself.
     """
     if not is_out_of_resources(error) or isinstance(error, FailedFsync | NotWrittenError):
         return error
@@ -80,7 +81,7 @@ def not_written(error: OSError) -> OSError:
 
 
 def log_lack_of_space(what: str, error: OSError) -> None:
-    """Log that a write is put off. Raises: the error, if its cause is not a lack of space."""
+    """Log that a write is postponed. Raises: the error, if lack of space is not its cause."""
     if not isinstance(not_written(error), NotWrittenError):
         raise error
     logger.warning("%s waits for space: %s", what, error)
@@ -89,8 +90,8 @@ def log_lack_of_space(what: str, error: OSError) -> None:
 def cut_back(truncate: Callable[[int], None], size: int) -> None:
     """Cut off the bytes that a failed append may have written. Raises: OSError.
 
-    If no descriptor is free even for that, the next append overwrites the bytes: it begins at the
-    same position.
+    If no descriptor is free even for that, the next append overwrites the bytes, since it begins at
+    the same position.
     """
     try:
         truncate(size)
@@ -102,7 +103,7 @@ def cut_back(truncate: Callable[[int], None], size: int) -> None:
 def may_have_lost_pages(error: OSError) -> bool:
     """Whether written pages may be lost after this error, as after a failed fsync.
 
-    They are not if the cause is a lack of space, descriptors or permissions for new data.
+    They are not lost if the cause is a lack of space, descriptors or permissions for new data.
     """
     return isinstance(error, FailedFsync) or not (
         is_out_of_resources(error) or error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM)
@@ -133,7 +134,7 @@ one, perhaps by another thread. After a step without files the next step is done
 
 
 def run_at_once(steps: SyncSteps) -> None:
-    """Carry out a change of files, with its fsyncs, in this call."""
+    """Carry out a change of files, including its fsyncs, in this call."""
     for files in steps:
         for file in files:
             file.fsync()
@@ -148,34 +149,36 @@ class File(Protocol):
     def append(self, data: Data) -> int:
         """Write all of `data` at the end. Gives: the position of its first byte.
 
-        A caller may refuse the request after an error that `is_out_of_resources`; any other OSError
-        is fatal. After an error a part of the data may be written: see `cut_back`.
+        After an error that `is_out_of_resources`, a caller may reject the request; any other
+        OSError is fatal. After an error a part of the data may be in the file: see `cut_back`.
         """
 
     def pread(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        """Read `size` bytes from `position`, or fewer at the end of the file."""
 
     def fsync(self) -> None:
-        """Make all appended data durable. The only method that another thread may call."""
+        """Make all appended data durable. This is the only method that another thread may call."""
 
     def truncate(self, size: int) -> None: ...
 
     def close(self) -> None: ...
 
     def readinto(self, buffer: memoryview, position: int) -> int:
-        """Read from `position` into memory. Gives: the number of bytes, fewer only at the end."""
+        """Read from `position` into memory. Gives: the number of bytes, which is smaller only at
+        the end.
+        """
 
     def sendfile(self, socket: int, position: int, size: int) -> int:
-        """Send up to `size` bytes from `position` to a socket's descriptor. Gives: their number.
+        """Send up to `size` bytes from `position` to a socket's descriptor.
 
-        0: the file ends before `position`.
+        Gives:  the number of bytes that were sent; 0 if the file ends before `position`.
         """
 
 
 def append_whole(file: File, data: Data) -> int:
     """Append all of `data`, or nothing. Gives: the position of its first byte.
 
-    Raises: NotWrittenError without space; OSError.
+    Raises: NotWrittenError if there is no space; OSError.
     """
     size = file.size
     try:
@@ -194,13 +197,13 @@ class Slice(NamedTuple):
 
 
 class Lock(Protocol):
-    """A held lock; after `release` another process can take it."""
+    """A lock that this process has. After `release`, another process can take it."""
 
     def release(self) -> None: ...
 
 
 class Disk(Protocol):
-    """A file system. Missing files raise FileNotFoundError."""
+    """A file system. For missing files, methods raise FileNotFoundError."""
 
     def open(self, path: str, *, create: bool = False) -> File: ...
 
@@ -216,59 +219,58 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def mkdir(self, path: str) -> None:
-        """Make a directory with its parents; it may exist already."""
+        """Make a directory with its parents. It may exist already."""
 
     def rename(self, old: str, new: str) -> None: ...
 
     def unlink(self, path: str) -> None:
-        """Remove a file, which may be missing."""
+        """Remove a file. It may be missing."""
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory with its content; it may be missing."""
+        """Remove a directory with its content. It may be missing."""
 
     def read(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
-        """Replace the whole file, or nothing.
+        """Replace the whole file, or leave it unchanged.
 
-        Without `sync` a power loss may damage the new file, which then needs a checksum.
+        Without `sync`, a power loss may damage the new file, which then needs a checksum.
         """
 
     def fsync_dir(self, path: str) -> None: ...
 
     def fsync_file(self, path: str) -> None:
-        """Make a file durable that is not open. Another thread may call it."""
+        """Make a file durable that is not open. Another thread may call this method."""
 
     def free_bytes(self, path: str) -> int: ...
 
     def total_bytes(self, path: str) -> int: ...
 
     def most_open_files(self) -> int:
-        """How many descriptors the process may have."""
+        """The number of descriptors that the process may have."""
         ...
 
     def reserve_descriptors(self, count: int) -> None:
-        """Set the number of descriptors for connections; only a disk that can close files uses
-        it.
+        """Set the number of descriptors for connections. Only a disk that can close files uses it.
         """
 
     def lock(self, path: str) -> Lock:
-        """Lock the file against other processes. Raises BlockingIOError where another process has
-        the lock.
+        """Lock the file against other processes. Raises: BlockingIOError if another process has the
+        lock.
         """
 
     def boot_id(self) -> str | None:
         """An id that changes with each start of the machine; None if the system has no such id."""
 
     def mount_id(self, path: str) -> str:
-        """A text that identifies the directory among its copies, as far as the system knows.
+        """A text that identifies the directory among its copies, as far as the system can.
 
-        It changes when its file system is mounted again.
+        It changes when the directory's file system is mounted again.
         """
 
 
 class DirectorySync:
-    """A directory as a part of a flush: new files are durable once their names are.
+    """A directory as a part of a flush: new files are durable only when their names are.
 
     Instances for the same directory are equal.
     """
@@ -291,7 +293,7 @@ class DirectorySync:
 
 
 class FileSync:
-    """One file as a part of a flush, by its path: it is opened when it is fsynced.
+    """One file as a part of a flush, given by its path, and opened when it is fsynced.
 
     Instances for the same file are equal.
     """
@@ -314,9 +316,9 @@ class FileSync:
 
 
 class OsFile:
-    """A file over a descriptor, which is closed with the last reference.
+    """A file with a descriptor, which is closed with the last reference.
 
-    So a deleted file stays readable while a slice of it is sent.
+    A deleted file can therefore be read while a slice of it is sent.
     """
 
     __slots__ = ("_fd", "path", "size")
@@ -332,8 +334,9 @@ class OsFile:
             self._take_from_others()
 
     def _take_from_others(self) -> None:
-        """Restrict the mode of an existing file, perhaps of an earlier version, which may contain
-        secrets."""
+        """Restrict the mode of an existing file, which may contain secrets, possibly from an
+        earlier version.
+        """
         with suppress(PermissionError):  # another user owns it
             os.fchmod(self._fd, OWNERS_ALONE)
 
@@ -379,10 +382,10 @@ class OsFile:
 
 
 class OsLock:
-    """A lock on one file, held until released or until the process ends.
+    """A lock on one file, held until it is released or the process ends.
 
-    It takes both kinds of locks: flock, which also excludes this process, and fcntl's, which Java
-    uses, so that Apache Kafka and this broker exclude each other.
+    It consists of two locks: flock, which also excludes this process, and fcntl's, which Java uses,
+    so Apache Kafka and this broker exclude each other.
     """
 
     __slots__ = ("_fd",)
@@ -444,7 +447,7 @@ class OsDisk:
             pass
 
     def read(self, path: str) -> bytes:
-        # a file object makes three further system calls, for each of the files of a start
+        # A file object would make three more system calls for each file that a start reads.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             parts = []
@@ -467,7 +470,7 @@ class OsDisk:
                     os.fdatasync(fd)
         except OSError:
             with suppress(OSError):
-                os.unlink(temporary)  # otherwise the partial file occupies the needed space
+                os.unlink(temporary)  # otherwise the partial file would take space that is needed
             raise
         finally:
             os.close(fd)
@@ -516,17 +519,17 @@ class OsDisk:
             return None
 
     def mount_id(self, path: str) -> str:
-        """The kernel's number of the mount, the device and the inode.
+        """The kernel's number of the mount, and the device and the inode of the directory.
 
-        The number is never reused (since Linux 6.8; otherwise it is 0).
+        The number of a mount is never used again (since Linux 6.8; otherwise it is 0).
         """
         status = os.stat(path)
         return f"{_unique_mount(path)}-{status.st_dev}-{status.st_ino}"
 
 
 def _unique_mount(path: str) -> int:
-    """The result of statx(2), for which Python has no function: STATX_MNT_ID_UNIQUE, or 0 if it is
-    unsupported.
+    """The STATX_MNT_ID_UNIQUE of statx(2), for which Python has no function; 0 if it is not
+    supported.
     """
     statx = getattr(ctypes.CDLL(None), "statx", None)
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
@@ -540,7 +543,7 @@ def _unique_mount(path: str) -> int:
 def sync_file_system(path: str) -> None:
     """Make all files of the path's file system durable. Raises: OSError.
 
-    One call replaces the 60,000 fsyncs of a directory with 10,000 partitions.
+    For a directory with 10,000 partitions, one call replaces 60,000 fsyncs.
     """
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:

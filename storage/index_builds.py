@@ -1,11 +1,11 @@
 """Indexes of closed segments that are built again from the log, in slices between requests.
 
 A directory that Apache Kafka wrote has no manifests, so its index files are not trusted, and each
-is rebuilt when it is first needed: seconds for a GiB of small batches. A reader that can wait reads
-under `IndexCache.puts_off`. If a segment of more than BUILT_AT_ONCE_BYTES needs a build,
-`BuildPutOff` is raised (`log/segment_indexes.py`); the reader passes it to
-`LogDirectory.build_later`, and reads again when the index is built. For readers that cannot wait
-the index is built at once.
+is rebuilt when it is first needed. That takes seconds for a GiB of small batches. A reader that can
+wait reads with `IndexCache.puts_off` set. If a segment of more than BUILT_AT_ONCE_BYTES needs a
+build, `BuildPutOff` is raised (`log/segment_indexes.py`); the reader passes it to
+`LogDirectory.build_later`, and reads again when the index is built. For readers that cannot wait,
+the index is built immediately.
 
 A slice is a step of a generator. Its size is SLICE_COST: a batch counts as one, plus one for each
 READ_COST_BYTES that are read.
@@ -24,7 +24,7 @@ Then = Callable[[int], None]
 
 
 class IndexBuilds:
-    """The queue of builds, of which the first one runs in slices, and the callbacks for each."""
+    """A queue of builds, of which the first runs in slices, with the callbacks for each."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[SegmentIndexes, bool], list[Then]] = {}
@@ -34,9 +34,9 @@ class IndexBuilds:
         return len(self._steps)
 
     def add(self, put_off: BuildPutOff, then: Then) -> None:
-        """Build the index; `then(now_ms)` is called when that has succeeded or failed.
+        """Build the index. `then(now_ms)` is called when the build has succeeded or failed.
 
-        A reader that tries again gets the error of a failed build.
+        If it failed, a reader that tries again gets the error.
         """
         key = put_off.indexes, put_off.is_for_aborted
         if key not in self._steps:
@@ -44,7 +44,7 @@ class IndexBuilds:
         self._waiting.setdefault(key, []).append(then)
 
     def on_tick(self, now_ms: int) -> None:
-        """Do one slice of the first build."""
+        """Do one slice of the first build in the queue."""
         if not self._steps:
             return
         key, steps = next(iter(self._steps.items()))

@@ -1,4 +1,4 @@
-"""Keeps indexes of closed segments in memory, and puts off the builds of large ones."""
+"""Keeps indexes of closed segments in memory, and postpones the builds of large ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class BuildPutOff(Exception):
     """A large index has to be built, which would block other clients.
 
-    build: builds it, a slice at each step. is_for_aborted: whether it is the aborted index.
+    build: builds the index, one slice in each step. is_for_aborted: whether it is the aborted
+    index.
     """
 
     def __init__(
@@ -29,11 +30,12 @@ class BuildPutOff(Exception):
 
 
 class IndexCache:
-    """The closed segments with indexes in memory, up to a bound on their bytes.
+    """The closed segments with indexes in memory, whose total size is limited.
 
-    Beyond `max_bytes` the indexes of the least recently used segments are dropped.
+    If it exceeds `max_bytes`, the indexes of the least recently used segments are removed.
 
-    puts_off: while it is set, the index of a large segment is not built at once (`index_builds`).
+    puts_off: while it is set, the index of a large segment is not built immediately
+    (`index_builds`).
     """
 
     __slots__ = ("_entries", "bytes", "max_bytes", "puts_off")
@@ -46,7 +48,7 @@ class IndexCache:
 
     @contextmanager
     def putting_off(self) -> Iterator[None]:
-        """A context in which builds of large indexes are deferred."""
+        """A context in which builds of large indexes are postponed."""
         self.puts_off = True
         try:
             yield
@@ -54,7 +56,7 @@ class IndexCache:
             self.puts_off = False
 
     def touch(self, indexes: SegmentIndexes) -> None:
-        key = id(indexes)  # the reference keeps the id from being reused
+        key = id(indexes)  # the entry has a reference, so the id is not used again
         if key in self._entries:
             self._entries.move_to_end(key)
 
@@ -68,7 +70,7 @@ class IndexCache:
             victim.drop()
 
     def forget(self, indexes: SegmentIndexes) -> None:
-        """Drop a segment that is no longer used, or at a stop: no index of it is built any more."""
+        """Remove a segment that is no longer used. No index of it is built after that."""
         indexes.is_forgotten = True
         entry = self._entries.pop(id(indexes), None)
         if entry:

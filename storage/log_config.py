@@ -1,4 +1,6 @@
-"""The settings of one log: Apache Kafka's topic settings, typed, with the unit in the name."""
+"""The settings of one log: Apache Kafka's topic settings, with types, and with the unit in the
+name.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of one log. A changed setting makes a new LogConfig.
+    """The settings of one log. When a setting changes, a new LogConfig is made.
 
     It applies from the next operation on the log on.
     """
@@ -46,8 +48,8 @@ class LogConfig:
     def roll_ms(self) -> int:
         """The maximum time for which a segment may be the active one.
 
-        The active segment is never compacted, so this is at most the time that a record may stay
-        uncompacted.
+        The active segment is never compacted, so this must not exceed the time that a record may
+        remain uncompacted.
         """
         return (
             min(self.segment_ms, self.max_compaction_lag_ms)
@@ -66,14 +68,15 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogManagerConfig:
-    """Intervals by the names of Apache Kafka's broker settings; ids for a directory without any.
+    """Intervals with the names of Apache Kafka's broker settings, and ids for a directory that has
+    none.
 
     producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers,
-    indexes, manifest). most_unread_bytes: the bound on `Log.unread_bytes` of all logs together,
-    about the amount that a start after a kill reads. lowest_leader_epoch: the epoch of this node's
-    claim, if two nodes share a lease: it is above all earlier claims, and a start begins no lower
-    epoch. 0: no lease. may_lack_acknowledged: whether the directory is a copy that may lack
-    acknowledged writes.
+    indexes, manifest). most_unread_bytes: the limit of the sum of `Log.unread_bytes` of all logs,
+    which is about the amount that a start after a kill reads. lowest_leader_epoch: if two nodes
+    share a lease, the epoch of this node's claim, otherwise 0. It is above all earlier claims, and
+    a start begins no lower epoch. may_lack_acknowledged: whether the directory is a copy that may
+    lack acknowledged writes.
     """
 
     node_id: int = 1

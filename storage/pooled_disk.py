@@ -1,20 +1,20 @@
-"""A disk whose open files share a bounded number of descriptors.
+"""A disk whose open files share a limited number of descriptors.
 
 A log has a `File` for each used segment, and there may be more of these than the process may have
-descriptors. So a `PooledFile` is open only while it is among the most recently used: the least
-recently used is closed when another one is opened, and it is opened again, by its path, on its next
-use.
+descriptors. A `PooledFile` is therefore open only while it is among the most recently used ones:
+the least recently used is closed when another one is opened, and it is opened again, by its path,
+on its next use.
 
     notion              rule
     share of files      `files_share` of the process's limit, minus the descriptors that are
                         reserved for connections
-    no descriptor left  after EMFILE or ENFILE of any operation a part of the files is closed, and
+    no descriptor left  after EMFILE or ENFILE of any operation, a part of the files is closed, and
                         the operation repeated; the caller gets the error if it fails with as few
                         open files as connections always leave
-    a closed file's     a rename of the file, or of its directory, is recorded, so that the file is
-    name                found again, and never another one with its old name
+    a closed file's     a rename of the file, or of its directory, is recorded: the file is found
+    name                under its new name, and never another one under its old name
     a removed name      before `unlink`, `rmtree` and a replacement the file is opened (at most a
-                        quarter of the share are) and stays open, so that a reader's slice can be
+                        quarter of the share are) and stays open, as a reader's slice has to be
                         sent to its end; otherwise reading it raises FileNotFoundError
 
 Threads: a flush calls `fsync` in a thread of its own, and another thread makes files in directories
@@ -35,24 +35,28 @@ from weakref import ReferenceType, ref
 
 from barnabas.storage.disk import Data, Disk, File, is_out_of_descriptors
 
-_KEPT_SHARE, _FEWEST_KEPT = 8, 64  # the part of all descriptors, and an absolute minimum
+# the share of all descriptors that is kept from connections (one eighth), and the least number
+_KEPT_SHARE, _FEWEST_KEPT = 8, 64
 _CLIENTS_SHARE = 4
 _FEWEST_BESIDE = 4
-_CLOSED_TOGETHER = 8  # a share of the open files
+_CLOSED_TOGETHER = 8  # the share of the open files that is closed together (one eighth)
 _REMOVED_SHARE = 4
 
 T = TypeVar("T")
 
 
 def kept_from_connections(limit: int) -> int:
-    """The number of descriptors that connections may not take: for files and all else."""
+    """The number of descriptors that connections may not take, which are for files and everything
+    else.
+    """
     return min(max(limit // _KEPT_SHARE, _FEWEST_KEPT), limit // 2)
 
 
 def most_beside_clients(limit: int, part: int, most: int) -> int:
-    """The maximum number of connections of a port that is not for clients: a part of the
-    descriptors that clients' connections cannot take, small enough for other uses, and at most
-    `most`.
+    """The maximum number of connections of a port that is not for clients, at most `most`.
+
+    It is a part of the descriptors that clients' connections cannot take, and small enough for the
+    other uses of these.
     """
     return min(most, max(kept_from_connections(limit) // part, _FEWEST_BESIDE))
 
@@ -60,8 +64,8 @@ def most_beside_clients(limit: int, part: int, most: int) -> int:
 def files_share(limit: int, reserved: int) -> int:
     """The number of descriptors that files may keep while `reserved` are for connections.
 
-    A quarter is left for further connections. When these arrive, files are closed, down to half of
-    the number that connections may not take; the other half is for everything else.
+    A quarter is left for further connections. When these arrive, files are closed, until they have
+    half of the number that connections may not take; the other half is for everything else.
     """
     kept = kept_from_connections(limit)
     most = min(limit - limit // _CLIENTS_SHARE, limit - kept - reserved)
@@ -69,11 +73,11 @@ def files_share(limit: int, reserved: int) -> int:
 
 
 class PooledFile:
-    """A file that is opened when it is used; see the module's table.
+    """A file that is opened when it is used; see the table in the module's docstring.
 
     `append` and `pread` run for each small request, so their common code is not a function.
 
-    size: the size after this handle's last change, also while the file is closed.
+    size: the size after the last change by this object, also while the file is closed.
     """
 
     __slots__ = ("__weakref__", "_disk", "_file", "_key", "_touch", "is_removed", "path", "size")
@@ -86,7 +90,7 @@ class PooledFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a descriptor now."""
+        """Whether the file has a descriptor now."""
         return self._file is not None
 
     def append(self, data: Data) -> int:
@@ -97,7 +101,7 @@ class PooledFile:
         else:
             try:
                 self._touch(self._key)
-            except KeyError:  # another thread is closing the file, or its name was removed
+            except KeyError:  # another thread is closing the file, or the file's name was removed
                 pass
         position = file.append(data)
         self.size = file.size
@@ -114,7 +118,7 @@ class PooledFile:
         return file
 
     def pread(self, size: int, position: int) -> bytes:
-        """Read, as `File` does."""
+        """Read bytes, as `File` does."""
         file = self._file
         if file is None:
             file = self._disk.open_again(self)
@@ -126,11 +130,11 @@ class PooledFile:
         return file.pread(size, position)
 
     def readinto(self, buffer: memoryview, position: int) -> int:
-        """Read, as `File` does."""
+        """Read into memory, as `File` does."""
         return self._used().readinto(buffer, position)
 
     def sendfile(self, socket: int, position: int, size: int) -> int:
-        """Send, as `File` does."""
+        """Send bytes, as `File` does."""
         return self._used().sendfile(socket, position, size)
 
     def truncate(self, size: int) -> None:
@@ -165,13 +169,14 @@ class PooledFile:
         return self._key
 
     def set_open(self, file: File) -> None:
-        """Use an open file, and cut it to this handle's size."""
-        if file.size != self.size:  # a failed append left more bytes, which could not be cut off
+        """Use an open file, whose size is set to that of this object."""
+        # a failed append has left more bytes, which could not be cut off
+        if file.size != self.size:
             file.size = self.size
         self._file = file
 
     def give_back(self) -> None:
-        """Drop the open file: it is closed after its last use."""
+        """Drop the reference to the open file, which is closed after its last use."""
         self._file = None
 
 
@@ -179,11 +184,10 @@ _Ref = ReferenceType[PooledFile]
 
 
 class PooledDisk:
-    """The disk of a broker: all of `Disk`, with few descriptors.
+    """The disk of a broker, which does all that `Disk` does with few descriptors.
 
-    below: the disk that opens the files.
-    order: the open files by their keys, the least recently used first. Files with a removed name
-    are open and not in it.
+    below: the disk that opens the files. order: the open files by their keys, the least recently
+    used first. Files with a removed name are open, but not in `order`.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -201,7 +205,8 @@ class PooledDisk:
     # --- descriptors -----------------------------------------------------------------------------
 
     def reserve_descriptors(self, count: int) -> None:
-        """Reserve descriptors for connections: files beyond the remaining share are closed."""
+        """Reserve descriptors for connections, and close the files that exceed the remaining share.
+        """
         self._reserved = count
         self._close_above_share()
 
@@ -214,7 +219,7 @@ class PooledDisk:
             pass
 
     def _close_one(self) -> bool:
-        """Close the least recently used file. Gives: whether there was one."""
+        """Close the least recently used file. Gives: False if there was none."""
         try:
             _, reference = self.order.popitem(last=False)
         except KeyError:
@@ -225,9 +230,10 @@ class PooledDisk:
         return True
 
     def _with_room(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Call a function that takes a descriptor; without one left, close files and repeat it.
+        """Call a function that takes a descriptor. If none is left, close files and call it again.
 
-        Below the minimum number of files only one is closed, and the call gets its descriptor.
+        If only the minimum number of files is open, one is closed, and the call gets its
+        descriptor.
         """
         has_replaced = False
         while True:
@@ -245,7 +251,7 @@ class PooledDisk:
     # --- files -----------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file, whose descriptor is closed while other files are used more."""
+        """Open a file. Its descriptor is closed when other files are used more."""
         opened = self._with_room(self._disk.open, path, create=create)
         file = PooledFile(self, next(self._keys), opened, path)
         reference = ref(file)
@@ -266,7 +272,7 @@ class PooledDisk:
         return opened
 
     def fsync_closed(self, file: PooledFile) -> None:
-        """Make a closed file durable; another thread may call it.
+        """Make a closed file durable. Another thread may call this.
 
         A file with a removed name need not be durable.
         """
@@ -276,7 +282,7 @@ class PooledDisk:
                 self.fsync_file(path)
                 return
             except FileNotFoundError:
-                # the loop is renaming the file or its directory, or has done so
+                # The loop is renaming the file or its directory, or has done so.
                 moved = self._moving.get(path) or self._moved_with_directory(path) or file.path
                 if moved == path and not file.is_removed:
                     raise
@@ -300,7 +306,7 @@ class PooledDisk:
     # --- names -----------------------------------------------------------------------------------
 
     def rename(self, old: str, new: str) -> None:
-        """Rename as `Disk` does; closed files are found by the new name."""
+        """Rename as `Disk` does. Closed files are then found by the new name."""
         self._detach(new)
         self._moving[old] = new
         try:
@@ -323,8 +329,7 @@ class PooledDisk:
             _set_path(references, new)
 
     def _detach(self, path: str) -> None:
-        """Prevent a pooled file from being opened at a path that is removed or gets another
-        file.
+        """Prevent a pooled file from being opened by a path that is removed or gets another file.
         """
         for reference in self._files.get(path.rpartition("/")[0], {}).pop(path, ()):
             file = reference()
@@ -340,7 +345,7 @@ class PooledDisk:
             try:
                 self.open_again(file)
             except OSError:
-                pass  # reading the file raises FileNotFoundError
+                pass  # reading the file raises FileNotFoundError in this case
         file.is_removed = True
         self.order.pop(file.key, None)
 
@@ -362,21 +367,21 @@ class PooledDisk:
         self._with_room(self._disk.write_atomic, path, data, sync=sync)
 
     def free_bytes(self, path: str) -> int:
-        """The number of free bytes, as `Disk` gives it."""
+        """The number of free bytes, as `Disk` returns it."""
         return self._disk.free_bytes(path)
 
     def total_bytes(self, path: str) -> int:
-        """The total number of bytes, as `Disk` gives it."""
+        """The total number of bytes, as `Disk` returns it."""
         return self._disk.total_bytes(path)
 
     # --- calls that need a descriptor ------------------------------------------------------------
 
     def list(self, path: str) -> list[str]:
-        """The names in a directory, as `Disk` gives them."""
+        """The names in a directory, as `Disk` returns them."""
         return self._with_room(self._disk.list, path)
 
     def read(self, path: str) -> bytes:
-        """A whole file, as `Disk` gives it."""
+        """The content of a file, as `Disk` returns it."""
         return self._with_room(self._disk.read, path)
 
     def fsync_dir(self, path: str) -> None:
@@ -393,7 +398,7 @@ class PooledDisk:
 
 
 def disk_below(disk: Disk) -> Disk:
-    """The disk below the pool; for a disk without a pool, the disk itself."""
+    """The disk below the pool, or the disk itself if it is not a pool."""
     return disk.below if isinstance(disk, PooledDisk) else disk
 
 

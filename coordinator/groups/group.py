@@ -1,7 +1,7 @@
 """One group: its members, its offsets, its record, and the retention of its offsets.
 
 A group is a consumer group (KIP-848), a share group (KIP-932) or a streams group (KIP-1071) while
-it has a record of that kind; else it is a classic group, also without members.
+it has a record of that kind. Otherwise it is a classic group, even without members.
 
 When the retention of an offset begins (KIP-211):
 
@@ -12,7 +12,7 @@ When the retention of an offset begins (KIP-211):
     consumer groups (KIP-848)                      the commit, for topics that no member reads
     any other group with members                   without limit
 
-An offset whose commit named a retention time is retained for that time after its commit
+An offset whose commit specified a retention time is retained for that time after its commit
 (offsets/group_offsets.py), except in the last kind of group.
 """
 
@@ -42,10 +42,10 @@ PartitionCodes = dict[str, dict[int, Code]]
 class Group:
     """One group: `classic`, `consumer` or `typed` has its members, `offsets` its offsets.
 
-    partition: the group's partition of the internal topic. consumer: None, or without an epoch, for
-    a group of another kind. typed: the share group or streams group; None, or one that does not
-    exist, for others. metadata_value: the value of its last group record, or None; it stays
-    encoded, since only a restart reads it.
+    partition: the group's partition of the internal topic. consumer: for a group of another kind,
+    None or a consumer group without an epoch. typed: the share group or streams group; for a group
+    of another kind, None or one that does not exist. metadata_value: the value of the last group
+    record, or None; it stays encoded, since only a restart reads it.
     """
 
     __slots__ = (
@@ -71,32 +71,32 @@ class Group:
 
     @property
     def is_consumer(self) -> bool:
-        """Whether it is a group of the consumer protocol."""
+        """Whether the group uses the consumer protocol."""
         return self.consumer is not None and self.consumer.epoch > 0
 
     @property
     def has_member_epochs(self) -> bool:
-        """Whether its members have epochs. Members of a classic group have none."""
+        """Whether the members have epochs, which those of a classic group do not."""
         return self.is_consumer or self.is_typed
 
     def require_consumer(self) -> ConsumerGroup:
-        """The consumer group of this group, which exists or is being created."""
+        """The state of the consumer group, which exists or is being created."""
         assert self.consumer is not None, f"group {self.group_id} is a classic one"
         return self.consumer
 
     @property
     def is_typed(self) -> bool:
-        """Whether it is a share group or a streams group."""
+        """Whether this is a share group or a streams group."""
         return self.typed is not None and self.typed.exists
 
     def require_typed(self) -> TypedGroup:
-        """The share group or streams group of this group."""
+        """The state of the share group or streams group."""
         assert self.typed is not None, f"group {self.group_id} has no type of its own"
         return self.typed
 
     @property
     def kind(self) -> str:
-        """Its type, as in ListGroups."""
+        """The type of the group, as in ListGroups."""
         if self.is_typed:
             return self.require_typed().kind
         return CONSUMER_TYPE if self.is_consumer else CLASSIC_TYPE
@@ -109,7 +109,7 @@ class Group:
 
     @property
     def protocol_type(self) -> str:
-        """The type of its members' protocol; empty if it never had members."""
+        """The type of the members' protocol; empty if the group never had members."""
         if self.is_typed:
             return self.require_typed().protocol_type
         return (
@@ -128,7 +128,7 @@ class Group:
 
     @property
     def member_ids(self) -> Collection[str]:
-        """The ids of its members."""
+        """The ids of the members."""
         if self.is_typed:
             return self.require_typed().member_ids
         if self.is_consumer:
@@ -137,13 +137,12 @@ class Group:
 
     @property
     def reads_on(self) -> bool:
-        """Whether its members, which are not classic ones, continue from their own positions after
-        a restart.
+        """Whether members of this kind of group continue from their own positions after a restart.
         """
         return self.require_typed().reads_on if self.is_typed else self.is_consumer
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether its members read the topic."""
+        """Whether a member of the group reads the topic."""
         if self.is_typed:
             return topic in self.require_typed().subscribed_topics
         if self.is_consumer:
@@ -151,13 +150,13 @@ class Group:
         return self.classic.is_subscribed_to(topic)
 
     def check_offset_delete(self) -> Code:
-        """NONE where offsets may be deleted, else the code."""
+        """NONE if offsets may be deleted, otherwise the error code."""
         if self.is_typed:
             return self.require_typed().check_offset_delete()
         return Code.NONE if self.is_consumer else self.classic.check_offset_delete()
 
     def tombstones(self) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group without its offsets."""
+        """The records that remove the group, but not its offsets."""
         if self.is_typed:
             yield from self.require_typed().tombstones(self.group_id)
         elif self.is_consumer:
@@ -167,7 +166,7 @@ class Group:
 
     @property
     def is_unused(self) -> bool:
-        """Whether it has neither members nor pending member ids."""
+        """Whether the group has neither members nor pending member ids."""
         if self.is_typed:
             return self.require_typed().is_unused
         if self.is_consumer:
@@ -177,7 +176,7 @@ class Group:
     def expiry(
         self, settings: GroupSettings, now_ms: int, *, max_count: int | None = None
     ) -> Expiry | None:
-        """The offsets whose retention is over; None where the group's state retains all of them."""
+        """The offsets whose retention is over; None if the group's state retains all offsets."""
         rebalance = self.classic.rebalance
         since_ms: int | None = None
         if self.kind == CLASSIC_TYPE and rebalance.protocol_type is not None:
@@ -200,8 +199,8 @@ class Group:
     def next_retention_check_ms(self, settings: GroupSettings, now_ms: int) -> int:
         """The time of the next retention check.
 
-        Without members it is the time when the next offset expires; with members it is at regular
-        intervals, since members may change their subscriptions at any time.
+        A group without members is checked when its next offset expires. A group with members is
+        checked at regular intervals, since members may change their subscriptions at any time.
         """
         next_check_ms = now_ms + settings.offsets_retention_check_interval_ms
         if self.has_members:
@@ -214,9 +213,9 @@ class Group:
     def delete_offsets(
         self, partitions: Iterable[TopicPartition], codes: PartitionCodes, result: Result
     ) -> None:
-        """Add the records that delete the offsets, and the group with the last of them.
+        """Add the records that delete the offsets, and also the group if no offset is left.
 
-        After: `codes` has GROUP_SUBSCRIBED_TO_TOPIC for each partition that a member reads.
+        After:  `codes` has GROUP_SUBSCRIBED_TO_TOPIC for each partition that a member reads.
         """
         deleted: dict[TopicPartition, None] = {}
         for partition in partitions:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
     from barnabas.protocol.messages.list_groups import ListGroupsRequest
 
-ROWS_AT_ONCE = 500  # groups of a list that one slice reads
+ROWS_AT_ONCE = 500  # the number of groups that one slice of a listing reads
 _FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
 
 
@@ -44,7 +44,8 @@ class GroupAdministration:
         self._table, self._kinds, self._settings = table, kinds, settings
 
     def list_groups(self, request: ListGroupsRequest) -> Generator[None, int, ListGroupsResponse]:
-        """The groups, or those of the requested states and types, ROWS_AT_ONCE in each slice."""
+        """List the groups, or those of the requested states and types, ROWS_AT_ONCE in each slice.
+        """
         yield
         states = [state.lower() for state in request.states_filter]
         types = [kind.lower() for kind in request.types_filter]
@@ -70,7 +71,8 @@ class GroupAdministration:
     ) -> InSlices[DescribeGroupsResponse]:
         """Describe classic groups, in slices: state, members and assignments.
 
-        A group that does not exist is Dead, and from version 6 on an error (KIP-1043).
+        A group that does not exist is in the state Dead; from version 6 on that is an error
+        (KIP-1043).
         """
 
         def describe(group_id: str) -> InSlices[DescribedGroup]:
@@ -99,8 +101,9 @@ class GroupAdministration:
     def describe_consumer_groups(
         self, request: describing.ConsumerGroupDescribeRequest
     ) -> InSlices[describing.ConsumerGroupDescribeResponse]:
-        """Describe consumer groups, in slices. Errors of a group: GROUP_ID_NOT_FOUND,
-        INVALID_GROUP_ID.
+        """Describe consumer groups, in slices.
+
+        The error codes of a group are GROUP_ID_NOT_FOUND and INVALID_GROUP_ID.
         """
         from barnabas.protocol.messages import consumer_group_describe as describing
 
@@ -125,7 +128,9 @@ class GroupAdministration:
     def on_delete_groups(
         self, request: DeleteGroupsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Delete groups without members, with all their offsets. Each group is answered once."""
+        """Delete groups without members, with all their offsets. A repeated group id gets one
+        result.
+        """
         results = ResultsByPartition()
         codes: dict[str, Code] = {}
         for group_id in request.groups_names:
@@ -152,7 +157,7 @@ class GroupAdministration:
 def _described(group: Group) -> InSlices[DescribedGroup]:
     """The row of a classic group.
 
-    Assignments of the previous generation are listed until there are new ones.
+    Assignments of the previous generation are listed until the new ones arrive.
     """
     rebalance = group.classic.rebalance
     selected = rebalance.protocol_name if rebalance.state is State.STABLE else None

@@ -1,16 +1,16 @@
-"""The conversion of a group between the classic and the consumer protocol, while its members stay
+"""The conversion of a group between the classic and the consumer protocol while it has members
 (KIP-848, "Online Migration").
 
-    a consumer joins a classic group      the group becomes a consumer group of the same members and
-                                          assignments, with its generation as epoch; members that
-                                          wait for an answer get REBALANCE_IN_PROGRESS
-    the last consumer leaves, and         the group becomes a classic one of these members, with
+    a consumer joins a classic group      the group becomes a consumer group with the same members
+                                          and assignments, and its generation as the epoch; parked
+                                          requests are answered with REBALANCE_IN_PROGRESS
+    the last consumer leaves, and         the group becomes a classic one with these members and
     classic members remain                their current assignments, and rebalances
 
 The conversion uses the current assignments, not the targets: if another consumer joins before the
-members know of the change, it gets none of their partitions. The record of such a group has no
-leader, by which a start recognises that the rebalance is still pending; with Apache Kafka a restart
-at this point may leave the partitions of the consumers that left without an owner.
+members know of the change, it gets none of their partitions. When a group becomes classic, its
+record has no leader, by which a start recognises that the rebalance is still pending. (Apache Kafka
+may leave the partitions of the departed consumers without an owner if it restarts at this point.)
 
 `group.consumer.migration.policy` allows one or both conversions. An empty group is not converted: a
 group of the other kind replaces it.
@@ -73,8 +73,9 @@ class Upgrade(NamedTuple):
 
 
 class ClassicGroups(NamedTuple):
-    """The constructors of classic groups. load: takes the value of a group's record, and the
-    time.
+    """The constructors of classic groups.
+
+    new: takes the group's id. load: takes the id, the value of the group's record, and the time.
     """
 
     new: Callable[[str], ClassicGroup]
@@ -82,7 +83,7 @@ class ClassicGroups(NamedTuple):
 
 
 class GroupConversion:
-    """Converts groups of one kind to the other."""
+    """Converts groups between the classic and the consumer protocol."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class GroupConversion:
     # --- to the consumer protocol ----------------------------------------------------------------
 
     def upgraded(self, group: Group) -> Upgrade | None:
-        """The consumer group that a group with classic members becomes; None without members.
+        """The consumer group that a group with classic members becomes; None if it has no members.
 
         The group itself does not change.
 
@@ -134,7 +135,7 @@ class GroupConversion:
         return _upgrade(group.group_id, epoch, values, targets)
 
     def by_id(self, partitions: PartitionsByTopic) -> Assignment:
-        """Partitions by the ids of their topics, without unknown topics."""
+        """Partitions by topic id. Unknown topics are left out."""
         return {
             topic[0]: tuple(sorted(set(numbers)))
             for name, numbers in partitions.items()
@@ -142,7 +143,7 @@ class GroupConversion:
         }
 
     def by_name(self, partitions: Mapping[uuid.UUID, Iterable[int]]) -> PartitionsByTopic:
-        """Partitions by the names of their topics, without unknown topics."""
+        """Partitions by topic name. Unknown topics are left out."""
         return {
             name: sorted(numbers)
             for topic_id, numbers in partitions.items()
@@ -167,7 +168,7 @@ class GroupConversion:
     # --- to the classic protocol -----------------------------------------------------------------
 
     def may_downgrade(self, consumer: ConsumerGroup, remaining: Sequence[str]) -> bool:
-        """Whether the group becomes classic if these members remain."""
+        """Whether the group becomes classic if only these members remain."""
         return (
             bool(remaining)
             and self._settings.may_downgrade
@@ -194,7 +195,7 @@ class GroupConversion:
         group.classic.rebalance.prepare(result, now_ms)
 
     def replace_empty(self, group: Group, result: Result) -> None:
-        """Remove a consumer group without members; its offsets stay."""
+        """Remove a consumer group that has no members. Its offsets remain."""
         self._timers.cancel((timers_of.PATTERNS, group.group_id, ""))
         result.records += group.require_consumer().tombstones(group.group_id)
 
@@ -266,7 +267,8 @@ def _member_value(member: Member, topics: tuple[str, ...], rack_id: str | None) 
 def _upgrade(
     group_id: str, epoch: int, values: dict[str, MemberValue], targets: dict[str, Assignment]
 ) -> Upgrade:
-    """The consumer group, in which all members have their target assignments, with its records."""
+    """The consumer group, in which all members have their targets, with the records that create it.
+    """
     made = [records.member_record(group_id, *row) for row in values.items()]
     made.append(records.group_epoch_record(group_id, epoch, NO_HASH))
     made += [records.member_target_record(group_id, *row) for row in targets.items()]

@@ -1,15 +1,15 @@
-"""The group coordinator as a value: requests and ticks in; records and answers out.
+"""The group coordinator as a value: requests and ticks go in, records and responses come out.
 
-`on_*` decides from the hard state and does not change it; `replay` and `replay_marker` are its only
-writers. The parts share one `GroupTable`, which they read:
+`on_*` decides from the hard state and does not change it; only `replay` and `replay_marker` write
+it. The parts share one `GroupTable`, which they read:
 
-    this module              the writers, the start, deadlines, Heartbeat
-    group_kinds.py           the machines: classic/, consumer/, share/, streams/, and conversions
+    this module              replay, the start, deadlines, Heartbeat
+    group_kinds.py           the state machines: classic/, consumer/, share/, streams/, conversions
     membership.py            JoinGroup, SyncGroup, LeaveGroup, ConsumerGroupHeartbeat
     offset_commits.py        OffsetCommit, TxnOffsetCommit
     offset_fetches.py        OffsetFetch
     offset_removal.py        OffsetDelete, retention, offsets of deleted topics
-    offset_resets.py         offsets beyond the end of their logs, at a start
+    offset_resets.py         offsets that are beyond the end of their logs at a start
     group_administration.py  ListGroups, DescribeGroups, ConsumerGroupDescribe, DeleteGroups
     share_requests.py        ShareGroupHeartbeat, ShareGroupDescribe
     share_offsets.py         AlterShareGroupOffsets, DeleteShareGroupOffsets
@@ -101,9 +101,9 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.sync_group import SyncGroupRequest
     from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-MOST_DECODED = 100_000  # decoded topic partitions that are cached
-DUE_AT_ONCE = 100  # deadlines that one tick handles
-RETENTION_CHECK_COST = 10  # size of one group in records, besides its offsets
+MOST_DECODED = 100_000  # the number of decoded topic partitions that are cached
+DUE_AT_ONCE = 100  # the number of deadlines that one tick handles
+RETENTION_CHECK_COST = 10  # what checking a group costs besides its offsets, in units of one record
 
 
 class GroupCoordinator:
@@ -112,11 +112,12 @@ class GroupCoordinator:
     open_transactions: by partition of the internal topic and producer id; only `replay` and
     `replay_marker` change it.
 
-    Takes:  partition_count, of the internal topic; partition_exists, for commits and deletions of
-            offsets; topics, for subscriptions of consumer groups; new_member_suffix, a source of
-            unique suffixes of member ids, and new_member_id, a source of whole ids; overrides, the
-            settings that are set for a group; setting_of, the value of a group's setting. Twelve
-            parameters, by name: each is one function or value that the host provides.
+    Takes:  partition_count, of the internal topic; partition_exists, which commits and deletions of
+            offsets call; topics, for subscriptions of consumer groups; new_member_suffix, which
+            makes a unique suffix of a member id; new_member_id, which makes a whole id; overrides,
+            which returns the settings that are set for a group; setting_of, which returns the value
+            of a group's setting. Twelve parameters, by name: each is one function or value that the
+            host provides.
     """
 
     def __init__(
@@ -155,10 +156,11 @@ class GroupCoordinator:
         self._table = GroupTable(partition_count, self._timers, self._kinds.new_classic_group)
         self._groups = self._table.by_id
         self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
-        self._topic_partitions: dict[bytes, TopicPartition] = {}  # cache, by the encoding in keys
+        # a cache; the keys are the encoded topic and partition
+        self._topic_partitions: dict[bytes, TopicPartition] = {}
 
-    # The first request to a part imports and makes it: a start loads neither these parts nor their
-    # messages.
+    # The first request to a part imports and creates it, so a start loads neither these parts nor
+    # their messages.
 
     @functools.cached_property
     def _membership(self) -> Membership:
@@ -192,21 +194,23 @@ class GroupCoordinator:
 
     @functools.cached_property
     def share_requests(self) -> ShareRequests:
-        """The requests of share groups' members."""
+        """Handles the requests of share groups' members."""
         from barnabas.coordinator.groups.share.share_requests import ShareRequests
 
         return ShareRequests(self._table, self._kinds, self._settings)
 
     @functools.cached_property
     def share_offsets(self) -> ShareOffsets:
-        """The requests about the offsets of share groups."""
+        """Handles the requests about the offsets of share groups."""
         from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
 
         return ShareOffsets(self._table, self._context.topics)
 
     @functools.cached_property
     def streams_requests(self) -> StreamsRequests:
-        """The requests of streams groups' members, and of administrators who describe groups."""
+        """Handles the requests of streams groups' members, and of administrators who describe
+        groups.
+        """
         from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
 
         return StreamsRequests(self._table, self._kinds, self._settings, self._removal)
@@ -223,8 +227,8 @@ class GroupCoordinator:
     ) -> None:
         """Apply the record at `offset`.
 
-        Takes:  producer, (producer_id, producer_epoch) if the record is part of a transaction, else
-                None.
+        Takes:  producer, (producer_id, producer_epoch) if the record is part of a transaction,
+                otherwise None.
         """
         if is_offset_key(key):
             group_id, encoded = split_offset_key(key)
@@ -298,7 +302,7 @@ class GroupCoordinator:
         group.consumer.replay(key, value)
         if value is None and key.version == records.GROUP_VERSION:
             group.consumer = None
-            if not group.classic.pending_ids:  # with these, it becomes a classic group
+            if not group.classic.pending_ids:  # a group with pending ids becomes a classic group
                 self._table.maybe_forget(group)
 
     def _replay_typed_group(
@@ -325,7 +329,7 @@ class GroupCoordinator:
     ) -> None:
         """End the producer's transaction on this partition.
 
-        A producer_epoch above that of its offsets means that the producer was fenced.
+        If producer_epoch is above that of the transaction's offsets, the producer was fenced.
         """
         open_transaction = self.open_transactions.pop((partition, producer_id), None)
         if open_transaction is None:
@@ -335,7 +339,7 @@ class GroupCoordinator:
                 self._groups[group_id].offsets.replay_end(producer_id, commit)
 
     def all_groups(self) -> list[Group]:
-        """The groups, for readers that do not change them."""
+        """All groups, for readers that do not change them."""
         return list(self._groups.values())
 
     def group(self, group_id: str) -> Group | None:
@@ -347,7 +351,7 @@ class GroupCoordinator:
     def on_loaded(self, now_ms: int) -> Result:
         """Build the members of each group from its record, after the log was replayed.
 
-        Sessions of members begin now, and so does the retention of offsets.
+        The sessions of the members and the retention of offsets begin now.
         """
         results = ResultsByPartition()
         interval_ms = self._settings.offsets_retention_check_interval_ms
@@ -359,22 +363,23 @@ class GroupCoordinator:
                 group.classic = self._kinds.load_classic_group(group.group_id, value, now_ms)
                 result = results.of(group.partition)
                 # Members without a leader: the group was converted from a consumer group, and its
-                # rebalance is still to come (`group_conversion`).
+                # rebalance is still pending (`group_conversion`).
                 if value.members and value.leader_id is None:
                     group.classic.rebalance.prepare(result, now_ms)
                 else:
                     group.classic.maybe_rebalance_oversized(result, now_ms)
-            # spread over one interval, so that thousands of groups are not due at the same time
+            # Spread over one interval, since thousands of groups would otherwise be due at the same
+            # time.
             due_ms = now_ms + interval_ms * number // len(self._groups)
             self._timers.schedule((RETENTION, group.group_id, ""), due_ms)
         return results.as_one()
 
     def on_power_loss(self, now_ms: int) -> Result:
-        """Remove all members after a power loss, so that they join again.
+        """Remove all members after a power loss, which makes them join again.
 
-        Members may have read beyond the present ends of the logs. Only a member that joins restarts
-        at its committed offset; few clients compare their position with the log by its leader
-        epochs (KIP-320).
+        Members may have read beyond the present ends of the logs, and only a member that joins
+        restarts at its committed offset. Few clients compare their position with the leader epochs
+        of the log (KIP-320).
 
         Called after `on_loaded`.
         """
@@ -390,7 +395,8 @@ class GroupCoordinator:
     def offsets_beyond_log_end(
         self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
     ) -> list[OffsetReset]:
-        """The committed offsets beyond the end of their logs, and the offsets that replace them."""
+        """The committed offsets beyond the end of their logs, with the offsets that replace them.
+        """
         from barnabas.coordinator.groups.offsets import offset_resets
 
         return offset_resets.offsets_beyond_log_end(
@@ -398,7 +404,9 @@ class GroupCoordinator:
         )
 
     def reset_offsets(self, rows: Iterable[OffsetReset]) -> Result:
-        """Commit the replaced offsets. They must be durable before any request of a client."""
+        """Commit the offsets that replace others. They must be durable before a client's first
+        request.
+        """
         results = ResultsByPartition()
         for group_id, topic, partition, committed, offset, leader_epoch in rows:
             changed = committed._replace(offset=offset, leader_epoch=leader_epoch)
@@ -414,18 +422,19 @@ class GroupCoordinator:
         return self._timers
 
     def next_deadline_ms(self) -> int | None:
-        """The time of the next `on_tick` that has work; None: no deadline is set."""
+        """When `on_tick` has work next; None if no deadline is set."""
         return self._timers.next_deadline_ms()
 
     def on_tick(self, now_ms: int) -> Result:
         """Handle due deadlines: expired sessions, rebalances, the retention of offsets.
 
-        One tick handles at most DUE_AT_ONCE deadlines: the next tick continues, and requests are
-        served in between.
+        One tick handles at most DUE_AT_ONCE deadlines. Requests are served before the next tick
+        continues.
         """
         results = ResultsByPartition()
         due = one_slice(self._timers, self._timers.pop_due(now_ms, DUE_AT_ONCE), now_ms)
-        # retention first: it must not see a group with an unreplayed record of this tick
+        # Retention comes first, since it must not see a group that has an unreplayed record of this
+        # tick.
         self._check_retention(due, results, now_ms)
         due_of_groups: dict[str, list[TimerKey]] = {}
         for key in due:
@@ -434,7 +443,7 @@ class GroupCoordinator:
             if group is None or kind == RETENTION:
                 continue
             if self._timers.deadline_ms(key) is not None:
-                continue  # an earlier deadline of this tick has moved this one
+                continue  # rescheduled while this tick handled an earlier deadline
             if group.is_consumer or group.is_typed:
                 due_of_groups.setdefault(group_id, []).append(key)
                 continue
@@ -443,29 +452,31 @@ class GroupCoordinator:
                 group.classic.on_session_timeout(member_id, result, now_ms)
             elif (
                 kind == JOIN and not member_id
-            ):  # a timer with a member is left from before a conversion
+            ):  # a timer of a member was left by a conversion of the group
                 group.classic.on_join_timeout(result, now_ms)
             elif kind == SYNC and not member_id:
                 group.classic.on_sync_timeout(result, now_ms)
         for group_id, keys in due_of_groups.items():
             group = self._groups[group_id]
             machine = self._kinds.machine_of(group)
-            # all timers in one call: a separate call would not see the unreplayed records of
-            # another
+            # All timers in one call, since a second call would not see the unreplayed records of
+            # the first.
             machine.on_timers(group, keys, results.of(group.partition), now_ms)
         return results.as_one()
 
     def _check_retention(
         self, due: Iterable[TimerKey], results: ResultsByPartition, now_ms: int
     ) -> None:
-        """Check the retention of the groups whose check is due, as many as one tick may handle."""
+        """Check the retention of the groups for which that is due, as many as one tick may handle.
+        """
         cost = 0
         for key in due:
             kind, group_id, _ = key
             if kind != RETENTION or group_id not in self._groups:
                 continue
             if cost >= RECORDS_PER_BATCH:
-                self._timers.schedule(key, now_ms)  # the next tick continues, after other events
+                # the next tick continues, after requests were served
+                self._timers.schedule(key, now_ms)
                 continue
             cost += RETENTION_CHECK_COST + len(self._groups[group_id].offsets.committed)
             self._removal.check(self._groups[group_id], results, now_ms)
@@ -475,27 +486,31 @@ class GroupCoordinator:
     def on_join_group(
         self, request: JoinGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Join a group. The answer may be in the Result of a later event."""
+        """Join a group. The response may be in the Result of a later event."""
         return self._membership.on_join_group(request, context, now_ms)
 
     def on_sync_group(
         self, request: SyncGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Store the leader's assignments. The answer may be in the Result of a later event."""
+        """Store the leader's assignments. The response may be in the Result of a later event."""
         return self._membership.on_sync_group(request, context, now_ms)
 
     def completes_rebalance(self, request: SyncGroupRequest) -> bool:
-        """Whether a SyncGroup is the leader's, with the assignments for which the group waits."""
+        """Whether a SyncGroup comes from the leader and has the assignments for which the group
+        waits.
+        """
         return self._membership.completes_rebalance(request)
 
     def is_being_removed(self, group_id: str, member_id: str) -> bool:
-        """Whether the member has no session: its removal is decided, perhaps not written yet."""
+        """Whether the member has no session: its removal is decided, but possibly not written yet.
+        """
         return (SESSION, group_id, member_id) not in self.timers
 
     def on_heartbeat(
         self, request: HeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Restart the session of a member; REBALANCE_IN_PROGRESS if it must join again."""
+        """Restart the session of a member. The code is REBALANCE_IN_PROGRESS if it must join again.
+        """
         group = self._groups.get(request.group_id)
         if not request.group_id:
             code = Code.INVALID_GROUP_ID
@@ -512,7 +527,7 @@ class GroupCoordinator:
     def on_leave_group(
         self, request: LeaveGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Remove members: those that leave, or whose instances an administrator names."""
+        """Remove the members that leave, and the static members that an administrator removes."""
         return self._membership.on_leave_group(request, context, now_ms)
 
     def on_consumer_group_heartbeat(
@@ -522,7 +537,8 @@ class GroupCoordinator:
         return self._membership.on_consumer_group_heartbeat(request, context, now_ms)
 
     def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """The pattern of a heartbeat, if compiling it takes too long for the core; else None."""
+        """The pattern of a heartbeat if compiling it takes too long for the core, otherwise None.
+        """
         return self._membership.pattern_to_read(request)
 
     def keep_pattern(self, regex: str, made: TopicPattern | InvalidPatternError) -> None:
@@ -530,7 +546,8 @@ class GroupCoordinator:
         self._kinds.consumers.patterns.keep(regex, made)
 
     def on_records_dropped(self, group_id: str) -> None:
-        """A heartbeat's records are not written: the next heartbeat decides again."""
+        """Make the next heartbeat decide again, after the records of a heartbeat were not written.
+        """
         group = self._groups.get(group_id)
         if group is not None and group.is_typed:
             group.require_typed().decide_again()
@@ -550,8 +567,8 @@ class GroupCoordinator:
     ) -> Result:
         """Store offsets as pending until the producer's transaction ends.
 
-        The host has verified that the group is in the transaction, and the producer's epoch
-        (`TransactionCoordinator.verify_offsets`).
+        The host has verified that the group is in the transaction, and has checked the producer's
+        epoch (`TransactionCoordinator.verify_offsets`).
         """
         return self._commits.on_txn_offset_commit(request, context, now_ms)
 
@@ -564,21 +581,22 @@ class GroupCoordinator:
     def on_offset_delete(
         self, request: OffsetDeleteRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Delete offsets of topics that no member reads."""
+        """Delete the offsets of topics that no member reads."""
         return self._removal.on_offset_delete(request, context, now_ms)
 
     def on_topics_deleted(
         self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
     ) -> Iterator[Result]:
-        """Delete all offsets of deleted topics, by name, and the states that share groups have of
-        them, by id, in parts.
+        """Delete all offsets of deleted topics, and the states of their partitions in share groups.
+
+        The work is done in parts. Takes: names, for the offsets; topic_ids, for the states.
         """
         return self._removal.on_topics_deleted(names, topic_ids)
 
     # --- administration: see GroupAdministration -------------------------------------------------
 
     def list_groups(self, request: ListGroupsRequest) -> Generator[None, int, ListGroupsResponse]:
-        """The groups, or those of the requested states and types, in slices."""
+        """List the groups, or those of the requested states and types, in slices."""
         return self._administration.list_groups(request)
 
     def describe_groups(
@@ -596,8 +614,8 @@ class GroupCoordinator:
     def describe_consumer_group(
         self, group: Group, most: int | None = None
     ) -> describing.DescribedGroup:
-        """A consumer group with its members, or the first ones, for readers that do not change
-        it.
+        """A consumer group with its members, or the first `most` of them, for readers that do not
+        change it.
         """
         return at_once(self._kinds.consumers.describe(group, most))
 

@@ -1,7 +1,7 @@
-"""The kinds of groups: the constructors of classic groups, and the machines of the other kinds.
+"""The kinds of groups: constructors of classic groups, and state machines of the other kinds.
 
-The modules of a kind are imported, and its machine is made, with the first group of that kind: at a
-start this would take a tenth of the broker's time.
+The modules of a kind are imported, and its machine is made, with the first group of that kind.
+Importing them at every start would take a tenth of the time that a start takes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 class GroupsContext(NamedTuple):
     """The parts of the broker that groups of every kind use.
 
-    overrides: the settings that are set for a consumer group. setting_of: the value of a group's
-    setting, its own or the broker's. new_member_suffix: a source of unique suffixes for the ids of
-    classic members. new_member_id: a source of whole member ids.
+    overrides: returns the settings that are set for a consumer group. setting_of: returns the value
+    of a group's setting, its own or the broker's. new_member_suffix: makes a unique suffix for the
+    id of a classic member. new_member_id: makes a whole member id.
     """
 
     settings: GroupSettings
@@ -58,7 +58,7 @@ class GroupsContext(NamedTuple):
 
 
 class GroupKinds:
-    """Makes classic groups, and has the machines of the other kinds."""
+    """Makes classic groups, and has the state machines of the other kinds."""
 
     def __init__(self, context: GroupsContext) -> None:
         self._context = context
@@ -66,13 +66,14 @@ class GroupKinds:
     # --- machines by kind ------------------------------------------------------------------------
 
     def machine_of(self, group: Group) -> GroupMachine:
-        """The machine for the members of a group, which is not a classic one."""
+        """The state machine for the members of a group that is not classic."""
         if not group.is_typed:
             return self.consumers
         return self.shares if group.kind == SHARE_TYPE else self.streams
 
     def typed_kind(self, kind: str) -> TypedKind | None:
-        """The reader of the records of share groups or streams groups; None for an unknown kind."""
+        """The reader of the records of share groups or streams groups; None if the kind is unknown.
+        """
         if kind == SHARE_TYPE:
             from barnabas.coordinator.groups.share.share_group import ShareKind
 
@@ -95,7 +96,7 @@ class GroupKinds:
     def load_classic_group(
         self, group_id: str, value: GroupMetadataValue, now_ms: int
     ) -> ClassicGroup:
-        """The classic group of a record."""
+        """The classic group that a record describes."""
         group = self.new_classic_group(group_id)
         group.load(value, now_ms)
         return group
@@ -104,7 +105,7 @@ class GroupKinds:
 
     @functools.cached_property
     def consumer_records(self) -> types.ModuleType:
-        """The module of consumer groups' records."""
+        """The module that encodes and decodes the records of consumer groups."""
         from barnabas.coordinator.groups.consumer import consumer_group_records
 
         return consumer_group_records
@@ -125,7 +126,7 @@ class GroupKinds:
 
     @functools.cached_property
     def conversion(self) -> GroupConversion:
-        """The conversion between the classic and the consumer protocol."""
+        """Converts groups between the classic and the consumer protocol."""
         from barnabas.coordinator.groups.group_conversion import ClassicGroups, GroupConversion
 
         context = self._context
@@ -140,14 +141,14 @@ class GroupKinds:
 
     @functools.cached_property
     def consumers(self) -> ConsumerGroups:
-        """The machine for members of the consumer protocol."""
+        """The state machine for members of the consumer protocol."""
         from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
 
         return ConsumerGroups(self._consumer_context, self.conversion)
 
     @functools.cached_property
     def classic_members(self) -> ClassicMembers:
-        """The machine for members of the classic protocol in a consumer group."""
+        """The state machine for members of the classic protocol in a consumer group."""
         from barnabas.coordinator.groups.classic.classic_members import ClassicMembers
 
         return ClassicMembers(self._consumer_context, self.conversion, self.consumers)
@@ -156,7 +157,7 @@ class GroupKinds:
 
     @functools.cached_property
     def shares(self) -> ShareGroups:
-        """The machine for members of share groups."""
+        """The state machine for members of share groups."""
         from barnabas.coordinator.groups.share.share_groups import ShareGroups
 
         context = self._context
@@ -172,7 +173,7 @@ class GroupKinds:
 
     @functools.cached_property
     def streams(self) -> StreamsGroups:
-        """The machine for members of streams groups."""
+        """The state machine for members of streams groups."""
         from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
 
         context = self._context

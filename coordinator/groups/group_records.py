@@ -1,14 +1,14 @@
 """The records of `__consumer_offsets`: classic groups and committed offsets, as Kafka writes them.
 
-Keys (int16 version, then): all integers big-endian, a string is int16 length and UTF-8, -1 for
-null, bytes are int32 length and content.
+Integers are big-endian. A string is an int16 length, -1 for null, and UTF-8; bytes are an int32
+length and the content. Keys (after an int16 version):
 
     0, 1   an offset         group string, topic string, partition int32
     2      a group           group string
     others belong to groups of other types (KIP-848) and are skipped
 
-The value of an offset (int16 version, then); written as version 3, or as version 1 if the request
-named a retention time:
+The value of an offset (after an int16 version) is written as version 3, or as version 1 if the
+request specified a retention time:
 
     0      offset int64, metadata string, commit_timestamp int64
     1      offset int64, metadata string, commit_timestamp int64, expire_timestamp int64
@@ -16,7 +16,7 @@ named a retention time:
     3      offset int64, leader_epoch int32, metadata string, commit_timestamp int64
     4      as 3 with a compact string and tagged fields (read only: newer brokers write it)
 
-The value of a group (int16 version, then); written as version 3:
+The value of a group (after an int16 version) is written as version 3:
 
     0+     protocol_type string, generation int32, protocol nullable string, leader nullable string
     2+     current_state_timestamp int64
@@ -53,10 +53,10 @@ FLEXIBLE_VERSION = 4
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_KEY_START = struct.Struct(">hh")  # version, size of the group's id
+_KEY_START = struct.Struct(">hh")  # version, size of the group id
 # the start of a value of version 3: version, offset, leader_epoch
 _OFFSET_START = struct.Struct(">hqi")
-_OFFSET_HEAD = struct.Struct(">hqih")  # the same with the size of the metadata
+_OFFSET_HEAD = struct.Struct(">hqih")  # the same, followed by the size of the metadata
 _VERSIONS_OF_OFFSET_KEYS = frozenset((b"\0\0", b"\0\1"))
 
 
@@ -77,7 +77,7 @@ class GroupKey(NamedTuple):
 class MemberMetadata(NamedTuple):
     """A member in the value of its group's record.
 
-    subscription: its metadata for the group's protocol; metadata for other protocols are not
+    subscription: the member's metadata for the group's protocol. Those for other protocols are not
     stored.
     """
 
@@ -106,7 +106,9 @@ class GroupMetadataValue(NamedTuple):
 
 
 class _Reader:
-    """A reader of the fields of one value; `flexible` for compact lengths and tagged fields."""
+    """A reader of the fields of one value. `flexible`: lengths are compact, and fields may be
+    tagged.
+    """
 
     __slots__ = ("data", "flexible", "position")
 
@@ -168,7 +170,7 @@ def _bytes_field(data: bytes) -> bytes:
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """The key of a record; None where it belongs to a group of another type."""
+    """The key of a record; None if the record belongs to a group of another type."""
     version, size = _KEY_START.unpack_from(key)
     if not 0 <= version <= GROUP_KEY_VERSION:
         return None
@@ -179,14 +181,14 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
 
 
 def is_offset_key(key: bytes) -> bool:
-    """Whether the key is of an offset's record."""
+    """Whether this is the key of an offset's record."""
     return key[:2] in _VERSIONS_OF_OFFSET_KEYS
 
 
 def split_offset_key(key: bytes) -> tuple[str, bytes]:
-    """The group of an offset's key, and the rest, which is the same for all groups.
+    """Split an offset's key into the group and the rest, which is the same for all groups.
 
-    A start reads the keys of all offsets: the rest is decoded once for each partition.
+    A start reads the keys of all offsets, and decodes the rest only once for each partition.
     """
     end = _KEY_START.size + (key[2] << 8 | key[3])
     return key[_KEY_START.size : end].decode(), key[end:]
@@ -241,14 +243,14 @@ def decode_offset(
 ) -> CommittedOffset:
     """Decode the value of an offset's record.
 
-    Takes:  record_offset, the offset of the record; wall, which converts the time of the commit to
-            the steady time; None: `since_ms` is not set.
-    Raises: ValueError where the version is unknown.
+    Takes:  record_offset, the offset of the record; wall, which converts the wall-clock time of the
+            commit to the steady time `since_ms`, None if that is not needed.
+    Raises: ValueError if the version is unknown.
     """
     version = _version(value)
     if version == OFFSET_VALUE_VERSION:
-        # nearly all values are of this version, and a restart reads all of them: the reader, which
-        # handles every version, would be slower
+        # Nearly all values are of this version, and a restart reads all of them. The reader for
+        # every version would be slower.
         _, offset, leader_epoch, size = _OFFSET_HEAD.unpack_from(value)
         end = _OFFSET_HEAD.size + size
         (commit_timestamp_ms,) = _INT64.unpack_from(value, end)
@@ -311,7 +313,7 @@ def group_record(group_id: str, group: GroupMetadataValue) -> CoordinatorRecord:
 def decode_group(value: bytes) -> GroupMetadataValue:
     """Decode the value of a group's record.
 
-    Raises: ValueError where the version is unknown.
+    Raises: ValueError if the version is unknown.
     """
     version = _version(value)
     reader = _Reader(value, _INT16.size, flexible=version >= FLEXIBLE_VERSION)
@@ -332,7 +334,8 @@ def _decode_member(reader: _Reader, version: int) -> MemberMetadata:
     session_timeout_ms = reader.number(_INT32)
     subscription, assignment = reader.bytes_field(), reader.bytes_field()
     reader.tags()
-    if rebalance_timeout_ms < 0:  # before version 1 one timeout served both purposes
+    # before version 1 the session timeout was also the rebalance timeout
+    if rebalance_timeout_ms < 0:
         rebalance_timeout_ms = session_timeout_ms
     return MemberMetadata(
         member_id,

@@ -1,7 +1,7 @@
-"""The groups of one coordinator, and the results about them.
+"""The groups of one coordinator, and empty results for events of these groups.
 
 The coordinator and its parts (membership, offsets, administration) share one table. The parts read
-its hard state; `GroupCoordinator.replay` and `replay_marker` are its only writers.
+its hard state; only `GroupCoordinator.replay` and `replay_marker` write it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from barnabas.protocol.request_context import RequestContext
 class GroupTable:
     """All groups by their ids, and their deadlines.
 
-    A group is in `by_id` as soon as it has hard state, or a member that joins. It is removed when
-    it has neither: by the record that removes the last of its state, or by its retention check.
+    A group is in `by_id` as soon as it has hard state or a joining member. It is removed when it
+    has neither: by the record that removes the last of its state, or by its retention check.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class GroupTable:
         self._partition_count, self._new_classic_group = partition_count, new_classic_group
 
     def new_group(self, partition: int, group_id: str) -> Group:
-        """Make a group without state, which is not in the table yet."""
+        """Make a group without state, which is not added to the table."""
         return Group(group_id, partition, self._new_classic_group(group_id))
 
     def get_or_create(self, partition: int, group_id: str) -> Group:
@@ -56,19 +56,19 @@ class GroupTable:
             return
         if group.consumer is not None or group.typed is not None:
             return
-        # the group has just become a classic one, whose record is replayed next
+        # The group has just become a classic one; its record is replayed next.
         if group.classic.members:
             return
         del self.by_id[group.group_id]
-        # these timers may be due in days: those of ids that are used once and deleted would
-        # accumulate
+        # These timers may be due only in days, and would accumulate if ids are used once and then
+        # deleted.
         self.timers.cancel((RETENTION, group.group_id, ""))
         group.classic.rebalance.cancel_timers()
         for member_id in group.classic.pending_ids:
             cancel_member(self.timers, group.group_id, member_id)
 
     def drop_typed(self, group: Group) -> None:
-        """Drop the share group or streams group that a group was, with its timers."""
+        """Remove the share group or streams group from a group, with its timers."""
         group.typed = None
         for kind in OF_TYPED_GROUPS:
             self.timers.cancel((kind, group.group_id, ""))
@@ -77,15 +77,15 @@ class GroupTable:
     def result(self, group_id: str) -> Result:
         """An empty result for the partition of a group.
 
-        It names the partition even if it gets no record, so that the host keeps the order of the
-        answers within a partition.
+        The result has the partition even if it gets no record, since the host keeps the order of
+        the responses within a partition.
         """
         return Result(partition=partition_for(group_id, self._partition_count))
 
     def result_with_reply(
         self, group_id: str, context: RequestContext, response: Message
     ) -> Result:
-        """The result of a request that is answered and changes nothing."""
+        """The result of a request that is answered without any change."""
         result = self.result(group_id)
         result.replies.append(Reply(context.ticket, response))
         return result

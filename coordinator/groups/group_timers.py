@@ -18,8 +18,9 @@ OF_TYPED_GROUPS = (FIRST_TARGET, ASSIGNING)
 
 
 def one_slice(timers: Timers[TimerKey], due: list[TimerKey], now_ms: int) -> list[TimerKey]:
-    """The due keys, with at most one that computes a slice of an assignment: the others wait for
-    the next tick.
+    """The due keys, but at most one of those that compute a slice of an assignment.
+
+    The others of that kind are due at the next tick.
     """
     slices = [key for key in due if key[0] == ASSIGNING][1:]
     for key in slices:

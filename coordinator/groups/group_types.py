@@ -11,7 +11,7 @@ _BY_VERSION = {
 
 
 def type_of_version(version: int) -> str | None:
-    """The type of group whose records have keys of this version: share or streams; None for other
-    types.
+    """The type of group whose record keys have this version, share or streams; None for other
+    versions.
     """
     return _BY_VERSION.get(version)

@@ -1,8 +1,8 @@
 """Requests of members: joining, syncing and leaving a group of any kind.
 
-The checks that do not depend on the kind of the group are made here; then the request is passed to
-the machine of its kind: `ClassicGroup`; `ConsumerGroups`, or `ClassicMembers` for a member of the
-classic protocol in a consumer group.
+This module makes the checks that do not depend on the kind of the group, and passes the request to
+the state machine of that kind: `ClassicGroup`; `ConsumerGroups`, or `ClassicMembers` for a member
+of the classic protocol in a consumer group.
 
 Source: KIP-345, KIP-394, KIP-848.
 """
@@ -39,7 +39,7 @@ _LAST_LEAVE_VERSION_WITH_ONE_MEMBER = 2
 
 
 class Membership:
-    """Passes requests of members to the machine of their group."""
+    """Passes requests of members to the state machine of their group."""
 
     def __init__(
         self, table: GroupTable, kinds: GroupKinds, settings: GroupSettings, removal: OffsetRemoval
@@ -52,7 +52,7 @@ class Membership:
     def on_join_group(
         self, request: JoinGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Join a group. The answer may be in the Result of a later event.
+        """Join a group. The response may be in the Result of a later event.
 
         Source: KIP-394, KIP-345.
         """
@@ -89,8 +89,8 @@ class Membership:
             return Code.INVALID_SESSION_TIMEOUT
         size = sum(len(protocol.metadata) for protocol in request.protocols)
         if len(request.protocols) > MAX_PROTOCOLS or size > settings.max_record_bytes:
-            # Apache Kafka sends this answer when the group's record is refused, and keeps the
-            # members until then
+            # Apache Kafka responds in this way when the group's record cannot be written, and keeps
+            # the members until then.
             return Code.UNKNOWN_SERVER_ERROR
         if request.group_id in self._table.by_id:
             return Code.NONE
@@ -104,7 +104,7 @@ class Membership:
     ) -> Result:
         """Store the leader's assignments, and return the member's assignment.
 
-        The answer may be in the Result of a later event.
+        The response may be in the Result of a later event.
         """
         result = self._table.result(request.group_id)
         group = self._table.by_id.get(request.group_id)
@@ -125,7 +125,9 @@ class Membership:
         return result
 
     def completes_rebalance(self, request: SyncGroupRequest) -> bool:
-        """Whether a SyncGroup is the leader's, with the assignments for which the group waits."""
+        """Whether a SyncGroup comes from the leader and has the assignments for which the group
+        waits.
+        """
         group = self._table.by_id.get(request.group_id)
         return (
             group is not None and not group.is_consumer and group.classic.is_completed_by(request)
@@ -134,9 +136,9 @@ class Membership:
     def on_leave_group(
         self, request: LeaveGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Remove members: those that leave, or whose instances an administrator names.
+        """Remove the members that leave, and the static members that an administrator removes.
 
-        Up to version 2 there is one member.
+        Up to version 2, a request has a single member.
         """
         result = self._table.result(request.group_id)
         is_single = context.api_version <= _LAST_LEAVE_VERSION_WITH_ONE_MEMBER
@@ -150,7 +152,7 @@ class Membership:
         if not request.group_id:
             code, leaving = Code.INVALID_GROUP_ID, []
         elif group is None or group.is_typed:
-            pass  # members of such a group do not leave by this request
+            pass  # members of share and streams groups do not leave with this request
         elif group.is_consumer:
             codes = self._kinds.classic_members.on_leave(group, leaving, result, now_ms)
         else:
@@ -200,7 +202,8 @@ class Membership:
         return result
 
     def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """The pattern of a heartbeat, if compiling it takes too long for the core; else None."""
+        """The pattern of a heartbeat if compiling it takes too long for the core, otherwise None.
+        """
         from barnabas.coordinator.groups.consumer.consumer_groups import LONGEST_NAME_BYTES
 
         regex = request.subscribed_topic_regex

@@ -1,5 +1,7 @@
-"""The common parts of the records of consumer, share and streams groups: the form of their keys,
-and parts of their values. Source: Apache Kafka 4.3, the schemas of the group coordinator's records.
+"""The common parts of the records of consumer, share and streams groups: the format of their keys,
+and parts of their values.
+
+Source: Apache Kafka 4.3, the schemas of the group coordinator's records.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ _INT16 = struct.Struct(">h")
 
 
 def encode_key(version: int, group_id: str, member_id: str | None) -> bytes:
-    """Encode a key. Takes: member_id, the member or other subject of the record; None for a record
-    of the group itself.
+    """Encode a key.
+
+    Takes:  member_id, the member or other subject of the record; None for a record of the group
+            itself.
     """
     out = bytearray(_INT16.pack(version))
     write_string(out, group_id, False)
@@ -24,9 +28,10 @@ def encode_key(version: int, group_id: str, member_id: str | None) -> bytes:
 
 
 def value_start(value: bytes, kind: str) -> int:
-    """The position after the version of a value. Takes: kind, the kind of the group, for the error.
+    """The position after the version of a value. Takes: kind, the kind of group, for the error
+    text.
 
-    Raises: ValueError where the version is unknown.
+    Raises: ValueError if the version is unknown.
     """
     (version,) = _INT16.unpack_from(value)
     if version != 0:
@@ -35,8 +40,9 @@ def value_start(value: bytes, kind: str) -> int:
 
 
 def read_topic_id(data: Buffer, at: int) -> tuple[uuid.UUID, int]:
-    """A topic id and the position after it. A zero id, which means no topic, is returned as a zero
-    UUID.
+    """Read a topic id. Gives: the id, and the position after it.
+
+    A zero id, which means no topic, is returned as a zero UUID.
     """
     topic_id, at = read_uuid(data, at)
     return topic_id or uuid.UUID(int=0), at

@@ -1,5 +1,5 @@
-"""The interface of the coordinator of groups to the broker's topics, with a version that shows
-changes.
+"""The interface through which the group coordinator sees the broker's topics, with a version that
+shows changes.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from barnabas.protocol.request_context import RequestContext
 
-IsVisible = Callable[[str], bool]  # the hash of one topic, by name
-NO_HASH = 0  # the hash of topics none of which exists
+IsVisible = Callable[[str], bool]  # returns whether a client may describe the topic with this name
+NO_HASH = 0  # the hash if none of the topics exists
 
 
 class TopicDirectory(Protocol):
-    """The topics of the broker, as the coordinator of groups sees them."""
+    """The topics of the broker, as the group coordinator sees them."""
 
     @property
     def version(self) -> int:
         """A number that rises whenever a topic is created, grows or is deleted."""
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """The id and the partition count of a topic; None where it is unknown."""
+        """The id and the partition count of a topic; None if it is unknown."""
 
     def name(self, topic_id: uuid.UUID) -> str | None:
-        """The name of the topic with that id; None where it is unknown."""
+        """The name of the topic with that id; None if it is unknown."""
 
     def names(self) -> Iterable[str]:
-        """All topics that a pattern may match, which are all but the internal ones."""
+        """The names of all topics that a pattern may match: all topics except the internal ones."""
 
     def visible_to(self, context: RequestContext) -> IsVisible | None:
-        """A check of whether the client of a request may describe a topic; None: it may describe
+        """A test of whether the client of a request may describe a topic; None if it may describe
         all.
         """
 
@@ -42,7 +42,8 @@ def hash_of_topics(names: Iterable[str], topics: TopicDirectory) -> int:
 
     It is NO_HASH if none of them exists.
     """
-    from hashlib import blake2b  # imported here, since a start without such groups does not need it
+    # imported here, since a broker without such groups does not need it
+    from hashlib import blake2b
 
     digest = blake2b(digest_size=8)
     is_any_there = False

@@ -1,8 +1,8 @@
-"""The interfaces of kinds of groups with a special protocol: share groups (KIP-932) and streams
+"""The interfaces for kinds of groups with their own protocol: share groups (KIP-932) and streams
 groups (KIP-1071).
 
-A `TypedGroup` is the hard state of one such group. A `TypedKind` reads its records; a
-`GroupMachine` answers its members. Both are loaded with the first group of the kind.
+A `TypedGroup` is the hard state of one such group. A `TypedKind` reads the records of the kind, and
+a `GroupMachine` answers the members' requests. Both are loaded with the first group of the kind.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 class TypedGroup(Protocol):
-    """One group. kind, protocol_type: the group's type, and its members' protocol type, as in
-    ListGroups.
+    """One group.
+
+    kind: the group's type, as in ListGroups. protocol_type: the protocol type of its members.
     """
 
     kind: str
@@ -34,25 +35,27 @@ class TypedGroup(Protocol):
 
     @property
     def member_ids(self) -> Collection[str]:
-        """The ids of its members."""
+        """The ids of the group's members."""
 
     @property
     def state(self) -> str:
-        """The name of its state."""
+        """The name of the group's state."""
 
     @property
     def subscribed_topics(self) -> Collection[str]:
-        """The names of the topics that its members read; their offsets are retained."""
+        """The names of the topics that the members read; offsets of these topics are retained."""
 
     @property
     def reads_on(self) -> bool:
-        """Whether its members continue from their own positions. If so they have to join again
-        after a power loss, which may have removed the records before these positions.
+        """Whether members continue from their own positions.
+
+        If they do, they have to join again after a power loss, which may have removed the records
+        before these positions.
         """
 
     @property
     def is_replaceable(self) -> bool:
-        """Whether a classic group may replace it."""
+        """Whether a classic group may replace this one."""
 
     @property
     def is_unused(self) -> bool:
@@ -61,66 +64,65 @@ class TypedGroup(Protocol):
     def check_commit(
         self, member_id: str, epoch: int, api_version: int, *, transactional: bool
     ) -> CommitCheck:
-        """Whether the member may commit offsets in that epoch."""
+        """Whether the member may commit offsets in the given epoch."""
 
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
-        """Whether a member has had the partition since the earlier epoch of its commit."""
+        """Whether the member that commits in an earlier epoch has had the partition since then."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE where offsets may be fetched, else the code."""
+        """NONE if offsets may be fetched, otherwise the error code."""
 
     def check_offset_delete(self) -> Code:
-        """NONE where offsets may be deleted, else the code."""
+        """NONE if offsets may be deleted, otherwise the error code."""
 
     def decide_again(self) -> None:
-        """Let the next heartbeat repeat the decision of the last one, whose records were
-        dropped.
-        """
+        """Make the next heartbeat repeat a decision, after its records were dropped."""
 
     def replay(self, key: Any, value: bytes | None) -> None:
         """Apply one record."""
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; its own record is the last."""
+        """The records that remove the group; the last is the tombstone of the group's own record.
+        """
 
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]
     ) -> Iterator[CoordinatorRecord]:
-        """The records that remove deleted topics from the group, except from its members'
+        """The records that remove deleted topics from the group, but not from its members'
         subscriptions.
         """
 
 
 class TypedKey(Protocol):
-    """The key of a record of such a group."""
+    """The key of a record of a share group or streams group."""
 
     @property
     def group_id(self) -> str: ...
 
 
 class TypedKind(Protocol):
-    """The reader of the records of a kind of group."""
+    """Reads the records of a kind of group."""
 
     def decode_key(self, key: bytes) -> TypedKey | None:
-        """The key of a record; None where it is unknown."""
+        """The key of a record; None if its version is unknown."""
 
     def is_group_key(self, key: Any) -> bool:
-        """Whether the key's tombstone removes the group."""
+        """Whether a tombstone with this key removes the group."""
 
     def new_group(self) -> TypedGroup:
-        """A group without records."""
+        """A group that has no records yet."""
 
 
 class GroupMachine(Protocol):
-    """The members of groups of one kind."""
+    """The state machine for the members of groups of one kind."""
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
-        """Begin the sessions of the members, after a start."""
+        """Begin the sessions of the members after a start of the broker."""
 
     def on_timers(self, group: Group, due: Iterable[TimerKey], result: Result, now_ms: int) -> None:
-        """Handle all timers of the group that are due at once."""
+        """Handle all timers of the group that are due at the same time."""
 
     def remove_members(
         self, group: Group, member_ids: Iterable[str], result: Result, now_ms: int

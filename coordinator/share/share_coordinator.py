@@ -1,13 +1,14 @@
-"""The share coordinator: the durable state of share partitions, by the records of
-`__share_group_state`.
+"""The share coordinator, which stores the state of share partitions in `__share_group_state`.
 
 A share partition is a partition that one share group reads. Its state is the start offset, before
 which every record is acknowledged or archived, and the delivery state of runs of offsets after it.
-The broker that leads the partition reads the state once, then writes each change; the group's
-coordinator initialises and deletes it.
+The broker that leads the partition reads the state once, and then writes each change; the
+coordinator of the group initialises and deletes the state.
 
-A change is an update record. After a number of updates a snapshot with the whole state follows.
-Records before the oldest of the last snapshots of all share partitions are deleted from the log.
+A change is stored as an update record. After a number of updates, a snapshot with the whole state
+follows. The log is deleted up to the oldest record among the last snapshots of all share
+partitions.
+
 Source: KIP-932, "Share coordinator"; Apache Kafka 4.3.
 """
 
@@ -72,7 +73,7 @@ NEGATIVE_PARTITION = "the request has a negative partition"
 NAMED_TWICE = "the request names the share partition twice"
 UNINITIALIZED = "the share partition is not initialized"
 
-# (topic id, partition): whether the partition exists
+# returns whether (topic id, partition) exists
 PartitionExists = Callable[[bytes, int], bool]
 LogEnd = Callable[[bytes, int], int | None]
 
@@ -89,23 +90,23 @@ class ShareCoordinator:
         updates_per_snapshot: int = DEFAULT_UPDATES_PER_SNAPSHOT,
         cold_snapshot_interval_ms: int = COLD_SNAPSHOT_INTERVAL_MS,
     ) -> None:
-        """A coordinator without states.
+        """Make a coordinator without states.
 
-        Takes: partition_count, the partition count of the internal topic. updates_per_snapshot, the
-               number of updates after which a snapshot follows. cold_snapshot_interval_ms, the time
-               after which an unchanged share partition gets a snapshot if others have changed, so
-               that the log's start can move.
+        Takes:  partition_count, the partition count of the internal topic; updates_per_snapshot,
+                the number of updates after which a snapshot follows; cold_snapshot_interval_ms, the
+                time after which an unchanged share partition gets a snapshot if others have
+                changed, which allows the log's start to move.
         """
         self._partition_count = partition_count
         self._partition_exists, self._wall = partition_exists, wall
         self._updates_per_snapshot = updates_per_snapshot
         self._cold_interval_ms = cold_snapshot_interval_ms
         self._states: dict[SharePartitionKey, ShareState] = {}
-        # for each partition of the internal topic, the offsets of the last snapshots of its share
-        # partitions, in order
+        # by partition of the internal topic: the offset of the last snapshot of each share
+        # partition there, in order
         self._snapshots: dict[int, dict[SharePartitionKey, int]] = {}
         self._redundant: dict[int, int] = {}
-        # partitions of the internal topic with records since the last cold snapshots
+        # partitions of the internal topic that have records since the last cold snapshots
         self._changed: set[int] = set()
         self._next_cold_ms: int | None = None
 
@@ -115,7 +116,7 @@ class ShareCoordinator:
     # --- reading ---------------------------------------------------------------------------------
 
     def state(self, key: SharePartitionKey) -> ShareState | None:
-        """The state of a share partition; None where it is not initialised."""
+        """The state of a share partition; None if it is not initialised."""
         return self._states.get(key)
 
     def keys(self) -> Iterator[SharePartitionKey]:
@@ -135,15 +136,14 @@ class ShareCoordinator:
         )
 
     def partition_of(self, key: SharePartitionKey) -> int:
-        """The partition of the internal topic that has a share partition's records."""
+        """The partition of the internal topic that stores a share partition's records."""
         state = self._states.get(key)
         if state is not None:
             return state.log_partition
         return partition_for(coordinator_key(key), self._partition_count)
 
     def redundant_offset(self, log_partition: int) -> int:
-        """The offset before which all records of a partition of the internal topic are
-        redundant.
+        """The offset in a partition of the internal topic before which all records are redundant.
         """
         return self._redundant.get(log_partition, 0)
 
@@ -152,8 +152,9 @@ class ShareCoordinator:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int
     ) -> Change:
-        """Initialize a state, or initialize it again. Takes: start_offset; -1: the group's setting
-        decides when a member first reads.
+        """Initialise a state, or initialise it again.
+
+        Takes:  start_offset; -1 if the group's setting decides, when a member reads first.
         """
         state = self._states.get(key)
         if state is not None and ANY_EPOCH != state_epoch < state.highest_state_epoch:
@@ -174,11 +175,11 @@ class ShareCoordinator:
         return Change(self.partition_of(key), snapshot_record(key, snapshot))
 
     def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Change:
-        """Let a leader of the partition read the state. The epoch of a new leader fences earlier
+        """Let a leader of the partition read the state. A new leader's epoch fences earlier
         leaders.
 
-        Without an error `state` returns the state. Takes: leader_epoch; -1: the reader is no
-        leader.
+        Without an error, `state` then returns the state. Takes: leader_epoch, -1 if the reader is
+        not a leader.
         """
         state = self._states.get(key)
         if state is None:
@@ -195,7 +196,7 @@ class ShareCoordinator:
         return self._stored(key, state, written, leader_epoch, now_ms)
 
     def write(self, key: SharePartitionKey, written: Written, now_ms: int) -> Change:
-        """Store a change that the partition's leader has made."""
+        """Store a change by the partition's leader."""
         state = self._states.get(key)
         if state is None:
             return _invalid(UNINITIALIZED)
@@ -222,7 +223,7 @@ class ShareCoordinator:
         leader_epoch: int,
         now_ms: int,
     ) -> Change:
-        """An update, or a snapshot if the maximum number of updates is reached."""
+        """An update, or a snapshot after the maximum number of updates."""
         if state.updates < self._updates_per_snapshot:
             batches: list[StateBatch] = []
             combine(batches, written.state_batches, written.start_offset)
@@ -325,9 +326,10 @@ class ShareCoordinator:
         context: RequestContext,
         decide: Callable[[SharePartitionKey, Any], Change],
     ) -> Result:
-        """Decide about each share partition that a request names, and answer all of them.
+        """Decide for each share partition that a request names, and answer for all of them.
 
-        A request that lacks a group, topics or partitions has an empty answer, as in Apache Kafka.
+        The response to a request without a group, topics or partitions is empty, as in Apache
+        Kafka.
         """
         results = ResultsByPartition()
         seen: set[SharePartitionKey] = set()
@@ -342,7 +344,7 @@ class ShareCoordinator:
                     rows.append(share_messages.row(request, row, change, None))
                     continue
                 key = SharePartitionKey(request.group_id, topic.topic_id.bytes, row.partition)
-                # a second decision about the same state would not see the record of the first one
+                # A second decision on the same state would not see the record of the first one.
                 if key in seen:
                     change = _invalid(NAMED_TWICE)
                 else:
@@ -365,12 +367,12 @@ class ShareCoordinator:
         return results.as_one()
 
     def on_records_lost(self, log_end: LogEnd, now_ms: int) -> Result:
-        """Set states back to the ends of their partitions after a power loss removed the last
+        """Set states back to the ends of their partitions, after a power loss removed the last
         records.
 
-        Otherwise the next records at these offsets would count as acknowledged.
+        Otherwise the next records at these offsets would be considered acknowledged.
 
-        Takes: log_end, a function from topic id and index to the end of the partition's log.
+        Takes:  log_end, which returns the end of the partition's log for a topic id and an index.
         """
         results = ResultsByPartition()
         for key, state in self._states.items():
@@ -397,12 +399,14 @@ class ShareCoordinator:
         return results.as_one()
 
     def next_deadline_ms(self) -> int | None:
-        """The time at which `on_tick` has work next; None: no state has changed."""
+        """When `on_tick` has work next; None if no state has changed."""
         return self._next_cold_ms if self._changed else None
 
     def on_tick(self, now_ms: int) -> Result:
         """Make snapshots of share partitions that have not changed for a long time while others
-        have. A tick makes at most COLD_AT_ONCE; the next tick continues.
+        have.
+
+        A tick makes at most COLD_AT_ONCE snapshots; the next tick continues.
         """
         results = ResultsByPartition()
         if self._next_cold_ms is None or self._next_cold_ms > now_ms:
@@ -420,7 +424,9 @@ class ShareCoordinator:
         return results.as_one()
 
     def _cold(self, log_partition: int, before_ms: int, most: int) -> Iterator[CoordinatorRecord]:
-        """Snapshots of the share partitions whose last snapshot is older than a wall time."""
+        """At most `most` snapshots of share partitions whose last snapshot is older than
+        `before_ms`.
+        """
         for key in self._snapshots.get(log_partition, ()):
             state = self._states[key]
             if not most or state.write_timestamp > before_ms:
@@ -444,7 +450,7 @@ class ShareCoordinator:
             self._add(log_partition, at, decode_update(value))
 
     def apply(self, log_partition: int, offset: int, change: Change) -> None:
-        """Apply the record of a change, as `replay` does, without decoding an update."""
+        """Apply the record of a change as `replay` does, but without decoding an update."""
         if change.update is not None:
             self._add(log_partition, *change.update)
         elif change.record is not None:
@@ -452,7 +458,8 @@ class ShareCoordinator:
 
     def _add(self, log_partition: int, key: SharePartitionKey, update: Update) -> None:
         state = self._states.get(key)
-        if state is None:  # its snapshot was deleted from the log before its tombstone
+        # The snapshot was deleted from the log; the tombstone of the state follows.
+        if state is None:
             state = self._states[key] = ShareState(log_partition)
         state.add(update)
         self._changed.add(log_partition)
@@ -473,13 +480,13 @@ class ShareCoordinator:
                 state = self._states[key] = ShareState(log_partition)
             state.replace(decode_snapshot(value))
             snapshots[key] = offset
-            # otherwise the record is a cold snapshot
+            # otherwise the record is a cold snapshot, which is no change
             if state.create_timestamp == state.write_timestamp:
                 self._changed.add(log_partition)
         self._redundant[log_partition] = next(iter(snapshots.values()), offset)
 
     def on_loaded(self, now_ms: int) -> None:
-        """Called after all records are replayed: from now on cold snapshots are made."""
+        """Schedule the first cold snapshots, after all records were replayed."""
         self._next_cold_ms = now_ms + self._cold_interval_ms
 
 

@@ -1,6 +1,6 @@
-"""The answers to the requests about the state of share partitions.
+"""The responses to the requests about the state of share partitions.
 
-The five requests have the same form: topics by id, and their partitions; so have their answers.
+The five requests have the same form: topics by id, and their partitions. So do their responses.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _RESPONSES: dict[int, Any] = {
 
 
 def row(request: StateRequest, asked: Any, change: Change, state: ShareState | None) -> Message:
-    """The row of one share partition.
+    """The response row of one share partition.
 
-    Takes: asked, the row of the request; state, the state before the change.
+    Takes:  asked, the row of the request; state, the state before the change.
     """
     answer: Message = _ROWS[request.API_KEY](
         partition=asked.partition,
@@ -93,7 +93,7 @@ def _add_summary(answer: Any, state: ShareState | None) -> None:
 def response(
     request: StateRequest, topics: list[tuple[uuid.UUID | None, list[Message]]]
 ) -> Message:
-    """The answer with its rows, by topic."""
+    """The response with its rows, by topic."""
     of_topics = [_TOPICS[request.API_KEY](topic_id, rows) for topic_id, rows in topics]
     made: Message = _RESPONSES[request.API_KEY](results=of_topics)
     return made

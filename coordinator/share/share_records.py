@@ -9,17 +9,18 @@ Values: int16 version (0), then, in compact forms and with tagged fields at the 
 
     0      snapshot_epoch, state_epoch, leader_epoch int32, start_offset int64, create_timestamp,
            write_timestamp int64, state_batches; tag 0: delivery_complete_count int32 (not written
-           where it is -1)
+           if it is -1)
     1      snapshot_epoch, leader_epoch int32, start_offset int64 (-1: unchanged), state_batches;
            tag 0: delivery_complete_count int32
 
     state_batches: array of (first_offset, last_offset int64, delivery_state int8 (0 available,
     2 acknowledged, 4 archived), delivery_count int16)
 
-A snapshot without a value is a tombstone. A leader epoch of -1 in an update means unchanged.
+A snapshot without a value is a tombstone. A leader epoch of -1 in an update means that it is
+unchanged.
 
 Source: Apache Kafka's schemas ShareSnapshotKey and -Value, ShareUpdateKey and -Value; KIP-932,
-KIP-1226.
+        KIP-1226.
 """
 
 from __future__ import annotations
@@ -54,12 +55,13 @@ _SNAPSHOT = struct.Struct(">hiiiqqq")
 _UPDATE = struct.Struct(">hiiq")
 _BATCH = struct.Struct(">qqbh")
 _WITHOUT_TAGS = struct.Struct(">qqbhx")
-_COUNT_TAG = b"\x01\x00\x04"  # one tagged field: number 0, of four bytes
+_COUNT_TAG = b"\x01\x00\x04"  # one tagged field with the number 0 and four bytes
 
 
 class SharePartitionKey(NamedTuple):
-    """A partition that one share group reads. topic_id: its 16 bytes, which are faster to hash than
-    the UUID object.
+    """A partition that one share group reads.
+
+    topic_id: the 16 bytes of the id, which are faster to hash than the UUID object.
     """
 
     group_id: str
@@ -80,8 +82,10 @@ def coordinator_key(key: SharePartitionKey) -> str:
 
 
 class Snapshot(NamedTuple):
-    """The value of a snapshot. delivery_complete_count: how many offsets from the start offset on
-    are acknowledged or archived; -1: unknown.
+    """The value of a snapshot.
+
+    delivery_complete_count: how many offsets from the start offset on are acknowledged or archived;
+    -1 if unknown.
     """
 
     snapshot_epoch: int
@@ -105,9 +109,9 @@ class Update(NamedTuple):
 
 
 def decode_key(key: bytes) -> tuple[int, SharePartitionKey] | None:
-    """(version, share partition); None for an unknown version.
+    """Decode a key. Gives: (version, share partition); None for an unknown version.
 
-    Raises: ValueError, struct.error, IndexError where the key is damaged.
+    Raises: ValueError, struct.error, IndexError if the key is damaged.
     """
     (version,) = _INT16.unpack_from(key)
     if version not in (SNAPSHOT_VERSION, UPDATE_VERSION):
@@ -118,7 +122,7 @@ def decode_key(key: bytes) -> tuple[int, SharePartitionKey] | None:
 
 
 def decode_snapshot(value: bytes) -> Snapshot:
-    """Decode the value of a snapshot. Raises: see `decode_key`."""
+    """Decode the value of a snapshot. Raises: as `decode_key`."""
     _check_version(value)
     _, snapshot_epoch, state_epoch, leader_epoch, start_offset, created, written = (
         _SNAPSHOT.unpack_from(value)
@@ -137,7 +141,7 @@ def decode_snapshot(value: bytes) -> Snapshot:
 
 
 def decode_update(value: bytes) -> Update:
-    """Decode the value of an update. Raises: see `decode_key`."""
+    """Decode the value of an update. Raises: as `decode_key`."""
     _check_version(value)
     _, snapshot_epoch, leader_epoch, start_offset = _UPDATE.unpack_from(value)
     batches, at = _read_batches(value, _UPDATE.size)
@@ -145,7 +149,7 @@ def decode_update(value: bytes) -> Update:
 
 
 def snapshot_record(key: SharePartitionKey, one: Snapshot) -> CoordinatorRecord:
-    """The record of a whole state."""
+    """The record of a snapshot, which is the whole state."""
     out = bytearray(
         _SNAPSHOT.pack(
             VALUE_VERSION,
@@ -162,7 +166,7 @@ def snapshot_record(key: SharePartitionKey, one: Snapshot) -> CoordinatorRecord:
 
 
 def update_record(key: SharePartitionKey, one: Update) -> CoordinatorRecord:
-    """The record of a change."""
+    """The record of an update."""
     out = bytearray(
         _UPDATE.pack(VALUE_VERSION, one.snapshot_epoch, one.leader_epoch, one.start_offset)
     )
@@ -171,7 +175,7 @@ def update_record(key: SharePartitionKey, one: Update) -> CoordinatorRecord:
 
 
 def tombstone(key: SharePartitionKey) -> CoordinatorRecord:
-    """The record that deletes a state."""
+    """The tombstone that deletes a state."""
     return CoordinatorRecord(_encode_key(SNAPSHOT_VERSION, key), None)
 
 

@@ -1,4 +1,5 @@
-"""The state of one share partition in the share coordinator, and the decisions about it."""
+"""The state of one share partition in the share coordinator, and the types of decisions about it.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +26,17 @@ from barnabas.protocol.errors import Code
 UNINITIALIZED_OFFSET = -1
 ANY_EPOCH = -1
 STORED_STATES = (AVAILABLE, ACKNOWLEDGED, ARCHIVED)
-MOST_DELIVERIES = (1 << 15) - 2  # the count of the next delivery is an int16, too
+# one below the int16 maximum, since the count of the next delivery has to fit as well
+MOST_DELIVERIES = (1 << 15) - 2
 
 
 class ShareState:
-    """The state of one share partition from its records.
+    """The state of one share partition, built from its records.
 
-    highest_leader_epoch, highest_state_epoch: requests with a lower epoch are refused. updates: the
-    number of update records since the last snapshot. log_partition: the partition of the internal
-    topic. beginning: a number that rises each time that the state is initialized again or deleted,
-    which invalidates the state that a leader has read.
+    highest_leader_epoch, highest_state_epoch: requests with a lower epoch are rejected. updates:
+    the number of update records since the last snapshot. log_partition: the partition of the
+    internal topic. beginning: a number that rises each time the state is initialised again or
+    deleted, which invalidates the state that a leader has read.
     """
 
     __slots__ = (
@@ -54,7 +56,7 @@ class ShareState:
         self.highest_leader_epoch = self.highest_state_epoch = ANY_EPOCH
 
     def snapshot(self, snapshot_epoch: int) -> Snapshot:
-        """The whole state as a value."""
+        """The whole state as the value of a snapshot."""
         return Snapshot(
             snapshot_epoch,
             self.state_epoch,
@@ -80,7 +82,7 @@ class ShareState:
         self.highest_state_epoch = max(self.highest_state_epoch, one.state_epoch)
 
     def _is_begun_again_by(self, one: Snapshot) -> bool:
-        """Whether a snapshot initializes the state again instead of continuing it."""
+        """Whether a snapshot initialises the state again, instead of continuing it."""
         has_lost_batches = (
             bool(self.batches)
             and not one.state_batches
@@ -102,7 +104,7 @@ class ShareState:
 
 
 class Written(NamedTuple):
-    """A change of a share partition that its leader writes. start_offset of -1: unchanged."""
+    """A change of a share partition that its leader writes. start_offset: -1 if it is unchanged."""
 
     state_epoch: int
     leader_epoch: int
@@ -111,8 +113,9 @@ class Written(NamedTuple):
     state_batches: Sequence[StateBatch]
 
     def fault(self) -> str | None:
-        """Why no share partition can have this state, or None. Apache Kafka stores such a state,
-        and cannot load it.
+        """Why no share partition can have this state, or None if one can.
+
+        Apache Kafka stores such a state, and cannot load it.
         """
         for one in self.state_batches:
             if not 0 <= one.first_offset <= one.last_offset:
@@ -127,8 +130,11 @@ class Written(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The decision about one share partition: a record for the partition of the internal topic, or
-    no record, or an error. update: the content of the record, if it is an update.
+    """The decision about one share partition: a record for the internal topic, no record, or an
+    error.
+
+    log_partition: the partition of the internal topic for the record. update: the content of the
+    record, if it is an update.
     """
 
     log_partition: int = -1
@@ -139,7 +145,7 @@ class Change(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The values for DescribeShareGroupOffsets. start_offset of -1: the group has not read yet."""
+    """The values for DescribeShareGroupOffsets. start_offset: -1 if the group has not read yet."""
 
     start_offset: int
     delivery_complete_count: int

@@ -1,8 +1,9 @@
 """Runs of offsets with the same delivery state, as the records of share partitions contain them.
 
-A list of runs is sorted by offset, and no two runs overlap. An added run replaces overlapping parts
-of others if its delivery count is higher, or, with equal counts, its state: delivery counts only
-rise, and the states are ordered from available to archived.
+A list of runs is sorted by offset, and no two runs overlap. An added run replaces the overlapping
+parts of others if its delivery count is higher or, with equal counts, its state: delivery counts
+only rise, and the states are ordered from available to archived.
+
 Source: KIP-932, "Share group state".
 """
 
@@ -31,10 +32,10 @@ class StateBatch(NamedTuple):
 
 
 def combine(batches: list[StateBatch], added: Iterable[StateBatch], start_offset: int) -> None:
-    """Add runs to a list, in place, and remove the runs before the start offset; -1: remove none.
+    """Add runs to a list, in place, and remove the runs before the start offset (none if it is -1).
 
-    The cost depends on the added and removed runs, and not on the length of the list, except for
-    moving its memory.
+    The cost depends on the added and removed runs and not on the length of the list, except that
+    its memory is moved.
     """
     for run in added:
         if run.first_offset > run.last_offset or run.last_offset < start_offset:
@@ -45,7 +46,8 @@ def combine(batches: list[StateBatch], added: Iterable[StateBatch], start_offset
 
 
 def complete_count(batches: Iterable[StateBatch]) -> int:
-    """The number of offsets in acknowledged or archived runs, up to what a record can contain."""
+    """The number of offsets in acknowledged or archived runs, limited to what a record can contain.
+    """
     count = sum(run.last_offset - run.first_offset + 1 for run in batches if run.delivery_state > 1)
     return min(count, MOST_COUNTED)
 
@@ -56,7 +58,7 @@ def _from(run: StateBatch, first_offset: int) -> StateBatch:
 
 def _add(batches: list[StateBatch], run: StateBatch) -> None:
     if not batches or batches[-1].last_offset < run.first_offset:
-        _append(batches, run)  # the usual case: records are acknowledged in their order
+        _append(batches, run)  # the usual case, since records are mostly acknowledged in order
         return
     begin = bisect_right(batches, (run.first_offset, _END))
     if begin and batches[begin - 1].last_offset >= run.first_offset - 1:
@@ -68,7 +70,9 @@ def _add(batches: list[StateBatch], run: StateBatch) -> None:
 
 
 def _overlaid(earlier: list[StateBatch], run: StateBatch) -> list[StateBatch]:
-    """The runs of a part of the list and of `run`, which overlaps or touches each of them."""
+    """Overlay part of a list with `run`, which overlaps or touches each of its runs. Gives: the new
+    runs.
+    """
     made: list[StateBatch] = []
     at = run.first_offset  # the offset up to which `run` is placed
     for one in earlier:
@@ -96,7 +100,7 @@ def _rank(run: StateBatch) -> tuple[int, int]:
 
 
 def _append(made: list[StateBatch], run: StateBatch) -> None:
-    """Append a run; it is joined to the last one if both have the same state and count."""
+    """Append a run, or join it to the last one if both have the same state and count."""
     if made and made[-1][2:] == run[2:] and made[-1].last_offset + 1 == run.first_offset:
         made[-1] = made[-1]._replace(last_offset=run.last_offset)
     else:

@@ -1,9 +1,10 @@
-"""The answers to EndTxn, by the state of the transaction: tables, and functions that read them.
+"""The responses to EndTxn by the state of the transaction: a table, and functions that look them
+up.
 
-None as a code means that the request decides the transaction. In version 1 an EndTxn for a
-transaction that is not open may be a retry or a mistake. In version 2 each end raises the epoch, so
-that the producer's epoch distinguishes the two. A transaction that is ending is in neither table:
-whatever outcome a request asks for, it has to be repeated after the end.
+None as a code means that the request decides the transaction. In version 1, an EndTxn for a
+transaction that is not open may be a retry or a mistake. In version 2 each end raises the epoch, by
+which the two are distinguished. No state in which a transaction is ending is listed: any EndTxn has
+to be repeated after the end.
 
 Source: KIP-98; KIP-890, part two, as Apache Kafka 4.3 implements it.
 """
@@ -33,9 +34,11 @@ repeats a request whose answer it did not receive. None: the request decides.
 
 
 def code_of_version_1(state: TransactionState, commit: bool) -> Code | None:
-    """The answer to an EndTxn of version 1 from the current producer.
+    """The code for an EndTxn of version 1 from the current producer; None if it decides the
+    transaction.
 
-    Without an open transaction it is NONE if the same end is complete: the request is a retry.
+    If no transaction is open, the code is NONE if the last one ended in the same way, since the
+    request is then a retry.
     """
     if state is TransactionState.ONGOING:
         return None
@@ -45,7 +48,8 @@ def code_of_version_1(state: TransactionState, commit: bool) -> Code | None:
 
 
 def code_of_version_2(state: TransactionState, commit: bool, *, is_again: bool) -> Code | None:
-    """The answer to an EndTxn of version 2. is_again: whether the producer that ended the
-    transaction repeats the request.
+    """The code for an EndTxn of version 2; None if it decides the transaction.
+
+    Takes:  is_again, whether the producer that ended the last transaction repeats its request.
     """
     return ENDS_OF_VERSION_2[state][2 * commit + (not is_again)]

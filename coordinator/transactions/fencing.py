@@ -1,7 +1,7 @@
-"""Decides which producer may act on a transactional id, and the error for every other one.
+"""Decides which producer may act on a transactional id, and which error every other one receives.
 
-Pure functions. Modules call them as `fencing.require_current(...)`, so that a test can replace a
-rule at one place.
+These are pure functions. Modules call them as `fencing.require_current(...)`, which lets a test
+replace a rule in one place.
 
 Source: KIP-98, KIP-360, KIP-588, KIP-890, KIP-939.
 """
@@ -49,9 +49,10 @@ def require_current(
 def require_current_or_last(
     transaction: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch
 ) -> tuple[TransactionMetadata, bool]:
-    """The transaction, and whether `producer` has ended it before: see `ENDS_OF_VERSION_2`.
+    """The transaction, and whether `producer` repeats the request that ended it
+    (`ENDS_OF_VERSION_2`).
 
-    Raises: KafkaError, see `require_current`.
+    Raises: KafkaError, as `require_current`.
     """
     if transaction is not None and transactional_id and transaction.was_ended_by(producer):
         return transaction, True
@@ -65,10 +66,10 @@ def _is_of_last_session(transaction: TransactionMetadata, producer: ProducerIdAn
 
 
 def code_for_version(code: Code, context: RequestContext, first_version: int) -> Code:
-    """The error code in the form of the request's version.
+    """The error code that the version of the request knows.
 
-    Takes: first_version, the first version with PRODUCER_FENCED; earlier versions get
-           INVALID_PRODUCER_EPOCH.
+    Takes:  first_version, the first version with PRODUCER_FENCED; for earlier versions the code is
+            INVALID_PRODUCER_EPOCH.
     """
     if code is Code.PRODUCER_FENCED and context.api_version < first_version:
         return Code.INVALID_PRODUCER_EPOCH

@@ -1,9 +1,9 @@
-"""The partitions of open transactions: their addition, and their verification by writes.
+"""The partitions of open transactions: requests add them, and writes verify them.
 
 A transaction begins with the Ongoing record of its first partition. Three requests add partitions:
-AddPartitionsToTxn, AddOffsetsToTxn (the partition of __consumer_offsets of a group), and in version
-2 the write itself (KIP-890, part two). Before an append the write verifies that its partition is in
-the transaction (KIP-890, part one).
+AddPartitionsToTxn, AddOffsetsToTxn (for a group, its partition of __consumer_offsets), and in
+version 2 the write itself (KIP-890, part two). Before an append, the write verifies that its
+partition is in the transaction (KIP-890, part one).
 
 Source: KIP-98, KIP-447, KIP-890.
 """
@@ -46,12 +46,13 @@ if TYPE_CHECKING:
     )
     from barnabas.protocol.request_context import RequestContext
 
-# The first version of each request that adds partitions by writing (KIP-890, part two).
+# The first versions of Produce and TxnOffsetCommit that add the partition they write to (KIP-890,
+# part two).
 PRODUCE_ADDS, OFFSETS_ADD = 12, 5
-# The first version with TRANSACTION_ABORTABLE, for a partition that was not added; earlier versions
-# get INVALID_TXN_STATE.
+# The first versions with TRANSACTION_ABORTABLE, for a partition that was not added; the code for
+# earlier versions is INVALID_TXN_STATE.
 _PRODUCE_KNOWS_ABORTABLE, _OFFSETS_KNOW_ABORTABLE, _ADD_KNOWS_ABORTABLE = 11, 4, 5
-_ADD_KNOWS_FENCED = 2  # earlier versions get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED
+_ADD_KNOWS_FENCED = 2  # for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
 _ADD_KNOWS_BATCHES = 4
 
 
@@ -75,14 +76,14 @@ class PartitionAdditions:
     ) -> Result:
         """Add the partitions that a producer is about to write to.
 
-        From version 4 on a request names many transactions, and may ask for verification only.
+        From version 4 on, a request names many transactions, and may request only a verification.
 
-        Gives:  an Ongoing record and the answer; no record if all are already added. Errors:
-                INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED for internal topics and
-                UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the others of that
-                transaction), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS;
-                if only verified: TRANSACTION_ABORTABLE (INVALID_TXN_STATE before version 5) where a
-                partition is not in the transaction.
+        Gives:  an Ongoing record and the response; no record if all are already added. Errors:
+                INVALID_REQUEST; TOPIC_AUTHORIZATION_FAILED for internal topics and
+                UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the other partitions of
+                that transaction); INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+                CONCURRENT_TRANSACTIONS. For a verification: TRANSACTION_ABORTABLE
+                (INVALID_TXN_STATE before version 5) if a partition is not in the transaction.
         """
         if context.api_version >= _ADD_KNOWS_BATCHES:
             return self._add_in_batch(request, context, now_ms)
@@ -106,7 +107,7 @@ class PartitionAdditions:
     def _add_in_batch(
         self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """The result for many transactions; the last part has the answer."""
+        """The result for many transactions, whose last part has the response."""
         decided: dict[str, TransactionMetadata] = {}
         results = []
         for entry in request.transactions:
@@ -134,7 +135,7 @@ class PartitionAdditions:
         context: RequestContext,
         now_ms: int,
     ) -> tuple[TransactionMetadata | None, list[AddPartitionsToTxnTopicResult]]:
-        """The changed transaction (None: unchanged), and the result of each partition."""
+        """The changed transaction, or None if nothing changes, and the result of each partition."""
         pairs = [
             TopicPartition(topic.name, partition)
             for topic in topics
@@ -155,11 +156,11 @@ class PartitionAdditions:
     def _refused_partitions(
         self, pairs: Iterable[TopicPartition], *, is_from_client: bool
     ) -> dict[TopicPartition, Code]:
-        """The partitions that no transaction may have, with their codes.
+        """The partitions that no transaction may include, with their error codes.
 
         Apache Kafka cannot load a partition of __transaction_state that has a marker, so no version
-        may add its partitions. The partitions of __consumer_offsets are added for clients by
-        AddOffsetsToTxn, and for brokers (version 4 on) like any other.
+        may add one. Clients add the partitions of __consumer_offsets with AddOffsetsToTxn; brokers
+        (from version 4 on) add them as any others.
         """
         internal = INTERNAL_TOPICS if is_from_client else (TRANSACTIONS_TOPIC,)
         refused = {}
@@ -185,7 +186,8 @@ class PartitionAdditions:
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
         if transaction.is_kept:
             raise KafkaError(Code.INVALID_TXN_STATE)
-        # an empty list ends here, too: a transaction does not begin without a partition
+        # An empty list returns here as well, since a transaction does not begin without a
+        # partition.
         if all(pair in transaction.partitions for pair in pairs):
             return None
         return transaction.with_partitions(
@@ -228,8 +230,8 @@ class PartitionAdditions:
     ) -> Result:
         """Add the partitions that a producer of version 2 is about to write to.
 
-        Gives:  an Ongoing record, which is appended before the first batch; no record if they may
-                not be added: then `verify` returns the code.
+        Gives:  an Ongoing record, which is appended before the first batch; no record if the
+                partitions may not be added, in which case `verify` returns the code.
         """
         transaction = self._table.by_id.get(transactional_id)
         try:
@@ -243,13 +245,12 @@ class PartitionAdditions:
     def on_writing_offsets(
         self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, now_ms: int
     ) -> Result:
-        """`on_writing` for the partition of __consumer_offsets that stores the group."""
+        """Call `on_writing` for the partition of __consumer_offsets that stores the group."""
         pair = self._offsets_partition(group_id)
         return self.on_writing(transactional_id, producer, [pair], now_ms)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
-        """The partition that stores the group's offsets. It is not looked up, since it always
-        exists.
+        """The partition that stores the group's offsets. It always exists, so it is not looked up.
         """
         return TopicPartition(OFFSETS_TOPIC, self._group_partition(group_id))
 
@@ -262,10 +263,12 @@ class PartitionAdditions:
         pair: TopicPartition,
         api_version: int,
     ) -> Code:
-        """Whether a transactional batch may be appended there: NONE, or the code for Produce.
+        """Check whether a transactional batch may be appended. Gives: NONE, or the code for
+        Produce.
 
-        Clients do not expect PRODUCER_FENCED from Produce, nor, before version 12, retry after
-        CONCURRENT_TRANSACTIONS: these are INVALID_PRODUCER_EPOCH and NOT_ENOUGH_REPLICAS.
+        Clients do not expect PRODUCER_FENCED from Produce, and before version 12 do not retry after
+        CONCURRENT_TRANSACTIONS. INVALID_PRODUCER_EPOCH and NOT_ENOUGH_REPLICAS are returned
+        instead.
         """
         code = self._verify(transactional_id, producer, pair)
         if code is Code.PRODUCER_FENCED:
@@ -284,15 +287,16 @@ class PartitionAdditions:
         api_version: int,
         open_epoch: int | None,
     ) -> Code:
-        """Whether offsets of a group may be appended: NONE, or the code for TxnOffsetCommit.
+        """Check whether offsets of a group may be appended. Gives: NONE, or the code for
+        TxnOffsetCommit.
 
-        For the first offsets the group must be in the transaction, like a partition for its first
-        batch (KIP-890). After them, below level 2 of transaction.version, a later epoch is accepted
-        and fences the producer: Apache Kafka 3.9 does so (recorded), and 4.3 does not. The highest
-        epoch is refused, since no producer can have it.
+        Before the first offsets the group must be in the transaction, as a partition must be before
+        its first batch (KIP-890). After them, below level 2 of transaction.version, a later epoch
+        is accepted and fences the producer: Apache Kafka 3.9 does so (recorded), and 4.3 does not.
+        The highest epoch is rejected, since no producer can have it.
 
-        Takes:  open_epoch, the epoch with which the producer has a transaction open in the group's
-                partition; None without an open transaction there.
+        Takes:  open_epoch, the epoch with which the producer has an open transaction in the group's
+                partition; None if it has none there.
         """
         table = self._table
         if producer in table.kept_from:
@@ -329,7 +333,7 @@ class PartitionAdditions:
         topics: Iterable[AddPartitionsToTxnTopic],
         context: RequestContext,
     ) -> list[AddPartitionsToTxnTopicResult]:
-        """The result of each partition of an AddPartitionsToTxn that only verifies."""
+        """The result of each partition of an AddPartitionsToTxn request that only verifies."""
         try:
             transaction = fencing.require_current(transaction, transactional_id, producer)
             if self._table.is_ending(transaction):
@@ -344,7 +348,7 @@ class PartitionAdditions:
 def _results_by_topic(
     topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, Code], otherwise: Code
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """The code of each partition of the request, in its order."""
+    """The code of each partition of the request, in the order of the request."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,

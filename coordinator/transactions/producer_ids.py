@@ -1,4 +1,4 @@
-"""Producer ids, allocated from blocks that are reserved before use."""
+"""Allocates producer ids from blocks that are reserved before use."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MAX_PRODUCER_ID = 2**63 - 1
 class ProducerIdAllocator:
     """Allocates each producer id once.
 
-    A block is reserved by `persist(end)`: after its return, `end` is the first id that a later run
-    may reserve. Only then the ids of the block are allocated. So a crash wastes the rest of one
-    block, and no id is ever allocated twice. Source: KIP-730.
+    `persist(end)` reserves a block: once it has returned, `end` is the first id that a later run
+    may reserve. The ids of the block are allocated only after that. A crash therefore wastes the
+    rest of one block, and no id is ever allocated twice. Source: KIP-730.
     """
 
     def __init__(
@@ -20,7 +20,7 @@ class ProducerIdAllocator:
     ) -> None:
         """Begin after the last reserved block.
 
-        Takes:  next_id, the last argument of `persist`, initially 0: no id at or above it was ever
+        Takes:  next_id, the last argument of `persist`, initially 0. No id at or above it was ever
                 allocated.
         """
         assert block_size > 0
@@ -39,9 +39,9 @@ class ProducerIdAllocator:
             self._next_id = self._block_end = max(next_id, self._block_end)
 
     def skip(self, count: int) -> None:
-        """Skip the next `count` ids that are not reserved, in later runs, too.
+        """Skip the next `count` ids that are not reserved, also in later runs.
 
-        A broker that is unknown to this directory may have allocated them.
+        A broker that this directory has no record of may have allocated them.
         """
         self._next_id = self._block_end
         end = self._block_end + count
@@ -50,7 +50,7 @@ class ProducerIdAllocator:
         self._next_id = self._block_end = end
 
     def allocate(self) -> int:
-        """An unused id.
+        """Allocate an unused id.
 
         Raises: the errors of `persist`, after which no id is allocated.
         """
@@ -62,7 +62,7 @@ class ProducerIdAllocator:
         return producer_id
 
     def reserve_block(self) -> range:
-        """A block of ids for one of several brokers; `allocate` skips them."""
+        """Reserve a block of ids for one of several brokers; `allocate` skips these ids."""
         first = self._block_end
         self._next_id = self._block_end = self._reserve_after(first)
         return range(first, self._block_end)

@@ -1,10 +1,10 @@
 """The sessions of transactional producers: InitProducerId, and the end of all sessions after a
 power loss.
 
-A session is a producer id and epoch. InitProducerId begins one. If a transaction is open, it first
-fences the producer and aborts the transaction, and the session begins when the abort is complete
-(`WaitingInit`). In two-phase commit (KIP-939) the open transaction may be kept instead, only for
-the producer of the next session.
+A session is a producer id and epoch. InitProducerId begins one. If a transaction is open, the
+request first fences the producer and aborts the transaction, and the session begins when the abort
+is complete (`WaitingInit`). In two-phase commit (KIP-939) the open transaction may be kept instead,
+but only for the producer of the next session.
 
 Source: KIP-98, KIP-360 (a producer requests its next epoch), KIP-890, KIP-939; README.md lists the
         differences from Apache Kafka.
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
     from barnabas.protocol.request_context import RequestContext
 
-_FIRST_VERSION_WITH_FENCED = 4  # earlier versions get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED
+# for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
+_FIRST_VERSION_WITH_FENCED = 4
 
 
 class ProducerSessions:
@@ -58,15 +59,15 @@ class ProducerSessions:
     def on_init_producer_id(
         self, request: InitProducerIdRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """The first request of a producer, or its request for the next epoch (KIP-360).
+        """Handle the first request of a producer, or its request for the next epoch (KIP-360).
 
-        Gives:  an Empty record and its answer; with an open transaction its abort, and the answer
-                when the abort is complete; if the transaction is kept (KIP-939), an Ongoing record
-                and the answer. Errors: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
-                PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (markers are being written);
-                TRANSACTIONAL_ID_AUTHORIZATION_FAILED for two-phase commit if it is not enabled;
-                INVALID_TXN_STATE for a request to keep an open transaction of two-phase commit in a
-                session without it.
+        Gives:  an Empty record and its response; if a transaction is open, its abort, and the
+                response when the abort is complete; if the transaction is kept (KIP-939), an
+                Ongoing record and the response. Errors: INVALID_REQUEST;
+                INVALID_TRANSACTION_TIMEOUT; PRODUCER_FENCED; CONCURRENT_TRANSACTIONS (markers are
+                being written); TRANSACTIONAL_ID_AUTHORIZATION_FAILED for two-phase commit if it is
+                not enabled; INVALID_TXN_STATE for a request without two-phase commit that would
+                keep an open transaction of two-phase commit.
         """
         transactional_id = request.transactional_id
         try:
@@ -94,7 +95,7 @@ class ProducerSessions:
         return self.begin_session(transaction, init, now_ms)
 
     def _timeout_of(self, request: InitProducerIdRequest) -> int:
-        """The timeout of the session's transactions. Raises: KafkaError."""
+        """The timeout of the session's transactions. Raises: KafkaError if it is not allowed."""
         settings = self._table.settings
         if request.enable2_pc:
             if not settings.two_phase_commit_enable:
@@ -109,9 +110,9 @@ class ProducerSessions:
     ) -> None:
         """Check that the requester may begin a session. Raises: KafkaError.
 
-        A producer that sends its id and epoch must be the current one, or the one whose request led
-        to the current one (a retry). Kafka lets any epoch of the current producer id abort an open
-        transaction; here a fenced producer cannot.
+        A producer that sends its id and epoch must be the current one, or (in a retry) the one
+        whose request led to the current one. Kafka lets any epoch of the current producer id abort
+        an open transaction; here a fenced producer cannot.
         """
         current = transaction.current_producer
         if requester not in (NO_PRODUCER, current, transaction.last_producer):
@@ -124,7 +125,7 @@ class ProducerSessions:
     def _first_session(
         self, transactional_id: str, timeout_ms: int, context: RequestContext, now_ms: int
     ) -> Result:
-        """The first session of an id.
+        """Begin the first session of a transactional id.
 
         A producer may send an earlier producer id here: its transactional id has expired, and no
         other producer has used it since.
@@ -147,10 +148,11 @@ class ProducerSessions:
         context: RequestContext,
         now_ms: int,
     ) -> Result:
-        """Fence the producer of an open transaction; from now on only the requester may end the
+        """Fence the producer of an open transaction. After that only the requester may end the
         transaction.
 
-        The timeout is never shortened: it must not abort a prepared transaction.
+        The timeout is never shortened, since it must not abort a prepared transaction.
+
         Raises: KafkaError INVALID_TXN_STATE, see `on_init_producer_id`.
         """
         if transaction.is_two_phase and timeout_ms != NO_TIMEOUT_MS:
@@ -176,7 +178,7 @@ class ProducerSessions:
     def begin_session(
         self, transaction: TransactionMetadata, init: WaitingInit, now_ms: int
     ) -> Result:
-        """The session of an InitProducerId whose transactional id has no open transaction."""
+        """Begin the session of an InitProducerId whose transactional id has no open transaction."""
         session = self._next_session(transaction, init, now_ms)
         reply = Reply(init.ticket, init_response(session.producer))
         return self._once_durable(session, [] if init.ticket == NO_TICKET else [reply])
@@ -186,10 +188,10 @@ class ProducerSessions:
     ) -> TransactionMetadata:
         """The record of the next session of a transactional id that has no open transaction.
 
-        A retry gets the epoch that the first request led to. The exception is a first request that
-        led to an abort in version 1 and whose answer a crash prevented: no producer gets the
-        fencing epoch, since it may be the last one. In version 2 the abort's epoch is the requested
-        one.
+        A retry receives the epoch to which the first request led. There is an exception: if the
+        first request led to an abort in version 1, and a crash prevented its response, no producer
+        receives the fencing epoch, since it may be the last one. In version 2 the abort's epoch is
+        the requested one.
         """
         is_retry = (
             init.requester != NO_PRODUCER
@@ -207,7 +209,7 @@ class ProducerSessions:
         )
 
     def _once_durable(self, session: TransactionMetadata, replies: list[Reply]) -> Result:
-        """The result that begins a session; its answer waits for the disk.
+        """The result that begins a session. The response is not sent before the record is durable.
 
         Otherwise a second producer could get an epoch whose record a power loss removed.
         """
@@ -222,10 +224,10 @@ class ProducerSessions:
     ) -> TransactionMetadata:
         """The Prepare record by which the coordinator aborts an open transaction.
 
-        At level 2 the record alone does not fence the producer: its epoch is one behind, and it
+        At level 2 the record does not by itself fence the producer: its epoch is one behind, and it
         receives the new epoch when it requests the abort itself, or its next epoch.
 
-        Takes: requester, the producer itself where its request is the reason, else NO_PRODUCER.
+        Takes:  requester, the producer itself if its request is the reason, otherwise NO_PRODUCER.
         """
         wall_ms = now_ms + self._wall.ahead_ms
         if self._table.settings.transaction_version >= VERSION_2:
@@ -237,15 +239,15 @@ class ProducerSessions:
 
         A producer on another machine continues its session, but the broker may have lost unflushed
         data of it: an acknowledged batch, the record that a partition is in the transaction, an
-        abort. So no session may continue: open transactions are aborted, and every producer is
-        fenced once. A producer that requests its next epoch (KIP-360) gets it.
+        abort. No session may therefore continue: open transactions are aborted, and every producer
+        is fenced once. A producer that requests its next epoch (KIP-360) receives it.
 
-        Each id gets another producer id, since its next epoch may already be in use: an abort of
-        version 2 assigns one and is not flushed. Such aborts are possible at any level of
-        transaction.version, which may have changed since.
+        Each transactional id gets another producer id, since its next epoch may already be in use:
+        an abort of version 2 assigns one and is not flushed. Such aborts are possible at any level
+        of transaction.version, which may have changed since.
 
-        An open transaction of two-phase commit stays open with its producer, since every answer
-        about it was durable. The exceptions are a broker whose answers do not wait for the disk,
+        An open transaction of two-phase commit stays open with its producer, since every response
+        about it was durable. The exceptions are a broker whose responses do not wait for the disk,
         and the copy of such a leader (`spares_two_phase` is false).
         """
         moved: list[TransactionMetadata] = []
@@ -262,7 +264,8 @@ class ProducerSessions:
             )
             session = WaitingInit(NO_TICKET, requester, transaction.timeout_ms, takes_new_id=True)
             if is_open:
-                # fenced at every level: an abort of version 2 would assign the producer an epoch
+                # The producer is fenced at every level, since an abort of version 2 would give it
+                # an epoch.
                 fence = transaction.fenced(requester, now_ms + self._wall.ahead_ms)
                 effects.append(self._table.decision(fence, session))
             elif transaction.state in PREPARED:
@@ -273,9 +276,9 @@ class ProducerSessions:
 
 
 def _requester(request: InitProducerIdRequest) -> ProducerIdAndEpoch:
-    """The identity in the request; NO_PRODUCER from a new producer.
+    """The producer id and epoch in the request; NO_PRODUCER if a new producer sent it.
 
-    Raises: KafkaError INVALID_REQUEST where only one of id and epoch is set.
+    Raises: KafkaError INVALID_REQUEST if only one of id and epoch is set.
     """
     requester = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if (requester.producer_id == NO_PRODUCER_ID) != (requester.producer_epoch == NO_PRODUCER_EPOCH):
@@ -286,7 +289,8 @@ def _requester(request: InitProducerIdRequest) -> ProducerIdAndEpoch:
 def init_response(
     producer: ProducerIdAndEpoch, ongoing: ProducerIdAndEpoch = NO_PRODUCER
 ) -> InitProducerIdResponse:
-    """The successful answer. Takes: ongoing, the producer that wrote the kept transaction."""
+    """The response without an error. Takes: ongoing, the producer that wrote the kept transaction.
+    """
     return InitProducerIdResponse(
         error_code=Code.NONE,
         producer_id=producer.producer_id,

@@ -1,27 +1,30 @@
-"""The transaction coordinator as a value: requests and ticks in; records, answers, decisions out.
+"""The transaction coordinator as a value: requests and ticks go in; records, responses and
+decisions come out.
 
-`on_*` decides from the hard state and does not change it; `replay` and `apply` are its only
-writers. The parts share one `TransactionTable`, which they read:
+`on_*` decides from the hard state and does not change it; only `replay` and `apply` write it. The
+parts share one `TransactionTable`, which they read:
 
-    this module             the writers, deadlines, connections, and the end of a transaction
+    this module             replay, deadlines, connections, and the end of a transaction
     producer_sessions.py    InitProducerId, aborts by the coordinator, the start after a power loss
     partition_additions.py  AddPartitionsToTxn, AddOffsetsToTxn, writes that add, verification
     fencing.py              the producer that may act on a transactional id
-    end_txn_answers.py      the answers to EndTxn, as tables
+    end_txn_answers.py      the responses to EndTxn, as tables
 
-A transaction begins with an Ongoing record. It ends with a `Decision`: of its producer (EndTxn), or
-of the coordinator (a new session, or the timeout), which raises the epoch. From the decision until
-the Complete record the host reports the transaction as ending, and every request about it gets
-CONCURRENT_TRANSACTIONS. The order in which the host carries out a decision is the table of
-broker/transactions/transaction_end.py. The host also keeps the requests that wait for the end.
+A transaction begins with an Ongoing record. It ends with a `Decision` by its producer (EndTxn), or
+by the coordinator (a new session, or the timeout), which raises the epoch. From the decision until
+the Complete record, the host reports the transaction as ending, and every request about it is
+answered with CONCURRENT_TRANSACTIONS. The table in broker/transactions/transaction_end.py has the
+order in which the host carries out a decision. The host also keeps the requests that wait for the
+end.
 
 In version 2 (KIP-890, part two) the first write begins a transaction and each end raises the epoch;
 so does each abort by a coordinator whose transaction.version is at level 2. The version of each
 request decides, so a transactional id may switch between the versions.
 
 In a session of two-phase commit (KIP-939) another system decides. Its transactions have no timeout,
-and the producer of the next session may keep the open one, to end it as that system decided. Such
-an open transaction survives a power loss: every answer about it waits for the disk.
+and the producer of the next session may keep the open transaction, to end it as that system
+decided. Such an open transaction survives a power loss, since every response about it waits for the
+disk.
 
 Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 implement them, and
         KIP-939; README.md lists the differences.
@@ -77,8 +80,9 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
 END_GIVES_EPOCH = 5  # the first version of EndTxn that belongs to version 2 of the protocol
-_END_KNOWS_FENCED = 2  # earlier versions get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED
-DUE_AT_ONCE = 32  # deadlines handled by one tick, together with their markers: a third of a ms each
+_END_KNOWS_FENCED = 2  # for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
+# the number of deadlines that one tick handles, counting their markers: a third of a ms each
+DUE_AT_ONCE = 32
 
 Connections = dict[tuple[Channel, int], tuple[tuple[int, int], int]]
 """The latest connection by channel and node: (producer id and epoch, connection)."""
@@ -102,10 +106,10 @@ def _trace(metadata: TransactionMetadata) -> None:
 class TransactionCoordinator(TransactionDeadlines):
     """The coordinator of all transactional ids of this broker.
 
-    Each id has one TransactionMetadata and at most one deadline: the timeout of an open
-    transaction, or the expiration of an id without one; there is no deadline while markers are
-    written. Deadlines follow from the hard state, so replay sets them too. Soft state: the latest
-    connection over which each producer added to its transaction.
+    Each id has one TransactionMetadata and at most one deadline: the timeout of its open
+    transaction, or the expiration of an id that has none. While markers are written there is no
+    deadline. Deadlines follow from the hard state, so replay sets them as well. Soft state: the
+    latest connection over which each producer added to its transaction.
 
     is_loaded: set by the host when it has replayed the log; from then on each step is logged at
     debug level. partition_count: that of __transaction_state. two_phase, kept_from: see
@@ -124,13 +128,15 @@ class TransactionCoordinator(TransactionDeadlines):
         coordinator_epoch: Callable[[int], int] = lambda _: 0,
         is_ending: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """A coordinator without ids. Its eight parameters are its whole interface to the broker.
+        """Make a coordinator without ids. The eight parameters are its whole interface to the
+        broker.
 
-        Takes: partition_count, the partition count of __transaction_state. group_partition, the
-               partition of __consumer_offsets that stores a group. coordinator_epoch, the leader
-               epoch of a partition of __transaction_state, which markers contain as in Kafka.
-               is_ending, a test of whether a transactional id's transaction is decided and not
-               complete; its Prepare record may not be appended yet.
+        Takes:  partition_count, the partition count of __transaction_state; group_partition, which
+                returns the partition of __consumer_offsets that stores a group; coordinator_epoch,
+                which returns the leader epoch of a partition of __transaction_state, which markers
+                contain as in Kafka; is_ending, which returns whether the transaction of a
+                transactional id is decided and not complete (its Prepare record may not be appended
+                yet).
         """
         table = self._table = TransactionTable(
             partition_count, settings, coordinator_epoch, is_ending
@@ -143,8 +149,8 @@ class TransactionCoordinator(TransactionDeadlines):
         self._allocate_producer_id, self._wall = allocate_producer_id, wall
         self._latest_connections: dict[str, Connections] = {}
 
-    # The first request to a part imports and makes it: a start loads neither these parts nor their
-    # messages.
+    # The first request to a part imports and creates it, so a start loads neither these parts nor
+    # their messages.
 
     @functools.cached_property
     def _sessions(self) -> ProducerSessions:
@@ -174,7 +180,8 @@ class TransactionCoordinator(TransactionDeadlines):
     def replay(self, partition: int, offset: int, key: bytes, value: bytes | None) -> None:
         """Apply one record of __transaction_state; keys of later versions are skipped.
 
-        Raises: ValueError where the value cannot be read: the broker must not continue without it.
+        Raises: ValueError if the value cannot be read, since the broker must not continue without
+                it.
         """
         transactional_id = decode_key(key)
         if transactional_id is None:
@@ -187,8 +194,8 @@ class TransactionCoordinator(TransactionDeadlines):
     def apply(self, metadata: TransactionMetadata, now_ms: int | None = None) -> None:
         """Apply the content of a record, as `replay` does.
 
-        Takes: now_ms, the time of its append; None at a start: then its age is that of its
-               timestamp.
+        Takes:  now_ms, when the record was appended; None at a start, when its timestamp is used
+                instead.
         """
         transactional_id = metadata.transactional_id
         if metadata.state is TransactionState.DEAD:
@@ -211,7 +218,7 @@ class TransactionCoordinator(TransactionDeadlines):
             elif before is None or not _is_same_open_transaction(before, metadata):
                 began_ms = self._wall.since_ms(metadata.start_ms)
                 self._timers.schedule(transactional_id, began_ms + metadata.timeout_ms)
-            # otherwise the deadline stays, whatever changes the wall clock has had since
+            # Otherwise the deadline stays the same, even if the wall clock has been changed since.
         elif metadata.state in AT_REST:
             since_ms = self._wall.since_ms(metadata.last_update_ms) if now_ms is None else now_ms
             expiration_ms = self._table.settings.transactional_id_expiration_ms
@@ -238,7 +245,7 @@ class TransactionCoordinator(TransactionDeadlines):
             self.two_phase.discard(metadata.transactional_id)
 
     def metadata(self, transactional_id: str) -> TransactionMetadata | None:
-        """The content of the last record of a transactional id; None without a record."""
+        """The content of the last record of a transactional id; None if it has no record."""
         return self._transactions.get(transactional_id)
 
     def snapshot(self) -> dict[str, TransactionMetadata]:
@@ -252,7 +259,7 @@ class TransactionCoordinator(TransactionDeadlines):
     # --- a start ---------------------------------------------------------------------------------
 
     def prepared(self) -> list[Decision]:
-        """The decisions in the log that are not complete: the host carries them out, perhaps again.
+        """The decisions in the log that are not complete. The host carries them out, perhaps again.
 
         Called once, after the log was replayed.
         """
@@ -263,12 +270,12 @@ class TransactionCoordinator(TransactionDeadlines):
         ]
 
     def decision_of(self, key: bytes, value: bytes) -> Decision | None:
-        """The decision of a Prepare record; None where its key is of a later version."""
+        """The decision in a Prepare record; None if the record's key is of a later version."""
         decided = decode_record(key, value)
         return None if decided is None else self._table.decision(decided)
 
     def on_journaled_decision(self, key: bytes, value: bytes) -> Result:
-        """The Prepare record of a flush journal, as a Result, if the log does not have it."""
+        """The Prepare record from a flush journal, as a Result, unless the log has it already."""
         decided = decode_record(key, value)
         if decided is None:
             return Result()
@@ -277,17 +284,19 @@ class TransactionCoordinator(TransactionDeadlines):
             {transaction.producer, transaction.current_producer}
             & {decided.producer, decided.last_producer}
         ):
-            # the id has expired, or a later session has begun: its record was durable before its
-            # answer
+            # The id has expired, or a later session has begun, whose record was durable before the
+            # response.
             return Result()
         if transaction.order_ms >= decided.order_ms:
-            return Result()  # a decision is later than all records before it
+            return Result()  # a decision is later than all records that precede it
         return self._table.result(decided.transactional_id, [decided], [])
 
     def on_partition_recovered(
         self, transaction: TransactionMetadata, partition: TopicPartition, now_ms: int
     ) -> Result:
-        """Add a partition to an open transaction: a power loss removed the record that added it."""
+        """Add a partition to an open transaction again, after a power loss removed the record that
+        added it.
+        """
         added = transaction.with_partitions(
             [partition], now_ms + self._wall.ahead_ms, transaction.client_transaction_version
         )
@@ -302,13 +311,13 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_init_producer_id(
         self, request: InitProducerIdRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """The first request of a producer, or its request for the next epoch."""
+        """Handle the first request of a producer, or its request for the next epoch."""
         return self._sessions.on_init_producer_id(request, context, now_ms)
 
     def begin_session(
         self, transaction: TransactionMetadata, init: WaitingInit, now_ms: int
     ) -> Result:
-        """The session of an InitProducerId that waited for the end of a transaction."""
+        """Begin the session of an InitProducerId that waited for the end of a transaction."""
         return self._sessions.begin_session(transaction, init, now_ms)
 
     # --- partitions: see PartitionAdditions ------------------------------------------------------
@@ -350,7 +359,9 @@ class TransactionCoordinator(TransactionDeadlines):
         partition: int,
         api_version: int,
     ) -> Code:
-        """Whether a transactional batch may be appended: NONE, or the code for Produce."""
+        """Check whether a transactional batch may be appended. Gives: NONE, or the code for
+        Produce.
+        """
         return self._additions.verify(
             transactional_id,
             ProducerIdAndEpoch(producer_id, producer_epoch),
@@ -367,7 +378,7 @@ class TransactionCoordinator(TransactionDeadlines):
         api_version: int,
         open_epoch: int | None = None,
     ) -> Code:
-        """Whether offsets may be appended: NONE, or the code for TxnOffsetCommit."""
+        """Check whether offsets may be appended. Gives: NONE, or the code for TxnOffsetCommit."""
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         return self._additions.verify_offsets(
             transactional_id, producer, group_id, api_version, open_epoch
@@ -385,23 +396,23 @@ class TransactionCoordinator(TransactionDeadlines):
         is_noted: bool = True,
         node_id: int = -1,
     ) -> None:
-        """Refuse a request that was delayed on a connection that its producer has abandoned.
+        """Reject a request that was delayed on a connection that its producer has abandoned.
 
         In version 1 a late EndTxn looks like a new one (KIP-890, "Motivation"): the client has
         repeated it over a new connection and begun its next transaction there, which the late
-        request would end. A late Produce would join the next transaction in the same way, if its
-        sequence happens to be the next. In version 2 a late request has an older epoch, except
-        where the last transaction was of version 1.
+        request would end. In the same way a late Produce would join the next transaction, if its
+        sequence number happens to be the next. In version 2 a late request has an older epoch,
+        unless the last transaction was of version 1.
 
-        Connections are numbered in the order of acceptance. A connection is abandoned when the
-        producer adds to its transaction over a later one; for ends, when it ends a transaction over
-        a later one. An abandoned connection is closed without an answer: a client that uses two
-        connections at the same time connects again and is served.
+        Connections are numbered in the order in which they were accepted. A connection is abandoned
+        when the producer adds to its transaction over a later one; for ends, when it ends a
+        transaction over a later one. An abandoned connection is closed without a response. A client
+        that uses two connections at the same time connects again and is served.
 
-        Takes:  channels, the purposes of the connection: it must not be abandoned for any of them,
-                and the earlier ones are abandoned for the last one. is_noted: false if earlier
-                connections stay valid. node_id, the id of the broker that received it: a client
-                returns to an older connection when a leader is moved.
+        Takes:  channels, the purposes of the connection, which must not be abandoned for any of
+                them; for the last one, earlier connections become abandoned. is_noted, False if
+                earlier connections stay valid. node_id, the id of the broker that received the
+                request, since a client returns to an older connection when a leader is moved.
         Raises: DelayedRequest.
         """
         transaction = self._transactions.get(transactional_id)
@@ -417,8 +428,8 @@ class TransactionCoordinator(TransactionDeadlines):
         for channel in channels:
             of_producer, latest = connections.get((channel, node_id), (producer, 0))
             if of_producer != producer:
-                # an InitProducerId was processed since, over any connection: an older request has
-                # the earlier epoch
+                # The producer has sent an InitProducerId since; an older request, over any
+                # connection, has the earlier epoch.
                 latest = 0
             if connection_id < latest:
                 raise DelayedRequest(
@@ -429,7 +440,7 @@ class TransactionCoordinator(TransactionDeadlines):
             connections[channels[-1], node_id] = (producer, connection_id)
 
     def latest_connection(self, transactional_id: str) -> int:
-        """The connection by which the producer last added to its transaction; 0: unknown."""
+        """The connection over which the producer last added to its transaction; 0 if unknown."""
         connections = self._latest_connections.get(transactional_id, {})
         return max((connection_id for _, connection_id in connections.values()), default=0)
 
@@ -438,16 +449,16 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_commit_requested(
         self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int
     ) -> TransactionMetadata | None:
-        """The open transaction whose producer requests its commit; None without one.
+        """The open transaction whose producer requests its commit; None if it has none.
 
-        The host flushes its data before the commit is decided. Until `on_data` there is no
-        deadline: the timeout measures the producer, not the disk, nor a process that is suspended
-        meanwhile, and must not abort a commit that was requested in time.
+        The host flushes the data before the commit is decided. Until `on_data` there is no
+        deadline: the timeout measures the producer, not the disk, nor the suspension of a process,
+        and it must not abort a commit that was requested in time.
         """
         transaction = self._transactions.get(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             return None
-        current = transaction[1:3]  # `producer`, without a call
+        current = transaction[1:3]  # the same as `producer`, but without a call
         if transaction.next_producer_epoch >= 0:  # a session has kept the transaction (KIP-939)
             current = transaction.current_producer
         if (
@@ -462,11 +473,12 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_data(
         self, transaction: TransactionMetadata, context: RequestContext, epoch: int, now_ms: int
     ) -> Decision | None:
-        """Commit the transaction that `on_commit_requested` returned: its data are on the disk.
+        """Commit the transaction that `on_commit_requested` returned, now that its data are on the
+        disk.
 
-        Takes: epoch, the leader epoch of the log that has the id, for the markers.
-        Gives: None if the transaction has changed since: partitions were added, or it has ended. If
-               it is open its timeout restarts.
+        Takes:  epoch, the leader epoch of the log that stores the id, for the markers.
+        Gives:  the decision; None if the transaction has changed since, as partitions were added or
+                it has ended. If it is still open, its timeout restarts.
         """
         name = transaction.transactional_id
         latest = self._transactions.get(name)
@@ -488,7 +500,9 @@ class TransactionCoordinator(TransactionDeadlines):
         epoch: int,
         now_ms: int,
     ) -> Decision:
-        """The decision to commit or abort; EndTxn 5 is answered with the next epoch."""
+        """The decision to commit or abort. The response to EndTxn from version 5 on has the next
+        epoch.
+        """
         ticket, wall_ms = context.ticket, now_ms + self._wall.ahead_ms
         if context.api_version < END_GIVES_EPOCH:
             return transaction.prepared(commit, wall_ms).decision(epoch, WaitingEndTxn(ticket))
@@ -496,9 +510,9 @@ class TransactionCoordinator(TransactionDeadlines):
         return prepare.decision(epoch, WaitingEndTxn(ticket, *prepare.next_producer))
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> Result:
-        """Commit or abort.
+        """Commit or abort a transaction.
 
-        Gives:  the decision, for which the request waits; else an answer. Errors: INVALID_REQUEST,
+        Gives:  the decision, for which the request waits, or a response. Errors: INVALID_REQUEST,
                 INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
                 INVALID_TXN_STATE.
         """
@@ -512,7 +526,8 @@ class TransactionCoordinator(TransactionDeadlines):
                 transaction = fencing.require_current(found, name, producer)
                 if not is_ending:
                     code = code_of_version_1(transaction.state, commit)
-            elif not is_ending:  # else the producer may already have its next id or epoch
+            # while it is ending, the producer may already have its next id or epoch
+            elif not is_ending:
                 transaction, is_again = fencing.require_current_or_last(found, name, producer)
                 code = code_of_version_2(transaction.state, commit, is_again=is_again)
                 current = transaction.producer if code is Code.NONE else NO_PRODUCER
@@ -525,9 +540,9 @@ class TransactionCoordinator(TransactionDeadlines):
         return self._table.result(name, [], [reply])
 
     def complete(self, decision: Decision, now_ms: int) -> TransactionMetadata | None:
-        """The content of a decision's Complete record, once its markers are written.
+        """The content of a decision's Complete record, once the markers are written.
 
-        None if the transaction does not wait for markers, so that a second call does no harm.
+        Gives:  None if the transaction does not wait for markers, so a second call does no harm.
         """
         transaction = self._transactions.get(decision.transactional_id)
         if (
@@ -544,8 +559,8 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_tick(self, now_ms: int) -> Result:
         """Abort the transactions whose timeout has passed, and remove expired ids.
 
-        One tick handles about DUE_AT_ONCE of these, markers included: the next tick continues, and
-        requests are served in between.
+        One tick handles about DUE_AT_ONCE of these, markers included. Requests are served before
+        the next tick continues.
         """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
@@ -579,7 +594,7 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_describe_transactions(
         self, request: DescribeTransactionsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Describe transactions. Errors: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, by id."""
+        """Describe transactions. Errors for an id: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
         from barnabas.coordinator.transactions import transaction_listing
 
         response = transaction_listing.described(request, self._transactions)
@@ -591,9 +606,9 @@ class TransactionCoordinator(TransactionDeadlines):
         is_visible: Callable[[str], bool],
         now_ms: int,
     ) -> Generator[None, int, Rows]:
-        """The transactions that pass the request's filters except its pattern, in slices.
+        """List the transactions that pass the request's filters except its pattern, in slices.
 
-        Takes: is_visible, a test of whether the client may see an id.
+        Takes:  is_visible, which returns whether the client may see an id.
         """
         from barnabas.coordinator.transactions import transaction_listing
 
@@ -610,9 +625,9 @@ def _is_same_open_transaction(before: TransactionMetadata, after: TransactionMet
 
 
 def end_txn_response(code: Code, producer: ProducerIdAndEpoch = NO_PRODUCER) -> EndTxnResponse:
-    """The answer to an EndTxn.
+    """The response to an EndTxn.
 
-    Takes: producer, the next identity of the producer, in version 2.
+    Takes:  producer, the next id and epoch of the producer, in version 2.
     """
     return EndTxnResponse(
         error_code=code,

@@ -1,4 +1,4 @@
-"""The deadlines of transactional ids, also without disk space."""
+"""The deadlines of transactional ids, and how they are moved when disk space is lacking."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from barnabas.coordinator.transactions.transaction_state import (
 
 
 class TransactionDeadlines:
-    """The part of `TransactionCoordinator` with its deadlines.
+    """The part of `TransactionCoordinator` that has its deadlines.
 
-    _transactions: by transactional id; the coordinator changes them. _last_due: the ids of the last
-    tick.
+    _transactions: by transactional id; the coordinator changes them. _last_due: the ids that the
+    last tick handled.
     """
 
     def __init__(self, transactions: dict[str, TransactionMetadata]) -> None:
@@ -29,14 +29,16 @@ class TransactionDeadlines:
         return self._timers
 
     def next_deadline_ms(self) -> int | None:
-        """The time of the next `on_tick` that has work; None: no deadline is set."""
+        """When `on_tick` has work next; None if no deadline is set."""
         return self._timers.next_deadline_ms()
 
     def on_not_ended(self, transactional_id: str, now_ms: int, *, is_requested: bool) -> None:
-        """A decision to end a transaction was dropped, since there was no disk space.
+        """Set a new deadline after the decision to end a transaction was dropped for lack of disk
+        space.
 
-        Takes: is_requested, whether the producer requested the end: it will request it again, and
-               its timeout restarts. An abort by timeout is tried again after a while.
+        Takes:  is_requested, whether the producer requested the end. If so, it will request it
+                again, and its timeout restarts. Otherwise the abort by timeout is tried again
+                later.
         """
         transaction = self._transactions.get(transactional_id)
         if (
@@ -51,7 +53,9 @@ class TransactionDeadlines:
             self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
 
     def on_tick_not_written(self, now_ms: int) -> None:
-        """Repeat the decisions of the last `on_tick` later, since they found no disk space."""
+        """Schedule the decisions of the last `on_tick` again, after there was no disk space for
+        them.
+        """
         for transactional_id in self._last_due:
             transaction = self._transactions.get(transactional_id)
             if (

@@ -1,11 +1,11 @@
-"""ListTransactions and DescribeTransactions: pure functions over the transactional ids.
+"""ListTransactions and DescribeTransactions: functions over the transactional ids, without I/O.
 
 ListTransactions works in two steps, since there may be a hundred thousand ids with any Unicode
 characters, and a pattern may be costly to compile and run:
 
     rows       in slices: the ids that the client may see, and that pass the other filters
-    matching   in a thread, where there are many rows or the pattern is long: the rows that the
-               pattern matches, with their encoding for the answer
+    matching   in a thread if there are many rows or the pattern is long: the rows that the
+               pattern matches, with their encoding for the response
 
 Source: KIP-664; KIP-994 (the duration), KIP-1152 (the pattern).
 """
@@ -33,14 +33,16 @@ from barnabas.protocol.messages.list_transactions import TransactionState as Lis
 from barnabas.protocol.primitives import Writable
 
 ROWS_AT_ONCE = 500
-LONGEST_PATTERN_BYTES = (1 << 15) - 1  # pattern length: as for a heartbeat
-MOST_PAUSES = 200  # steps of a running pattern: some 2 s
+LONGEST_PATTERN_BYTES = (1 << 15) - 1  # the same limit as for the pattern in a heartbeat
+MOST_PAUSES = 200  # the number of steps of a running pattern, which take some 2 s
 
 Rows = list[ListedTransaction]
 
 
 class EncodedRows:
-    """Rows of an answer that are encoded already: their count, and one element that writes all."""
+    """Rows of a response that are encoded already: it has their count, and one element that writes
+    all.
+    """
 
     def __init__(self, count: int, data: bytes) -> None:
         self._count, self._data = count, data
@@ -52,7 +54,7 @@ class EncodedRows:
         return iter((self,))
 
     def write(self, out: bytearray, version: int) -> None:
-        """Append the encoded rows. They are encoded in one version, which `version` must equal."""
+        """Append the encoded rows. `version` must be the one in which they were encoded."""
         out += self._data
 
 
@@ -66,7 +68,10 @@ class Filters(NamedTuple):
 
     @classmethod
     def of(cls, request: ListTransactionsRequest, now_ms: int) -> Filters:
-        """The filters of a request. Takes: now_ms, by the wall clock, for the durations."""
+        """The filters of a request.
+
+        Takes:  now_ms, the wall-clock time, from which durations are computed.
+        """
         names, ids = request.state_filters, request.producer_id_filters
         return cls(
             frozenset(STATE_BY_NAME[name] for name in names if name in STATE_BY_NAME)
@@ -106,10 +111,9 @@ def rows(
 
 
 def matching(found: Rows, pattern: str | None) -> Rows | None:
-    """The rows whose whole id matches the pattern; all rows without a pattern, or with an empty
-    one.
+    """The rows whose whole id matches the pattern; all rows if it is None or empty.
 
-    None if the text is not a pattern, or if running it would take too long.
+    Gives:  None if the text is not a pattern, or if running it would take too long.
     """
     if not pattern:
         return found
@@ -148,14 +152,14 @@ def takes_long(found: Rows, pattern: str | None) -> bool:
 
 
 def is_too_long(pattern: str | None) -> bool:
-    """Whether the pattern is too long."""
+    """Whether the pattern is longer than a request may have it."""
     return pattern is not None and (
         len(pattern) > LONGEST_PATTERN_BYTES or len(pattern.encode()) > LONGEST_PATTERN_BYTES
     )
 
 
 def answer(request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """The answer without its rows. Each unknown state is listed once."""
+    """The response without its rows. Each unknown state is listed once."""
     unknown = dict.fromkeys(name for name in request.state_filters if name not in STATE_BY_NAME)
     return ListTransactionsResponse(unknown_state_filters=list(unknown))
 
@@ -166,7 +170,7 @@ def answer(request: ListTransactionsRequest) -> ListTransactionsResponse:
 def described(
     request: DescribeTransactionsRequest, transactions: Mapping[str, TransactionMetadata]
 ) -> DescribeTransactionsResponse:
-    """The answer, with an error for each id that is empty or unknown."""
+    """The response, with an error for each id that is empty or unknown."""
     return DescribeTransactionsResponse(
         transaction_states=[
             _description(transactional_id, transactions.get(transactional_id))

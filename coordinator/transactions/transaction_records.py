@@ -1,7 +1,7 @@
 """Keys and values of __transaction_state.
 
-Key, version 0, big-endian:     int16 version, string transactional_id
-Value, version 0:               int16 version, int64 producer_id, int16 producer_epoch,
+Key, version 0, big-endian:     int16 version, string transactional_id Value, version 0:
+int16 version, int64 producer_id, int16 producer_epoch,
                                 int32 timeout_ms, int8 state, nullable array of
                                 (string topic, array of int32 partition), int64 last_update_ms,
                                 int64 start_ms
@@ -14,15 +14,15 @@ Value, version 1:               the same with compact strings and arrays, and ta
 
 string: int16 length, UTF-8. array: int32 count, -1 is null. Compact: unsigned varint of length + 1,
 0 is null. The partitions of an Empty transaction are null, those of a completed one an empty array.
-A tombstone (no value) says that the transactional id has expired.
+A tombstone (no value) means that the transactional id has expired.
 
 Apache Kafka 3.9 writes version 0 while transaction.version is 0, and reads both. We write version 0
-too, byte for byte, except where a field has a value that version 0 cannot store:
+too, byte for byte, unless a field has a value that version 0 cannot store:
 
-  - after a producer requested its next epoch, so that a retry is recognised after a restart
+  - after a producer requested its next epoch: a retry has to be recognised after a restart
     (KAFKA-20357);
-  - after the coordinator aborted a transaction, so that a producer that guesses the epoch is
-    refused;
+  - after the coordinator aborted a transaction: a producer that guesses the epoch has to be
+    rejected;
   - while the wall clock is behind an earlier record.
 
 Kafka 3.9 has no tags for last_producer_epoch, epoch_is_a_fence and latest_ms: our tag numbers are
@@ -69,8 +69,9 @@ LATEST_MS = 10_002
 
 @lru_cache(maxsize=128)
 def _unsigned_varint(value: int) -> bytes:
-    """The varint of a number. It is cached: nearly all numbers are small, so most calls run no
-    Python code.
+    """Encode a number as a varint.
+
+    Cached, since nearly all numbers are small: most calls then run no Python code.
     """
     out = bytearray()
     while value > 0x7F:
@@ -110,13 +111,13 @@ _UNTAGGED = tuple(TransactionMetadata._field_defaults.values())[
 
 @lru_cache(maxsize=256)
 def encode_key(transactional_id: str) -> bytes:
-    """The key of a transactional id's records; cached, since a transaction writes several."""
+    """The key of a transactional id's records, cached since a transaction writes several."""
     name = transactional_id.encode()
     return _INT16.pack(KEY_VERSION) + _INT16.pack(len(name)) + name
 
 
 def decode_key(key: bytes) -> str | None:
-    """The transactional id; None for a key of a later version, which readers skip."""
+    """Decode the transactional id; None for a key of a later version, which readers skip."""
     (version,) = _INT16.unpack_from(key)
     if version != KEY_VERSION:
         return None
@@ -127,7 +128,7 @@ def decode_key(key: bytes) -> str | None:
 
 
 def encode_value(metadata: TransactionMetadata) -> bytes:
-    """The encoded value, in the lowest version that can store it."""
+    """Encode the value in the lowest version that can store it."""
     compact = metadata[_TAGGED_FROM:] != _UNTAGGED
     out = bytearray(
         _FIXED.pack(
@@ -158,27 +159,27 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
 
 
 def producer_id_of(value: bytes) -> int:
-    """The producer id of an encoded value, which is not decoded further."""
+    """The producer id in an encoded value, without decoding the rest."""
     producer_id: int = _FIXED.unpack_from(value)[1]
     return producer_id
 
 
 def record_of(metadata: TransactionMetadata) -> CoordinatorRecord:
-    """The record with this content: a tombstone if the id has expired."""
+    """The record with this content, which is a tombstone if the id has expired."""
     value = None if metadata.state is TransactionState.DEAD else encode_value(metadata)
     return CoordinatorRecord(encode_key(metadata.transactional_id), value)
 
 
 def decode_record(key: bytes, value: bytes) -> TransactionMetadata | None:
-    """The content of a record; None for a key of a later version. Raises: ValueError."""
+    """Decode the content of a record; None for a key of a later version. Raises: ValueError."""
     transactional_id = decode_key(key)
     return None if transactional_id is None else decode_value(transactional_id, value)
 
 
 def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
-    """The content of a record's value.
+    """Decode the content of a record's value.
 
-    Raises: ValueError where the version is a later one, or bytes are missing or left over: without
+    Raises: ValueError if the version is a later one, or if bytes are missing or left over. Without
             the record, fenced producers would be accepted again.
     """
     try:
@@ -239,7 +240,7 @@ def _put_partitions(metadata: TransactionMetadata, compact: bool, out: bytearray
     topics: dict[str, list[int]] = {}
     for topic, partition in metadata.partitions:
         topics.setdefault(topic, []).append(partition)
-    if not compact:  # without calls: every transaction needs this function twice
+    if not compact:  # inlined, since every transaction calls this function twice
         out += _INT32.pack(len(topics))
         for topic, indexes in topics.items():
             name, count = topic.encode(), len(indexes)
@@ -254,7 +255,7 @@ def _put_partitions(metadata: TransactionMetadata, compact: bool, out: bytearray
 
 
 class _Reader:
-    """A position in a value. struct.error or IndexError past its end."""
+    """A position in a value. Reading past the end raises struct.error or IndexError."""
 
     def __init__(self, data: bytes, position: int, *, compact: bool) -> None:
         self.data, self.position, self.compact = data, position, compact
@@ -275,7 +276,7 @@ class _Reader:
             shift += 7
 
     def size(self, form: struct.Struct) -> int:
-        """A length or count; -1 is null."""
+        """A length or count; -1 means null."""
         return self.unsigned_varint() - 1 if self.compact else self.take(form)[0]
 
     def blob(self, size: int) -> bytes:
@@ -297,7 +298,7 @@ class _Reader:
         return partitions
 
     def tags(self) -> dict[int, bytes]:
-        """The tagged fields at this position; none before version 1."""
+        """The tagged fields at this position; empty before version 1."""
         if not self.compact:
             return {}
         tags = {}

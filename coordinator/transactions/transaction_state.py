@@ -1,8 +1,8 @@
 """One transactional id: its states, the legal transitions, and the values of its records.
 
 `TransactionMetadata` is immutable. A transition is a method that returns the next value, or fails
-an assertion where LEGAL_PREDECESSORS does not have the step; it decides nothing and writes nothing.
-A `Decision` is the effect that the host carries out at the end of a transaction.
+an assertion if LEGAL_PREDECESSORS does not allow the step; it decides nothing and writes nothing. A
+`Decision` is the effect that the host carries out at the end of a transaction.
 
 Source: KIP-98 (states), KIP-360 (the last epoch), KIP-588 (fencing by timeout), KIP-939 (two-phase
         commit).
@@ -31,7 +31,7 @@ NO_TICKET = -1
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """The identity that a producer sends with its requests."""
+    """The producer id and epoch that a producer sends with its requests."""
 
     producer_id: int
     producer_epoch: int
@@ -42,9 +42,9 @@ NO_PARTITIONS: Mapping[TopicPartition, None] = MappingProxyType({})
 
 
 class KeyEnum(Enum):
-    """An enum whose members are keys of tables that each request looks up many times.
+    """An enum whose members are keys of tables in which each request looks them up many times.
 
-    Its members hash by identity. A plain Enum hashes the name, with two calls in Python.
+    Its members are hashed by identity. A plain Enum hashes the name, with two calls in Python.
     """
 
     __hash__ = object.__hash__
@@ -60,11 +60,13 @@ class Channel(KeyEnum):
 
 
 class TransactionState(KeyEnum):
-    """`value` is the name that requests and answers use; `number` the byte in __transaction_state.
+    """The state of a transactional id.
 
-    Each docstring lists the answers to the current producer id and epoch; other producers are
-    refused before the state is read (INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED). "Again" means
-    CONCURRENT_TRANSACTIONS: the client tries again.
+    `value` is the name in requests and responses, `number` the byte in __transaction_state.
+
+    Each docstring lists the responses to the current producer id and epoch. Requests of other
+    producers are rejected before the state is read (INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED).
+    "Again" means CONCURRENT_TRANSACTIONS, after which the client tries again.
     """
 
     EMPTY = "Empty"
@@ -116,7 +118,7 @@ LEGAL_PREDECESSORS: dict[TransactionState, tuple[TransactionState, ...]] = {
     _S.PREPARE_ABORT: (
         _S.ONGOING,
         _S.PREPARE_EPOCH_FENCE,
-        # an abort of version 2 without an open transaction, which still assigns the next epoch
+        # for an abort of version 2 without an open transaction, which still assigns the next epoch
         _S.EMPTY,
         _S.COMPLETE_COMMIT,
         _S.COMPLETE_ABORT,
@@ -147,17 +149,18 @@ class TransactionMetadata(NamedTuple):
         keeps its order and has fast lookups). start_ms: the beginning of the open or last
         transaction; NO_TIMESTAMP before the first of a session. previous_producer_id,
         last_producer_epoch: the producer whose InitProducerId (KIP-360), or EndTxn of version 2,
-        led to the current epoch, by which a retry of that request is recognised. Cleared when a
-        transaction begins, since its producer must have received the answer; NO_PRODUCER where no
-        producer requested the epoch. epoch_is_a_fence: whether the coordinator raised the epoch to
-        abort, so that no producer has it. next_producer_id: in a Prepare of version 2 with
-        exhausted epochs, the id after Complete. next_producer_id, next_producer_epoch: for a
-        transaction that an InitProducerId has kept (KIP-939), in Ongoing the only producer that may
-        end it, in Prepare the producer after Complete. producer_id and producer_epoch stay those of
-        the producer that wrote it. client_transaction_version: VERSION_2 for a transaction of that
-        version, else 0. latest_ms: the latest time of all records of this transactional id, if the
-        wall clock was more than MOST_LEAD_MS behind it at the last record; else NO_TIMESTAMP, and
-        last_update_ms is the latest time.
+        led to the current epoch, by which a retry of that request is recognised. They are cleared
+        when a transaction begins, since the producer must have received the response by then, and
+        are NO_PRODUCER if no producer requested the epoch. epoch_is_a_fence: whether the
+        coordinator raised the epoch to abort, in which case no producer has the epoch.
+        next_producer_id: in a Prepare of version 2 with exhausted epochs, the id after Complete.
+        next_producer_id, next_producer_epoch: for a transaction that an InitProducerId has kept
+        (KIP-939), in Ongoing the only producer that may end it, in Prepare the producer after
+        Complete; producer_id and producer_epoch remain those of the producer that wrote the
+        transaction. client_transaction_version: VERSION_2 for a transaction of that version,
+        otherwise 0. latest_ms: the latest time of all records of this transactional id, if the
+        wall clock was more than MOST_LEAD_MS behind it at the last record; otherwise NO_TIMESTAMP,
+        and last_update_ms is the latest time.
     """
 
     transactional_id: str
@@ -178,8 +181,10 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def order_ms(self) -> int:
-        """The time that orders decisions: no earlier record of this transactional id has a later
-        time, and no earlier decision has an equal one.
+        """The time by which decisions are ordered.
+
+        No earlier record of this transactional id has a later time, and no earlier decision the
+        same time.
         """
         return self.last_update_ms if self.latest_ms < 0 else self.latest_ms
 
@@ -189,20 +194,22 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether its session uses two-phase commit, so that its transactions have no timeout."""
+        """Whether the session uses two-phase commit, in which transactions have no timeout."""
         return self.timeout_ms == NO_TIMEOUT_MS
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is open, and an InitProducerId of a later producer has kept it open."""
+        """Whether the transaction is open because the InitProducerId of a later producer has kept
+        it.
+        """
         return self.next_producer_epoch >= 0 and self.state is TransactionState.ONGOING
 
     @property
     def kept_from(self) -> ProducerIdAndEpoch | None:
-        """The producer that wrote a kept transaction and must not write to it any more.
+        """The producer that wrote a kept transaction and must no longer write to it.
 
-        The rule applies until the end is complete and all partitions have their markers. None if
-        the transaction was not kept.
+        This applies until the end is complete and all partitions have their markers. None if the
+        transaction was not kept.
         """
         if self.next_producer_epoch < 0:
             return None
@@ -213,8 +220,8 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def current_producer(self) -> ProducerIdAndEpoch:
-        """The producer whose requests are accepted; for a kept transaction the producer that kept
-        it.
+        """The producer whose requests are accepted. For a kept transaction that is the one that
+        kept it.
         """
         return self.next_producer if self.is_kept else self.producer
 
@@ -222,7 +229,7 @@ class TransactionMetadata(NamedTuple):
     def is_epoch_given_out(self) -> bool:
         """Whether a producer has the current epoch.
 
-        A fencing epoch, and always the highest one, belongs to the coordinator.
+        A fencing epoch belongs to the coordinator, and so does the highest epoch in any case.
         """
         return not self.epoch_is_a_fence and self.producer_epoch < MAX_PRODUCER_EPOCH
 
@@ -240,7 +247,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def next_producer(self) -> ProducerIdAndEpoch:
-        """The identity of the producer after the prepared end."""
+        """The producer id and epoch after the prepared end."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
@@ -248,7 +255,8 @@ class TransactionMetadata(NamedTuple):
     def was_ended_by(self, producer: ProducerIdAndEpoch) -> bool:
         """Whether an end of version 2 by `producer` led to the current epoch.
 
-        A record of Apache Kafka does not store that producer; then the previous epoch counts.
+        A record of Apache Kafka does not store that producer; the previous epoch is compared
+        instead.
         """
         if self.client_transaction_version < VERSION_2 or not self.is_epoch_given_out:
             return False
@@ -259,9 +267,9 @@ class TransactionMetadata(NamedTuple):
     def _moved(
         self, state: TransactionState, wall_ms: int, step_ms: int = 0, **changes: Any
     ) -> TransactionMetadata:
-        """The value with the next state and the clock's time.
+        """The value with the next state and the current time.
 
-        Takes: step_ms, the minimum increase of `order_ms`: 1 for a decision.
+        Takes:  step_ms, the minimum increase of `order_ms`: 1 for a decision.
         """
         assert self.state in LEGAL_PREDECESSORS[state], (
             f"{self.transactional_id}: {self.state.value} -> {state.value}"
@@ -278,10 +286,10 @@ class TransactionMetadata(NamedTuple):
         return self._replace(state=state, last_update_ms=wall_ms, latest_ms=least_ms, **changes)
 
     def _next_start_ms(self, wall_ms: int) -> int:
-        """The beginning of a transaction: now, or 1 ms after the previous one's beginning if that
-        is later.
+        """When the transaction begins: now, or 1 ms after the previous transaction began if that is
+        later.
 
-        It distinguishes the records of two transactions.
+        The records of two transactions are distinguished by this time.
         """
         next_ms = self.start_ms + 1
         return next_ms if 0 < next_ms - wall_ms <= MOST_LEAD_MS else wall_ms
@@ -293,9 +301,10 @@ class TransactionMetadata(NamedTuple):
         timeout_ms: int,
         wall_ms: int,
     ) -> TransactionMetadata:
-        """The value Empty, for `producer`, which is the current producer if the request is a retry.
+        """The value in the state Empty, for `producer`. In a retry that is the current producer.
 
-        requester: the producer that requested the session; NO_PRODUCER if the request names none.
+        Takes:  requester, the producer that requested the session; NO_PRODUCER if the request names
+                none.
         """
         assert (
             producer.producer_id != self.producer_id
@@ -320,8 +329,9 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, added: Iterable[TopicPartition], wall_ms: int, client_transaction_version: int = 0
     ) -> TransactionMetadata:
-        """The value Ongoing, with `added` after its partitions; the transaction begins now if it
-        was not open.
+        """The value in the state Ongoing, with the `added` partitions after the others.
+
+        If the transaction was not open, it begins now.
         """
         return self._moved(
             TransactionState.ONGOING,
@@ -344,7 +354,7 @@ class TransactionMetadata(NamedTuple):
     ) -> TransactionMetadata:
         """The open transaction, which only `producer` may end from now on (KIP-939).
 
-        requester: the producer that requested this; NO_PRODUCER if the request names none.
+        Takes:  requester, the producer that requested this; NO_PRODUCER if the request names none.
         """
         return self._moved(
             TransactionState.ONGOING,
@@ -357,10 +367,10 @@ class TransactionMetadata(NamedTuple):
         )
 
     def prepared(self, commit: bool, wall_ms: int) -> TransactionMetadata:
-        """The decision of the producer itself, in version 1. A producer that kept the transaction
-        keeps its epoch afterwards.
+        """The decision in version 1, by the producer itself.
 
-        Its `order_ms` is later than that of any earlier decision.
+        A producer that kept the transaction keeps its epoch afterwards. The `order_ms` is later
+        than that of any earlier decision.
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         return self._moved(state, wall_ms, 1, client_transaction_version=0)
@@ -368,12 +378,12 @@ class TransactionMetadata(NamedTuple):
     def prepared_with_next_epoch(
         self, commit: bool, wall_ms: int, allocate_producer_id: Callable[[], int]
     ) -> TransactionMetadata:
-        """The decision in version 2, by the producer, or by a coordinator of that level.
+        """The decision in version 2, by the producer, or by a coordinator at that level.
 
-        It raises the epoch, which the markers contain; if the epochs are exhausted it chooses the
-        next id. The producer with the previous epoch may repeat its request. For a kept transaction
-        the markers contain the epoch after that of its writer, and the producer that kept it
-        continues with its own next epoch.
+        It raises the epoch, which the markers contain, or chooses the next id if the epochs are
+        exhausted. The producer with the previous epoch may repeat its request. For a kept
+        transaction the markers contain the epoch after that of its writer, and the producer that
+        kept it continues with its own next epoch.
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         was_open = self.state is TransactionState.ONGOING
@@ -400,13 +410,14 @@ class TransactionMetadata(NamedTuple):
         )
 
     def fenced(self, requester: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
-        """The coordinator's decision to abort, which raises the producer's epoch and so fences it.
+        """The coordinator's decision to abort, which fences the producer by raising its epoch.
 
-        The highest epoch stays: no producer has it, so none has to be fenced. (Old logs may have a
-        transaction that a producer began with it.)
+        The highest epoch is not raised: no producer has it, so none has to be fenced. (Old logs may
+        have a transaction that a producer began with it.) For a kept transaction, the producer that
+        kept it is fenced.
 
-        requester: the producer itself if it requested a new epoch during its transaction, else
-        NO_PRODUCER. For a kept transaction the producer that kept it is fenced.
+        Takes:  requester, the producer itself if it requested a new epoch during its transaction,
+                otherwise NO_PRODUCER.
         """
         next_epoch = self.next_producer_epoch
         raised = self._moved(
@@ -424,9 +435,9 @@ class TransactionMetadata(NamedTuple):
         return raised._moved(TransactionState.PREPARE_ABORT, wall_ms)
 
     def completed(self, wall_ms: int) -> TransactionMetadata:
-        """The value of the Complete record, when all markers are written.
+        """The value of the Complete record, once all markers are written.
 
-        start_ms is kept, so that operators can see when the last transaction began.
+        start_ms is kept, which shows operators when the last transaction began.
         """
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
@@ -460,7 +471,7 @@ class TransactionMetadata(NamedTuple):
             coordinator_epoch,
             self.state is TransactionState.PREPARE_COMMIT,
             tuple(self.partitions),
-            # `order_ms`, without a call
+            # the same as `order_ms`, but without a call
             self.last_update_ms if self.latest_ms < 0 else self.latest_ms,
             self,
             waiting,
@@ -471,9 +482,10 @@ class TransactionMetadata(NamedTuple):
 
 
 class WaitingEndTxn(NamedTuple):
-    """The EndTxn that is answered at the step of its transaction's end that the table defines.
+    """An EndTxn that is answered during the end of its transaction, at the step that the table
+    defines.
 
-    producer_id, producer_epoch: the next identity of the producer, for the answer in version 2.
+    producer_id, producer_epoch: the next ones of the producer, for the response in version 2.
     """
 
     ticket: int
@@ -482,10 +494,10 @@ class WaitingEndTxn(NamedTuple):
 
 
 class WaitingInit(NamedTuple):
-    """The InitProducerId that is carried out when the transaction that it aborts is complete.
+    """An InitProducerId that is carried out when the transaction that it aborts is complete.
 
-    requester: the identity in the request. takes_new_id: whether it gets a new producer id in any
-    case.
+    requester: the producer id and epoch in the request. takes_new_id: whether it gets a new
+    producer id in any case.
     """
 
     ticket: int
@@ -495,15 +507,15 @@ class WaitingInit(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Effect: the transaction commits or aborts. Its records and markers are still to be written.
+    """An effect: a transaction commits or aborts. Its records and markers have to be written.
 
-    The host (broker/transactions/transaction_end.py) ends it, and calls
+    The host (broker/transactions/transaction_end.py) ends the transaction, and calls
     `TransactionCoordinator.complete` when the markers are written.
 
-    coordinator_epoch: written into the markers. partitions: each gets a marker, in the order in
-    which they were added. decided_ms: the time that orders the decision, which no other decision of
-    this transactional id has; the base timestamp of its markers. prepare: the content of the
-    Prepare record. waiting: the request that is answered at the end.
+    coordinator_epoch: the epoch that the markers contain. partitions: those that get a marker, in
+    the order in which they were added. decided_ms: the time by which decisions are ordered, which
+    no other decision of this transactional id has; the base timestamp of the markers. prepare: the
+    content of the Prepare record. waiting: the request that is answered at the end.
     """
 
     transactional_id: str
@@ -518,7 +530,7 @@ class Decision(NamedTuple):
 
 
 class SessionAtEnd(NamedTuple):
-    """Effect: a new session begins when the ending transaction is complete."""
+    """An effect: a new session begins when the ending transaction is complete."""
 
     transactional_id: str
     init: WaitingInit

@@ -1,7 +1,7 @@
-"""The transactional ids of one coordinator, and the results about them.
+"""The transactional ids of one coordinator, and the results for their partitions.
 
 The coordinator and its parts (sessions, additions, verification) share one table. The parts read
-it; `TransactionCoordinator.replay` and `apply` are its only writers.
+it; only `TransactionCoordinator.replay` and `apply` write it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class TxnSettings:
 
 
 class TransactionTable:
-    """The hard state of all transactional ids, as data.
+    """The hard state of all transactional ids.
 
     by_id: the last record of each transactional id. two_phase: the ids in a session of two-phase
     commit. kept_from: the producers whose transactions were kept for another producer and are not
-    complete; both are empty without two-phase commit. settings: the current settings; the host
-    replaces them when a feature changes.
+    complete. Without two-phase commit, both are empty. settings: the current settings, which the
+    host replaces when a feature changes.
     """
 
     def __init__(
@@ -68,15 +68,16 @@ class TransactionTable:
         return partition_for(transactional_id, self._partition_count)
 
     def is_ending(self, transaction: TransactionMetadata) -> bool:
-        """Whether the id's transaction is decided and not complete; its Prepare record may not be
-        appended yet.
+        """Whether the transaction of the id is decided and not complete.
+
+        Its Prepare record may not be appended yet.
         """
         return transaction.state in PREPARED or self._is_decided(transaction.transactional_id)
 
     def decision(
         self, prepare: TransactionMetadata, waiting: WaitingInit | None = None
     ) -> Decision:
-        """The effect of a Prepare record."""
+        """The decision in a Prepare record, as the effect for the host."""
         partition = self.partition_of(prepare.transactional_id)
         return prepare.decision(self._coordinator_epoch(partition), waiting)
 
@@ -85,10 +86,11 @@ class TransactionTable:
     ) -> Result:
         """The result for the partition of one transactional id.
 
-        It names the partition even without records: the reply may depend on a record that is not
-        flushed yet.
+        The result has the partition even without records, since the reply may depend on a record
+        that is not flushed yet.
 
-        Takes: moved, the content of its records. The id may be empty in a refused request.
+        Takes:  transactional_id, empty in some rejected requests; moved, the content of its
+                records.
         """
         return Result(
             partition=self.partition_of(transactional_id) if transactional_id else -1,

@@ -1,6 +1,6 @@
-"""`python -m barnabas.protocol.generator`: generate protocol/messages/.
+"""`python -m barnabas.protocol.generator` generates protocol/messages/.
 
-With --check, print what differs.
+With --check, it only prints what differs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def formatted(text: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Generate or check the modules. Gives: the exit code, 1 where --check finds a difference."""
+    """Generate or check the modules. Gives: the exit code, which is 1 if --check finds a
+    difference.
+    """
     parser = argparse.ArgumentParser(prog="make protocol", description=__doc__)
     parser.add_argument(
         "--check",

@@ -1,16 +1,17 @@
-"""The answer with one error for everything that a request names, as a method of the request.
+"""Generates a method of each request: the response with one error for everything that it names.
 
-A request and its answer are lists of the same things in most APIs: topics and their partitions,
-groups, ids, resources. So the answer that refuses all of them follows from the two schemas:
+In most APIs a request and its response are lists of the same things: topics and their partitions,
+groups, ids, resources. The response that reports an error for all of them can therefore be derived
+from the two schemas:
 
-1. Where the answer has an error code for the whole, it has the error there, and no rows.
-2. Else the error is in the rows: a row for each row of the request, with its names, and with the
-   error at the outermost level that has a place for it.
+1. If the response has an error code for the whole request, it has the error there, and no rows. 2.
+Otherwise the error is in the rows: a row for each row of the request, with its names, and with
+   the error at the outermost level that has a field for it.
 3. Fields that are unknown after an error have the value in UNKNOWN; other fields have their
    defaults.
 
-A list of the request belongs to a list of the answer where fields of both have names of one kind
-(NAMES). The tables below have the APIs that Apache Kafka answers in another way.
+A list of the request corresponds to a list of the response if fields of both have names of the same
+kind (NAMES). The tables below have the APIs for which Apache Kafka responds in another way.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from typing import NamedTuple
 
 from barnabas.protocol.generator.schema import Field, Struct
 
-# The kinds of fields that identify the subject of a row, by their names. `key` is
-# FindCoordinator's.
+# By field name, the kinds of fields that identify the subject of a row. `key` is the field of
+# FindCoordinator.
 NAMES = {
     "name": "name", "topic": "name", "topic_name": "name", "user": "name",
     "partition": "partition", "partition_index": "partition", "partition_id": "partition",
@@ -32,38 +33,39 @@ NAMES = {
     "member_id": "member_id", "resource_type": "resource_type", "resource_name": "resource_name",
     "entity": "entity", "feature": "feature", "log_dir": "log_dir",
 }  # fmt: skip
-# The values of unknown fields in an error, by the name of a field, or of a struct and its field.
+# The values that unknown fields have after an error, by the name of the field, or of a struct and
+# its field.
 UNKNOWN = {
     "base_offset": "-1", "committed_offset": "-1", "error_message": "None",
     "high_watermark": "-1", "low_watermark": "-1", "node_id": "-1", "port": "-1",
     "InitProducerIdResponse.producer_epoch": "-1", "protocol_name": "None", "records": 'b""',
 }  # fmt: skip
-# The error is in the rows, although the answer could have it for the whole.
+# The error is in the rows, although the response has an error code for the whole request.
 IN_ROWS = {"AddPartitionsToTxn", "Metadata"}
-# The error is in both.
+# The error is in the rows and in the response as a whole.
 IN_BOTH = {"AlterPartitionReassignments", "DescribeUserScramCredentials", "ElectLeaders"}
 # The rows have the error and no names.
 WITHOUT_NAMES = {"DescribeUserScramCredentials"}
-# These lists of a request have no rows in the answer.
+# These lists of a request have no rows in the response.
 NOT_ANSWERED = {"forgotten_topics_data"}
 _VARIABLES = ("row", "part", "item")
 
 
 class _Rows(NamedTuple):
-    """A list of the request. within: the outer list whose rows contain it, if it is nested."""
+    """A list of the request. within: if it is nested, the outer list whose rows contain it."""
 
     field: Field
     within: Field | None = None
 
 
 def error_response(api_name: str, structs: list[Struct]) -> list[str]:
-    """The lines of the method."""
+    """The lines of the method `error_response`."""
     return _Writer(api_name, structs).method()
 
 
 def answered_rows(api_name: str, structs: list[Struct]) -> list[str]:
-    """The lines of the table of a request's lists: for each list, the list of the answer with a row
-    for each of its rows.
+    """The lines of a table with the request's lists, and for each the list of the response with a
+    row for each of its rows.
     """
     pairs = _Writer(api_name, structs).pairs()
     text = ", ".join(f'"{rows}": "{answers}"' for rows, answers in pairs.items())
@@ -71,7 +73,7 @@ def answered_rows(api_name: str, structs: list[Struct]) -> list[str]:
 
 
 class _Writer:
-    """Writes the method of one API's requests."""
+    """Writes the method for the request of one API."""
 
     def __init__(self, api_name: str, structs: list[Struct]) -> None:
         self._api_name = api_name
@@ -90,8 +92,8 @@ class _Writer:
         return [f"    {line}" for line in lines]
 
     def pairs(self) -> dict[str, str]:
-        """The names of the request's lists that have rows in the answer, each with the name of its
-        rows' list.
+        """The request's lists that have rows in the response: by name, the name of the response's
+        list.
         """
         valid = self._request.valid
         return {
@@ -103,7 +105,7 @@ class _Writer:
         }
 
     def _answer(self, version: int) -> str:
-        """The expression that makes the answer in a version."""
+        """The expression that makes the response in a version."""
         whole = _error_field(self._response, version)
         arguments: list[str] = []
         if whole is not None and self._api_name not in IN_ROWS:
@@ -114,7 +116,7 @@ class _Writer:
         return f"{self._response.name}({', '.join(arguments)})"
 
     def _lists(self, answer: Struct, asked: Struct, version: int, depth: int) -> Iterator[str]:
-        """The arguments for the lists with the error in a part of the answer."""
+        """The arguments for those lists of a part of the response that contain the error."""
         owner = _VARIABLES[depth - 1] if depth else "self"
         for answers in self._error_lists(answer, version):
             rows = self._rows_of(answers, asked, version)
@@ -125,7 +127,7 @@ class _Writer:
         self, answers: Field, rows: list[_Rows], owner: str, version: int, depth: int
     ) -> str:
         variable = _VARIABLES[depth]
-        if len(rows) > 1:  # a name that is in one or several of the lists has one row
+        if len(rows) > 1:  # a name that occurs in several of the lists still has only one row
             names = ", ".join(f"*(one.name for one in {owner}.{one.field.name})" for one in rows)
             name = replace(rows[0].field, type="string", struct=None)
             made = self._row(answers, name, variable, version, depth)
@@ -139,7 +141,7 @@ class _Writer:
         return f"[{made} for {variable if variable in made else '_'} in {source}]"
 
     def _row(self, answers: Field, asked: Field, variable: str, version: int, depth: int) -> str:
-        """The expression that makes a row of the answer."""
+        """The expression that makes a row of the response."""
         answer = self._struct_of(answers)
         error = _error_field(answer, version)
         arguments: list[str] = []
@@ -153,7 +155,7 @@ class _Writer:
         return f"{answer.name}({', '.join(_by_position(answer, arguments))})"
 
     def _names(self, answer: Struct, asked: Field, variable: str, version: int) -> Iterator[str]:
-        """The arguments with the names of a row of the answer."""
+        """The arguments for the names in a row of the response."""
         if asked.struct is None:
             name = next(one for one in _names(answer) if one.type == asked.type)
             yield f"{name.name}={variable}"
@@ -166,7 +168,7 @@ class _Writer:
                 yield f"{name.name}={variable}.{named.name}" + (' or ""' if is_lost else "")
 
     def _error_lists(self, struct: Struct, version: int) -> Iterator[Field]:
-        """The lists of a part of the answer whose rows have a place for an error."""
+        """The lists of a part of the response whose rows have a field for an error."""
         for one in _fields(struct, version):
             if one.is_array and one.struct is not None and self._has_error(one, version):
                 yield one
@@ -176,12 +178,14 @@ class _Writer:
         return _error_field(struct, version) is not None or any(self._error_lists(struct, version))
 
     def _rows_of(self, answers: Field, asked: Struct, version: int) -> list[_Rows]:
-        """The lists of the request, or of a part of it, that the answer's list answers."""
+        """The lists of the request, or of a part of it, to which a list of the response
+        corresponds.
+        """
         lists = [
             one for one in _fields(asked, version) if one.is_array and one.name not in NOT_ANSWERED
         ]
         named = _names(self._struct_of(answers))
-        if not named:  # its rows are those of the request, in their order
+        if not named:  # the rows are those of the request, in the same order
             return [_Rows(one) for one in lists]
         found = [_Rows(one) for one in lists if self._has_names(one, named)]
         return found or [
@@ -193,7 +197,9 @@ class _Writer:
         ]
 
     def _has_names(self, asked: Field, named: list[Field]) -> bool:
-        """Whether rows of the request's list have names of one kind with those of the answer's."""
+        """Whether rows of the request's list have names of the same kind as those of the response's
+        list.
+        """
         if asked.struct is None:
             return asked.type in {one.type for one in named}
         kinds = {NAMES[one.name] for one in _names(self._structs[asked.struct])}
@@ -209,8 +215,9 @@ def _fields(struct: Struct, version: int) -> list[Field]:
 
 
 def _by_position(struct: Struct, arguments: list[str]) -> list[str]:
-    """The arguments, without names where they are the first ones of the constructor: rows are made
-    by the thousand, and a call with names takes up to 50 % longer.
+    """The arguments, positional if they are the first ones of the constructor.
+
+    Rows are made by the thousand, and a call with keyword arguments takes up to 50 % longer.
     """
     values = dict(argument.split("=", 1) for argument in arguments)
     first = [one.name for one in struct.fields[: len(values)]]
@@ -231,8 +238,7 @@ def _error_field(struct: Struct, version: int) -> Field | None:
 
 
 def _unknown(struct: Struct, version: int) -> Iterator[str]:
-    """The arguments for fields that are unknown after an error, if they differ from the
-    defaults.
+    """The arguments for fields that are unknown after an error, if they differ from their defaults.
     """
     for one in struct.fields:
         value = UNKNOWN.get(one.name, UNKNOWN.get(f"{struct.name}.{one.name}"))

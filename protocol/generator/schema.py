@@ -1,9 +1,10 @@
 """Kafka's message schemas as values.
 
-They are read from the JSON files that kafka-python ships. For messages that these lack there are
-files of the same format in `schemas/`.
+They are read from the JSON files that kafka-python ships. For messages that kafka-python lacks,
+`schemas/` has files in the same format.
 
-A field has a range of versions, a range of versions in which it may be null, and perhaps a tag.
+A field has a range of versions, a range of versions in which it may be null, and possibly a tag.
+
 Source: Apache Kafka's clients/src/main/resources/common/message/README.md (the schema language).
 """
 
@@ -25,14 +26,14 @@ _ENDLESS = 1 << 15
 
 @dataclass(frozen=True)
 class Versions:
-    """A range of versions; both ends inclusive. Empty where first > last."""
+    """A range of versions, including both ends. It is empty if first > last."""
 
     first: int
     last: int
 
     @classmethod
     def parse(cls, text: str | None) -> Versions:
-        """The versions of "3", "0-7", "2+" or "none"."""
+        """Parse a range of versions: "3", "0-7", "2+" or "none"."""
         if not text or text == "none":
             return cls(1, 0)
         first, dash, last = text.partition("-")
@@ -50,7 +51,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a struct. struct: the name of its type where that is a struct."""
+    """One field of a struct. struct: the name of the field's type, if that is a struct."""
 
     name: str
     type: str
@@ -81,7 +82,7 @@ class Struct:
 
 
 def snake_case(name: str) -> str:
-    """The name of a field in kafka-python: "ProducerId" becomes producer_id."""
+    """The name of a field as in kafka-python: "ProducerId" becomes producer_id."""
     return _WORD.sub("_", name).lower()
 
 
@@ -97,11 +98,13 @@ def load(name: str) -> dict[str, Any]:
 
 
 def structs_of(api_name: str, first_version: int | None = None) -> list[Struct]:
-    """The classes of an API's request and response, each part before the class that contains it.
+    """The classes of an API's request and response; a part comes before the class that contains it.
 
-    first_version: the first supported version, where the schemas of Apache Kafka 4 omit a version
-    of 3.9. They still have its fields.
-    Two different parts of one name get the name of their message as a prefix.
+    If the two messages have different parts with the same name, the name of the message is
+    prefixed.
+
+    Takes:  first_version, the first supported version, if the schemas of Apache Kafka 4 omit a
+            version of 3.9. They still have the fields of that version.
     """
     found: dict[str, tuple[Any, Struct]] = {}
     for message in (f"{api_name}Request", f"{api_name}Response"):

@@ -3,32 +3,32 @@
 A record is checked in one of three ways, which accept the same records:
 
     by itself    `_open_record`: every field, in any encoding
-    in a loop    `_walk`: fields of one or two bytes, which nearly all are, are read in place;
+    in a loop    `_walk`: fields of one or two bytes, as nearly all are, are read in place;
                  any other record is checked by itself
-    in columns   many records of one shape together. Each field is at the same place of every
+    in columns   many records of one shape together. Each field is at the same place in every
                  record, so the field of all records is one slice with a stride, which is compared
-                 with the expected bytes at once
+                 with the expected bytes in one operation
 
-A shape is the set of positions of a record's fields. Records of one length follow at a stride in
-the batch itself (`_run`). For records with values, or short keys, of different sizes the first
+A shape is the set of positions of a record's fields. Records of the same length follow at a stride
+in the batch itself (`_run`). If records have values, or short keys, of different sizes, their first
 bytes are copied together (`_gather`), and checked by the width of their lengths (`_check_heads`).
-The others are walked.
+All other records are walked.
 
 `_walk`, `_first_of_shape`, `_check_columns`, `_gather` and `_check_heads` are long, or have many
 parameters, because they run for every record or block of records: a further call for each would
 double their cost.
 
 Several functions read a varint of two bytes in place: `size = first + (second << 7) - 0x80`. The
-first byte is at least 0x80 there; its top bit only says that another byte follows, and the -0x80
+first byte is at least 0x80 there; its top bit only means that another byte follows, and the -0x80
 removes it. The result is still zigzag-encoded: an even number n means n / 2, an odd one is
-negative. If the second byte has its top bit set, too, the number has a third byte, and bit 14 of
-the result (0x4000) is set: that is how such numbers are recognised. So `n & 0x4001` is true for a
+negative. If the second byte also has its top bit set, the number has a third byte, and bit 14 of
+the result (0x4000) is set, by which such numbers are recognised. So `n & 0x4001` is true for a
 number that is negative or too wide.
 
-Source: Kafka's message format. The walk refuses the records that DefaultRecord.readFrom and
-LogValidator refuse, and offset deltas that do not count from 0, which Apache Kafka checks only in
-compressed batches. Attributes of a record other than 0, which have no meaning, are refused:
-kafka-python reads them as a varint.
+Source: Kafka's message format. The walk rejects the records that DefaultRecord.readFrom and
+        LogValidator reject, and offset deltas that do not count from 0, which Apache Kafka checks
+        only in compressed batches. Attributes of a record other than 0, which have no meaning, are
+        rejected: kafka-python reads them as a varint.
 """
 
 from __future__ import annotations
@@ -43,43 +43,48 @@ from barnabas.protocol.records import decode_varint
 
 Body = bytes | bytearray | memoryview
 
-_SMALLEST_RECORD = 6  # bytes after the length: attributes, two deltas, no key, no value, no headers
-_WIDEST_INT = 5  # bytes of a varint that Java reads as an int
-_FIRST_BLOCK = 8  # records of one length in the first block; walking fewer is faster
-_FIRST_ALIKE = 64  # records in the first comparison of lengths
+# the bytes after the length: attributes, two deltas, no key, no value, no headers
+_SMALLEST_RECORD = 6
+_WIDEST_INT = 5  # the number of bytes of a varint that Java reads as an int
+_FIRST_BLOCK = 8  # the number of records of one length in the first block; walking fewer is faster
+_FIRST_ALIKE = 64  # the number of records in the first comparison of lengths
 _BLOCK = 2048  # maximum number of records that are gathered together
 _FIRST_GATHERED = 256
 _LEAST_GATHERED = 32
-# The number of bytes of a batch that are copied at a time, so that they stay in the processor's
-# cache.
+# The number of bytes of a batch that are copied at a time, which fit into the processor's cache.
 _PIECE_BYTES = 250 * 1024
 # Batches of smaller records are copied, since slicing bytes is faster than slicing a memoryview.
 _COPIED_RECORD_BYTES = 256
-# The longest head of a record that is gathered: with a longer key, walking is as fast.
+# The longest head of a record that is gathered. If keys are longer, walking is as fast.
 _LONGEST_HEAD = 80
 _GROWTH = 4
 _FIRST_WIDE_DELTA = 8192  # the first offset delta whose varint has three bytes
 
 _ALIKE = tuple([bytes((byte,)) for byte in range(256)])
-# The bytes of offset deltas as varints of several bytes. The first, by the delta modulo 8192:
+# The bytes of offset deltas as varints of several bytes. _LOW has the first byte, by the delta
+# modulo 8192.
 _LOW = bytes(range(0x80, 0x100, 2)) * 128
-_HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])  # the second and last bytes
-_MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])  # the second bytes of three
-_ONE = bytes(range(0, 128, 2))  # the deltas below 64 in one byte: zigzag doubles them
-# The distance to the next record by the first two bytes of a record: the length's own bytes, and
-# the part of the length that its first byte has. For a length of one byte the second byte is that
-# of the attributes, which are 0 and so add nothing.
+# the last byte of varints with two bytes, and of those with three
+_HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])
+# the middle byte of varints with three bytes
+_MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])
+# the varints of deltas below 64, which have one byte; zigzag doubles the number
+_ONE = bytes(range(0, 128, 2))
+# The distance to the next record, by the first two bytes of a record. The first byte adds the size
+# of the length itself, and the lower part of the length. If the length has only one byte, the
+# second byte is that of the attributes, which is 0 and adds nothing.
 _LOW_STEPS = [1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1) for byte in range(256)]
-_HIGH_STEPS = [byte << 6 for byte in range(256)]  # shifted left by 7 bits, and halved by zigzag
+# the upper part of the length: shifted left by 7 bits, and halved to undo zigzag
+_HIGH_STEPS = [byte << 6 for byte in range(256)]
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 _IS_HIGH = bytes(128) + b"\1" * 128
 _IS_LOW = b"\1" * 128 + bytes(128)
 
 
 class _Shape(NamedTuple):
-    """The positions of a record's fields, counted from its beginning.
+    """The positions of a record's fields, counted from the beginning of the record.
 
-    The neighbours' offset deltas have the same width.
+    It applies to neighbouring records whose offset deltas have the same width.
     """
 
     length_width: int
@@ -88,13 +93,14 @@ class _Shape(NamedTuple):
     key_at: int
     key_size_end: int
     value_at: int
-    head_size: int  # up to the value
+    head_size: int  # the number of bytes before the value
 
 
 def highest_time_delta(body: Body, position: int, count: int) -> int:
     """Check that `count` records fill `body` from `position` to its end.
 
     Their offset deltas have to be 0, 1, 2 …
+
     Gives:  the largest of their timestamp deltas.
     Raises: KafkaError INVALID_RECORD.
     """
@@ -120,7 +126,7 @@ def highest_time_delta(body: Body, position: int, count: int) -> int:
 
 
 def _is_plain_record(body: Body, position: int) -> bool:
-    """Whether a record without headers, with deltas of 0, fills the body from there.
+    """Whether the rest of the body is one record without headers, whose deltas are 0.
 
     Most single records have this form.
     """
@@ -131,7 +137,7 @@ def _is_plain_record(body: Body, position: int) -> bool:
             size += (body[at] << 7) - 0x80
             at += 1
         last = len(body) - 1
-        # The record ends with the body; its length is one or two bytes and not negative;
+        # The record ends with the body; its length has one or two bytes and is not negative;
         # attributes, timestamp delta, offset delta and the number of headers are 0.
         if (
             at + (size >> 1) != last + 1
@@ -144,8 +150,8 @@ def _is_plain_record(body: Body, position: int) -> bool:
             return False
         key = body[at + 3]
         at += 5
-        if key != 1:  # 1 is -1 in zigzag: a null key
-            if key & 0x81:  # negative, or of several bytes
+        if key != 1:  # in zigzag form 1 means -1, which is a null key
+            if key & 0x81:  # the size is negative, or has several bytes
                 return False
             at += key >> 1
         size = body[at - 1]
@@ -160,9 +166,9 @@ def _is_plain_record(body: Body, position: int) -> bool:
 
 
 def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
-    """Check records in columns where their shapes allow it, and walk the others.
+    """Check records in columns if their shapes allow it, and walk the others.
 
-    Gives: the position after them, and the highest timestamp delta.
+    Gives:  the position after them, and the highest timestamp delta.
     """
     highest = -(1 << 63)
     delta = misses = 0
@@ -173,11 +179,12 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
         start = position
         position, highest, shape = _first_of_shape(body, start, delta, highest)
         delta += 1
-        # The bytes of the offset deltas have constant widths only up to the next change.
+        # Only up to the next change do the bytes of the offset deltas have constant widths.
         most = min(count, _next_width(delta)) - delta
         if most < _FIRST_BLOCK:
             continue
-        # The next record begins with the same byte of its length: try records of one length.
+        # The length of the next record begins with the same byte, so the records may have one
+        # length.
         if shape is not None and body[position] == body[start]:
             stride = position - start
             taken, highest = _run(body, position, stride, delta, most, shape, highest)
@@ -191,7 +198,7 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
         while shape is not None and most >= _LEAST_GATHERED:
             block = most if most < next_count + _LEAST_GATHERED else next_count
             gathered = _gather(body, start, position, delta, block, shape, highest)
-            if gathered is None:  # another shape is among the records: the next attempt is smaller
+            if gathered is None:  # a record has another shape, so the next attempt is smaller
                 next_count = _LEAST_GATHERED
                 break
             position, highest = gathered
@@ -199,8 +206,8 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
             most -= block
             misses = 0
             next_count = min(_BLOCK, _GROWTH * next_count)
-        # Each miss doubles the number of walked records, so that a batch without common shapes has
-        # few failed attempts.
+        # Each failed attempt doubles the number of records that are walked. A batch without common
+        # shapes therefore has few of them.
         block = min(_LEAST_GATHERED << min(misses, 4), most)
         misses += block > 0
         position, highest = _walk(body, position, delta, delta + block, highest)
@@ -212,7 +219,7 @@ def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
     """Check the record at `position`, in any encoding.
 
     Gives:  the position after it, and its timestamp delta.
-    Raises: KafkaError or IndexError where it is not a record.
+    Raises: KafkaError or IndexError if it is not a record.
     """
     length, at = _decode_int(body, position)
     following = at + length
@@ -256,7 +263,7 @@ def _after_blob(body: Body, at: int, delta: int) -> int:
 def _after_headers(body: Body, at: int, count: int, delta: int) -> int:
     for _ in range(count):
         size = body[at]
-        if size & 1:  # an odd number is negative in zigzag
+        if size & 1:  # in zigzag form an odd number is negative
             raise _wrong(delta, "has a header without a name")
         at = at + 1 + (size >> 1) if size < 0x80 else _after_blob(body, at, delta)
         size = body[at]
@@ -269,7 +276,7 @@ def _wrong(delta: int, what: str) -> KafkaError:
 
 
 class RecordRefused(KafkaError):
-    """A record with a wrong offset delta.
+    """A record has a wrong offset delta.
 
     Apache Kafka lists such a record in record_errors, but not bytes that are no record.
     """
@@ -280,19 +287,20 @@ class RecordRefused(KafkaError):
 
 
 def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tuple[int, int]:
-    """Check the records with the offset deltas from `first` up to `stop`.
+    """Check the records with the offset deltas from `first` up to, but not including, `stop`.
 
-    Gives: the position after them, and the highest timestamp delta so far.
+    Gives:  the position after them, and the highest timestamp delta so far.
 
-    A number of two bytes has bit 14 set if it has a third byte, one of three bytes bit 21. Then,
-    and in every other unusual case, the record is checked by itself.
+    A number of two bytes has bit 14 set if a third byte follows; one of three bytes has bit 21 set
+    if a fourth does. In these cases, and in every other unusual case, the record is checked by
+    itself.
     """
-    top = highest << 1  # timestamps are compared in zigzag form, so that no shift is needed
+    top = highest << 1  # timestamps are compared in zigzag form, which saves a shift
     for delta in range(first, stop):
         start = position
         try:
             # Each number is read in place. Its bytes are groups of 7 bits, the lowest first, with
-            # bit 7 set where another follows: `(byte << 7) - 0x80` adds the second group, and
+            # bit 7 set if another byte follows: `(byte << 7) - 0x80` adds the second group, and
             # clears that bit of the first byte.
             size = body[position]
             at = position + 2  # the position after a one-byte length and the attributes
@@ -300,7 +308,7 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                 size += (body[position + 1] << 7) - 0x80
                 at += 1
             position = at - 1 + (size >> 1)  # the position of the next record
-            # The length is of one or two bytes and not negative, and the attributes are 0.
+            # The length has one or two bytes and is not negative, and the attributes are 0.
             if not (size & 0x4001 or body[at - 1]):
                 time = body[at]
                 at += 1
@@ -316,15 +324,16 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                     if byte > 0x7F:
                         offset += (body[at] << 14) - 0x4000
                         at += 1
-                # The offset delta is the expected one. Bit 21 of a three-byte offset, shifted by 7,
-                # and bit 14 of a two-byte timestamp would mean that a further byte follows.
+                # The offset delta is the expected one. If bit 21 of a three-byte offset, which is
+                # shifted by 7, or bit 14 of a two-byte timestamp were set, a further byte would
+                # follow.
                 if offset == delta << 1 and not (offset >> 7 | time) & 0x4000:
                     key = body[at]
                     at += 1
                     if key > 0x7F:
                         key += (body[at] << 7) - 0x80
                         at += 1
-                    elif key == 1:  # null, which has no bytes, like an empty key
+                    elif key == 1:  # null has no bytes, like an empty key
                         key = 0
                     at += key >> 1
                     value = body[at]
@@ -340,11 +349,11 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                         and not body[at] & 0x81
                         and (
                             position == _after_headers(body, at + 1, body[at] >> 1, delta)
-                            if body[at]  # headers, of which there are at most 63 here
+                            if body[at]  # with headers, of which there are at most 63 here
                             else at + 1 == position
                         )
                     ):
-                        # An odd number is a negative delta: -1 - time sorts before all even
+                        # An odd number is a negative delta: -1 - time is less than all even
                         # numbers, and `top >> 1` reverses the mapping.
                         if time & 1:
                             time = -1 - time
@@ -352,7 +361,7 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                             top = time
                         continue
         except IndexError:
-            pass  # after a number with more bytes than are read here, `at` may be any position
+            pass  # `at` may be any position after a number that has more bytes than are read here
         position, time = _open_record(body, start, delta)
         top = max(top, time << 1)
     return position, top >> 1
@@ -362,7 +371,7 @@ def _next_width(delta: int) -> int:
     """The next offset delta at which the number of columns, or the byte of a constant column,
     changes.
 
-    Zigzag deltas below 64 have one byte. The last byte of three changes every 8192 deltas.
+    Zigzag deltas below 64 have one byte. The last of three bytes changes every 8192 deltas.
     """
     return 64 if delta < 64 else (delta | 8191) + 1
 
@@ -370,7 +379,8 @@ def _next_width(delta: int) -> int:
 def _offset_columns(delta: int, count: int) -> tuple[bytes, ...]:
     """The bytes of `count` offset deltas from `delta` on, column by column.
 
-    First all first bytes, then all second ones …; all deltas are below `_next_width`.
+    The first column has all first bytes, the next one all second bytes. All deltas must be below
+    `_next_width`.
     """
     if delta < 64:
         return (_ONE[delta : delta + count],)
@@ -391,8 +401,9 @@ def _first_of_shape(
 ) -> tuple[int, int, _Shape | None]:
     """Check the record at `start`.
 
-    Gives: the position after it, the highest timestamp delta so far, and its shape, or None if it
-           has headers or an unusually long field: then other records are not compared with it.
+    Gives:  the position after it, the highest timestamp delta so far, and its shape. The shape is
+            None if the record has headers or an unusually long field; other records are then not
+            compared with it.
     """
     try:
         size = body[start]
@@ -435,9 +446,9 @@ def _first_of_shape(
             at += 1
         elif value == 1:
             value = 0
-        # No length, key size or value size is negative or of three bytes; offset and timestamp have
-        # no further byte; the offset delta is right; attributes and the number of headers are 0;
-        # and the value ends one byte before the record, where that number is.
+        # No length, key size or value size is negative or has three bytes; offset and timestamp
+        # have no further byte; the offset delta is correct; attributes and the number of headers
+        # are 0; and the value ends one byte before the record, where the number of headers is.
         is_plain = not (
             (size | key | value) & 0x4001
             or (offset >> 7 | time) & 0x4000
@@ -447,7 +458,7 @@ def _first_of_shape(
             or at + (value >> 1) != following - 1
         )
     except IndexError:
-        # after a number with more bytes than are read here, `at` may be any position
+        # `at` may be any position after a number that has more bytes than are read here
         is_plain = False
     if not is_plain:
         following, time = _open_record(body, start, delta)
@@ -468,7 +479,7 @@ def _first_of_shape(
 def _run(
     body: Body, position: int, stride: int, delta: int, most: int, shape: _Shape, highest: int
 ) -> tuple[int, int]:
-    """Check the records from `position` on that have the shape and length of the previous one.
+    """Check the records from `position` on that have the shape and length of the previous record.
 
     Takes:  most, the number of records up to the next width of offset deltas.
     Gives:  the number of such records, and the highest timestamp delta so far.
@@ -478,7 +489,7 @@ def _run(
     if possible < _FIRST_BLOCK:
         return 0, highest
     last = position + (possible - 1) * stride
-    # The last record at the stride has another length, or does not end with 0 headers: so not all
+    # If the last record at the stride has another length, or does not end with 0 headers, not all
     # records have this length.
     if body[last] != body[before] or body[last + stride - 1]:
         possible = _alike(body, position, stride, possible)
@@ -494,8 +505,8 @@ def _run(
         columns = _offset_columns(delta + taken, block)
         if len(columns) != key_at - offset_at:
             break
-        # Copied in pieces: one large copy would evict the bytes that are written next from the
-        # cache.
+        # The records are copied in pieces, since one large copy would evict the bytes that are
+        # written next from the cache.
         if copied:
             piece = bytes(body[position - stride : position + block * stride])
             block_highest = _check_columns(
@@ -510,7 +521,8 @@ def _run(
             taken += block
             position += block * stride
             block *= _GROWTH
-        elif block > _FIRST_BLOCK:  # one of many records differs: the first few may still be equal
+        # one of many records differs, but the first few may still be equal
+        elif block > _FIRST_BLOCK:
             block = _FIRST_BLOCK
         else:
             break
@@ -518,14 +530,15 @@ def _run(
 
 
 def _alike(body: Body, position: int, stride: int, most: int) -> int:
-    """The number of bytes at this stride, from `position` on, that equal the previous one."""
+    """The number of bytes at this stride, from `position` on, that equal the byte before them."""
     byte = _ALIKE[body[position - stride]]
     count, block = 0, _FIRST_ALIKE
     while count < most:
         block = min(block, most - count)
         start = position + count * stride
         column = bytes(body[start : start + block * stride : stride])
-        alike = block - len(column.lstrip(byte))  # the number of equal bytes at its beginning
+        # the number of equal bytes at the beginning of the column
+        alike = block - len(column.lstrip(byte))
         count += alike
         if alike < block:
             break
@@ -544,9 +557,9 @@ def _check_columns(
     fixed: tuple[int, ...],
     highest: int,
 ) -> int | None:
-    """Check that `count` records have the shape of the previous one.
+    """Check that `count` records have the shape of the previous record.
 
-    Gives: the highest timestamp delta so far, or None if a record differs.
+    Gives:  the highest timestamp delta so far, or None if a record differs.
     """
     before, stop = position - stride, position + count * stride
     for at in fixed:
@@ -572,15 +585,15 @@ def _check_columns(
 
 
 def _highest_of(columns: list[bytes], highest: int) -> int | None:
-    """The highest of `highest` and the timestamp deltas of these columns.
+    """The highest timestamp delta in these columns, or `highest` if that is more.
 
-    It is None if the deltas have different widths, or more than two bytes.
+    Gives:  None if the deltas have different widths, or more than two bytes.
     """
     if len(columns) == 1:
         (column,) = columns
-        if not column.isascii():  # a byte above 0x7F: a further byte follows
+        if not column.isascii():  # after a byte above 0x7F another byte follows
             return None
-        # Timestamps usually rise, so the last one is usually the highest, and the others need no
+        # Timestamps usually rise, so the last one is usually the highest. The others then need no
         # check.
         highest = max(highest, _unzigzag(column[-1]))
         later = column.translate(None, _codes_up_to(min(highest, 63)))
@@ -592,9 +605,7 @@ def _highest_of(columns: list[bytes], highest: int) -> int | None:
         return None
     highest = max(highest, (columns[0][-1] & 0x7F | columns[1][-1] << 7) >> 1)
     high_bits = ones << 15
-    # In each lane: limit + 0x8000 - delta. Bit 15 stays set unless the delta is above the limit,
-    # and no lane borrows from the next, so one subtraction compares all deltas. The maximum is
-    # computed only if a delta is higher.
+    # if bit 0 of a lane is set, the delta is negative
     if min(highest, 8191) * 2 * ones + high_bits - lanes & high_bits != high_bits:
         highest = max(memoryview(lanes.to_bytes(2 * count, "little")).cast("H").tolist()) >> 1
     return highest
@@ -602,7 +613,7 @@ def _highest_of(columns: list[bytes], highest: int) -> int | None:
 
 @cache
 def _codes_up_to(delta: int) -> bytes:
-    """The varints of one byte for numbers up to `delta`."""
+    """The varints of one byte that encode numbers up to `delta`."""
     return bytes(code for code in range(128) if _unzigzag(code) <= delta)
 
 
@@ -613,22 +624,23 @@ def _unzigzag(code: int) -> int:
 def _lanes(columns: list[bytes]) -> int | None:
     """Varints of one or two bytes, each in 16 bits (a lane) of one large number.
 
-    So one operation computes with all varints. Gives: None if a varint's number of bytes differs
-    from the number of columns, or exceeds two.
+    One operation on that number then computes with all varints.
+
+    Gives:  None if a varint does not have as many bytes as there are columns, or has more than two.
     """
     if len(columns) > 2 or not columns[-1].isascii():
         return None
     if len(columns) == 1:
         return _spread(columns[0])
-    # A first byte without top bit: a number of one byte.
+    # If a first byte does not have its top bit set, its number has only one byte.
     if columns[0].translate(None, _HIGH_BYTES):
         return None
-    # The lower 7 bits of the first bytes, and the second bytes above them.
+    # The lower 7 bits of the first bytes, and above them the second bytes.
     return _spread(columns[0]) & _ones(len(columns[0])) * 0x7F | _spread(columns[1]) << 7
 
 
 def _spread(column: bytes) -> int:
-    """The bytes of a column, each in a lane of 16 bits of one number."""
+    """A number that has each byte of a column in a lane of 16 bits."""
     raw = bytearray(2 * len(column))
     raw[::2] = column
     return int.from_bytes(raw, "little")
@@ -648,23 +660,24 @@ def _gather(
     shape: _Shape,
     highest: int,
 ) -> tuple[int, int] | None:
-    """Check `count` records with the shape of the one at `before`.
+    """Check `count` records that have the shape of the record at `before`, except that the sizes of
+    their keys and values may differ.
 
-    The sizes of their keys and values may differ.
-
-    Gives:  the position after them, and the highest timestamp delta so far; None if they have
+    Gives:  the position after them, and the highest timestamp delta so far; None if a record has
             another shape.
     """
     columns = _offset_columns(delta, count)
-    # The bytes between a record's length and its value's size.
+    # The number of bytes between a record's length and the size of its value.
     around = shape.value_at - shape.length_width
     if around > _LONGEST_HEAD or len(columns) != shape.key_at - shape.offset_at:
         return None
-    first, size = position, around + 4  # with two bytes each for the length and the value's size
+    # with at most two bytes each for the length and the size of the value
+    first, size = position, around + 4
     heads = []
     low_steps, high_steps = _LOW_STEPS, _HIGH_STEPS
-    # Follow the lengths of one or two bytes, and copy the head of each record. A head begins one
-    # byte early, with the last byte of the record before: its number of headers, which has to be 0.
+    # Follow the lengths, which have one or two bytes, and copy the head of each record. A head
+    # begins one byte early, with the last byte of the previous record: the number of that record's
+    # headers, which has to be 0.
     try:
         for _ in range(count):
             head = body[position - 1 : position + size]
@@ -675,8 +688,8 @@ def _gather(
     if position > len(body) or body[position - 1]:
         return None
     stride = size + 1
-    # The last head may be cut by the end of the body. Its padding is not compared, if the sizes
-    # agree.
+    # The end of the body may cut off the last head. If the sizes are correct, the padding is not
+    # compared.
     heads[-1] = heads[-1].ljust(stride, b"\0")
     joined = b"".join(heads)
     if len(joined) != stride * count or joined[::stride].strip(b"\0"):
@@ -684,8 +697,8 @@ def _gather(
     key = bytes(body[before + shape.key_at : before + shape.key_size_end])
     starts = None
     lengths = joined[1::stride]
-    # The key is not null and its size has one byte: key sizes may vary, so the records' starts are
-    # needed.
+    # If the key is not null and its size has one byte, key sizes may vary. The records' starts are
+    # needed then.
     if len(key) == 1 and key != b"\1":
         steps = map(
             add, map(low_steps.__getitem__, lengths), map(high_steps.__getitem__, joined[2::stride])
@@ -695,7 +708,8 @@ def _gather(
         youngest = _check_heads(body, joined, stride, 1, shape, key, columns, starts, highest)
     elif not lengths.translate(None, _HIGH_BYTES):
         youngest = _check_heads(body, joined, stride, 2, shape, key, columns, starts, highest)
-    else:  # lengths of one and of two bytes: the records of each width separately
+    # Lengths of one and of two bytes occur: the records of each width are checked separately.
+    else:
         youngest = highest
         for width, table in ((1, _IS_LOW), (2, _IS_HIGH)):
             chosen = lengths.translate(table)
@@ -722,23 +736,24 @@ def _check_heads(
     starts: list[int] | None,
     highest: int,
 ) -> int | None:
-    """Check the heads of records whose lengths have one width.
+    """Check the heads of records whose lengths have the same width.
 
-    Takes:  heads, of `stride` bytes each, the first of which belongs to the record before. key, the
-            encoded size of the first record's key; starts, the position of each record, or None if
-            all keys must have that size.
+    Takes:  heads, of `stride` bytes each, the first of which belongs to the previous record; key,
+            the encoded size of the first record's key; starts, the position of each record, or None
+            if all keys must have that size.
     Gives:  the highest timestamp delta so far, or None if a record has another shape.
     """
-    shift = 1 + length_width - shape.length_width  # from a position in the shape to that in a head
-    if heads[shape.time_at - 1 + shift :: stride].strip(b"\0"):  # attributes other than 0
+    # what to add to a position in the shape to get the position in a head
+    shift = 1 + length_width - shape.length_width
+    if heads[shape.time_at - 1 + shift :: stride].strip(b"\0"):  # attributes that are not 0
         return None
     for at, column in enumerate(offset_columns, shape.offset_at + shift):
         if heads[at::stride] != column:
             return None
     count = len(offset_columns[0])
     ones = _ones(count)
-    # The bytes of a record without its length, its value, its value's size and a key of varying
-    # size.
+    # The number of bytes of a record without its length, its value, the size of its value, and a
+    # key of varying size.
     around = shape.value_at - shape.length_width + 1
     keys: int = 0
     codes = heads[shape.key_at + shift :: stride]
@@ -748,9 +763,10 @@ def _check_heads(
     ):
         low = heads[shape.value_at + shift :: stride]
         high = heads[shape.value_at + shift + 1 :: stride]
-    elif starts is not None and codes.isascii():  # keys of varying sizes, each of one byte
-        # The value's size follows the key, at a different position of each record: two bytes are
-        # read from there.
+    # The sizes of the keys vary, and each has one byte.
+    elif starts is not None and codes.isascii():
+        # The size of the value follows the key, at a different position in each record. Two bytes
+        # are read from there.
         keys = _spread(codes)
         ahead = shape.key_size_end - shape.length_width + length_width
         ends = [ahead + (code >> 1) for code in range(128)]
@@ -768,16 +784,16 @@ def _check_heads(
         return None
     lengths = _lanes([heads[1 + at :: stride] for at in range(length_width)])
     sizes = _spread(low)
-    wide = sizes >> 7 & ones  # 1 where the value's size has two bytes
+    wide = sizes >> 7 & ones  # 1 in the lanes in which the size of the value has two bytes
     if wide:
-        second = _spread(high) & wide * 0xFF  # 0 in the lanes of one byte
+        second = _spread(high) & wide * 0xFF  # 0 in the lanes in which it has one byte
         if second & wide << 7:  # a third byte
             return None
-        # 2 * wide: the second byte of the size makes the record a byte longer, which is 2 in
-        # zigzag.
+        # 2 * wide is added since the second byte of the size makes the record a byte longer, which
+        # is 2 in zigzag form.
         sizes = (sizes & ones * 0x7F | second << 7) + 2 * wide
-    # In zigzag form, in all lanes at once: no size is negative, and each length is the sum of its
-    # parts.
+    # In zigzag form, and in all lanes together: no size is negative, and each length is the sum of
+    # its parts.
     if (
         lengths is None
         or (sizes | keys) & ones
@@ -792,12 +808,13 @@ def _check_heads(
 def first_at_time(
     body: bytes | bytearray, count: int, time_delta: int, offset_delta: int
 ) -> tuple[int, int] | None:
-    """The timestamp delta and offset delta of the first record whose deltas are not below the given
-    ones.
+    """The deltas (timestamp, offset) of the first record that is not below either of the given
+    deltas.
 
-    It is None without such a record. Only the lengths and timestamps of earlier records are read.
+    Only the lengths and timestamps of earlier records are read.
 
-    Raises: KafkaError or IndexError where the bytes are not records.
+    Gives:  None if there is no such record.
+    Raises: KafkaError or IndexError if the bytes are not records.
     """
     position = 0
     for _ in range(count):

@@ -2,8 +2,8 @@
 
 The checks have the order of Apache Kafka 3.9, which decides the error code. A valid batch costs one
 struct unpack, its checksum, and a walk over its records (`record_walk`). The order applies within a
-batch; the last three rows are checked where the records are opened. The column "log start" says
-whether the answer has the log start offset.
+batch; the last three rows are checked when the records are opened. The column "log start" says
+whether the response contains the log start offset.
 
     fault                                                       code                  log start
     no whole batch, more than one, magic 0 or 1                 INVALID_RECORD        no
@@ -60,21 +60,23 @@ from barnabas.storage.log_config import NEVER_MS, LogConfig
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HIGHEST_CODEC = 4
-_SMALLEST_BATCH = LENGTH_END + 14  # header size of the oldest format; no batch has a smaller length
+# the header size of the oldest format; the length of a batch is never smaller
+_SMALLEST_BATCH = LENGTH_END + 14
 _KNOWN_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
-_MOST_RECORDS_AT_ONCE = 10_000  # a walk over this many records takes 5 ms, with headers 30 ms
+_MOST_RECORDS_AT_ONCE = 10_000  # walking over this many records takes 5 ms, or 30 ms with headers
 _MOST_BYTES_AT_ONCE = 1 << 20  # decompressed bytes
-# For checks on the loop, in all batches of a request.
+# The limits of checks on the loop, for all batches of a request together.
 _MOST_RECORDS_OF_REQUEST, _MOST_BYTES_OF_REQUEST = (20_000, 8 << 20)
-_MOST_RECORD_ERRORS = 1000  # record errors listed in the answer for one batch
+_MOST_RECORD_ERRORS = 1000  # the most record errors that the response lists for one batch
 _MOST_COMPRESSED_AT_ONCE = 1 << 18  # at a high level compression takes a second for each MB
 
 
 class AppendRefused(KafkaError):
-    """A refused batch of a client.
+    """A client's batch is rejected.
 
-    knows_log_start: whether the answer has the log start offset; otherwise it has -1, as for a
-    batch that did not reach the log. record_errors: the indexes of faulty records, for the answer.
+    knows_log_start: whether the response has the log start offset; otherwise it has -1, as for a
+    batch that did not reach the log. record_errors: the indexes of faulty records, for the
+    response.
     """
 
     def __init__(
@@ -91,17 +93,17 @@ class AppendRefused(KafkaError):
 
 
 class TakesLongError(Exception):
-    """A batch whose check would block other clients.
+    """The check of a batch would block other clients.
 
-    A thread does the check, and the batch is appended afterwards.
+    A thread checks the batch instead, and it is appended afterwards.
     """
 
 
 class CheckBudget:
-    """The budget for checks on the loop, for all batches of one request together.
+    """What is left of the limits of checks on the loop, for all batches of one request together.
 
-    Tracks the remaining budget: records_left, and bytes_left, the bytes that may be decompressed.
-    In addition each batch has its own bound.
+    records_left: the number of records. bytes_left: the number of bytes that may be decompressed.
+    In addition, each batch has limits of its own.
     """
 
     __slots__ = ("bytes_left", "records_left")
@@ -112,7 +114,7 @@ class CheckBudget:
         self.records_left, self.bytes_left = records, most_bytes
 
     def take_records(self, count: int) -> None:
-        """Subtract a batch's records. Raises: TakesLongError where there are too many."""
+        """Subtract a batch's records. Raises: TakesLongError if there are too many of them."""
         if count > _MOST_RECORDS_AT_ONCE or count > self.records_left:
             raise TakesLongError
         self.records_left -= count
@@ -123,7 +125,7 @@ FOR_ONE_BATCH = CheckBudget(1 << 62, 1 << 62)
 
 
 class Rules(NamedTuple):
-    """The rules of a LogConfig for each batch, computed once for each config.
+    """The rules of a LogConfig that apply to each batch, computed once for each config.
 
     needs_time: whether the rules depend on the wall clock.
     """
@@ -180,8 +182,8 @@ def check_client_batch(
 ) -> Checked:
     """Check the records field of one partition, and apply the topic's codec and timestamp type.
 
-    Takes:  view, writable; bytes after its one whole batch are ignored. at_once: the budget for
-            checks on the loop; None: the caller is not on the loop.
+    Takes:  view, writable; bytes after its only batch are ignored. at_once, the limits of checks on
+            the loop; None if the caller is not on the loop.
     Raises: AppendRefused, see the module's table; TakesLongError, only with at_once, in which case
             the batch is unchanged.
 
@@ -191,7 +193,8 @@ def check_client_batch(
     if size < HEADER_SIZE:
         view, size = _only_batch(view, rules)
     fields = HEADER.unpack_from(view)
-    # Nearly every field is one whole batch with a base offset of 0; `_only_batch` is for others.
+    # Nearly every field is one whole batch with a base offset of 0. `_only_batch` handles the
+    # others.
     if fields[1] + LENGTH_END != size or fields[3] != MAGIC or fields[0] or size > rules.max_bytes:
         view, size = _only_batch(view, rules)
         fields = HEADER.unpack_from(view)
@@ -210,12 +213,12 @@ def check_client_batch(
         sequence,
         count,
     ) = fields
-    # The CRC is checked first, since no other field of a damaged batch has a meaning.
+    # The CRC is checked first, since the other fields of a damaged batch are meaningless.
     if crc32c(view[CRC_START:]) != crc:
         raise AppendRefused(Code.CORRUPT_MESSAGE, "the batch's CRC is wrong", knows_log_start=False)
     codec = attributes & CODEC_MASK
-    # One condition, since it is false for each valid batch; `_refusal` finds out which part of it
-    # is true.
+    # This is a single condition, since it is false for every valid batch; `_refusal` finds out
+    # which part is true.
     if (
         codec > HIGHEST_CODEC
         or count <= 0
@@ -224,9 +227,9 @@ def check_client_batch(
         or (sequence < 0 if producer_id >= 0 else attributes & TRANSACTIONAL)
     ):
         raise _refusal(codec, attributes, last_delta, producer_id, sequence, count)
-    # A single batch in its request has only its own bound.
+    # If the request has only this batch, only the limits of a batch apply.
     if at_once is not None and (at_once is not FOR_ONE_BATCH or count > _MOST_RECORDS_AT_ONCE):
-        at_once.take_records(count)  # checked before decompression, which may take long
+        at_once.take_records(count)  # checked before decompression, which may take a long time
     body: memoryview | bytearray | bytes = view
     start = HEADER_SIZE
     if codec:
@@ -240,7 +243,7 @@ def check_client_batch(
         raise AppendRefused(error.code, str(error), record_errors=(error.index,)) from error
     except KafkaError as error:
         raise AppendRefused(error.code, str(error)) from error
-    if youngest < NO_TIMESTAMP:  # Kafka's largest timestamp begins at "none"
+    if youngest < NO_TIMESTAMP:  # Kafka computes the largest timestamp beginning with "none"
         youngest = NO_TIMESTAMP
     elif youngest >= 1 << 63:
         raise AppendRefused(Code.INVALID_RECORD, "a timestamp of more than 64 bits")
@@ -261,11 +264,11 @@ def check_client_batch(
         attributes |= LOG_APPEND_TIME
         youngest = now_ms
     else:
-        # the client has set LogAppendTime although the topic has CreateTime
+        # The client has set LogAppendTime, but the topic uses CreateTime.
         attributes &= ~LOG_APPEND_TIME
     attributes &= _KNOWN_ATTRIBUTES
-    # A batch that needs no change keeps its bytes and its CRC: a second checksum costs as much as
-    # the first.
+    # If nothing has to be changed, the batch keeps its bytes and its CRC: computing another
+    # checksum takes as long as the first.
     if attributes != fields[5] or youngest != max_timestamp:
         set_attributes(view, attributes)
         set_max_timestamp(view, youngest)
@@ -276,7 +279,7 @@ def check_client_batch(
 def _refusal(
     codec: int, attributes: int, last_delta: int, producer_id: int, sequence: int, count: int
 ) -> AppendRefused:
-    """The error for a header with a wrong field: that of the first one in Kafka's order."""
+    """The error for a header with wrong fields, for the first of these in Kafka's order."""
     if codec > HIGHEST_CODEC:
         return AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
     if count <= 0 or last_delta != count - 1:
@@ -291,7 +294,7 @@ def _refusal(
 
 
 def with_append_time(checked: Checked, now_ms: int) -> Checked:
-    """The checked batch of a topic with LogAppendTime, with the current time."""
+    """The checked batch with the current time, for a topic with LogAppendTime."""
     view = checked.view
     set_max_timestamp(view, now_ms)
     set_crc(view)
@@ -327,9 +330,9 @@ def _decompressed(
 
 
 def _next_batch_size(view: memoryview) -> int:
-    """The size of the batch at the view's start; 0 if the batch is incomplete.
+    """The size of the batch at the start of the view; 0 if the batch is incomplete.
 
-    Raises: AppendRefused where the bytes cannot be a batch.
+    Raises: AppendRefused if the bytes cannot be a batch.
     """
     if len(view) < LENGTH_END:
         return 0
@@ -349,7 +352,7 @@ def _next_batch_size(view: memoryview) -> int:
 
 
 def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
-    """The only batch of a field that has further bytes, or wrong first bytes."""
+    """The only batch of a field that has further bytes, or whose first bytes are wrong."""
     size = _next_batch_size(view)
     if not size:
         raise AppendRefused(Code.INVALID_RECORD, "no whole batch", knows_log_start=False)
@@ -372,7 +375,7 @@ def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
 
 
 def _rebuilt(view: memoryview, body: bytes, attributes: int) -> bytearray:
-    """The batch with other record bytes and attributes. Its CRC is not updated yet."""
+    """The batch with other record bytes and attributes. Its CRC has to be updated afterwards."""
     batch = bytearray(view[:HEADER_SIZE])
     batch += body
     set_size_and_attributes(batch, attributes)
@@ -387,7 +390,7 @@ def _look_into_records(
     rules: Rules,
     now_ms: int,
 ) -> None:
-    """Check the keys, if the topic needs them, and the timestamps, if they are bounded.
+    """Check the keys, if the topic needs them, and the timestamps, if the topic limits them.
 
     The records themselves were checked before.
     """

@@ -1,8 +1,7 @@
-"""The job of a compaction and its result: the data that are sent to the cleaning process, and its
-answer.
+"""The input and the result of a cleaning, which are sent to the cleaning process and back.
 
 `clean_plan` makes a job, `cleaner` does it, and `segment_swap` uses its result. The broker itself
-needs only this module of the two: it starts without the cleaner's code.
+needs only the classes of this module: it starts without the cleaner's code.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ class CleanJob(NamedTuple):
     """The input of a cleaning, taken from a log at one moment.
 
     groups: (base offset, size) of each segment, from the log's first one on without a gap; the
-    segments of a group become one. first_dirty_offset: below it each key occurs once. end_offset:
-    the end of the last group, exclusive. aborted: all entries that overlap [0, end_offset), by
-    their markers' offsets. last_batches: producer id -> (offset of its last data, -1 without data;
-    its epoch), for known producers whose last data are not above the groups. levels: the levels of
-    the codecs, for rewritten batches. max_decompressed_bytes: a batch that decompresses to more
-    cannot be read, and is kept unchanged.
+    segments of a group become a single segment. first_dirty_offset: below it each key occurs once.
+    end_offset: the end of the last group, exclusive. aborted: all entries that overlap [0,
+    end_offset), by their markers' offsets. last_batches: producer id -> (offset of its last data,
+    -1 if it has none; its epoch), for known producers whose last data are not above the groups.
+    levels: the levels of the codecs, for rewritten batches. max_decompressed_bytes: a batch that
+    decompresses to more cannot be read, and is kept unchanged.
     """
 
     job_id: int
@@ -43,7 +42,7 @@ class CleanJob(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """A new segment in `.cleaned` files. replaces: the base offsets of the old ones."""
+    """A new segment in `.cleaned` files. replaces: the base offsets of the old segments."""
 
     base_offset: int
     replaces: tuple[int, ...]
@@ -55,9 +54,9 @@ class CleanedSegment(NamedTuple):
 class CleanResult(NamedTuple):
     """The result of a job.
 
-    segments: the new segments, in order, without unchanged ones. next_dirty_offset: everything
-    below it is clean. unreadable: base offsets of batches with unreadable records and a right
-    checksum: they were written in this form, and are kept.
+    segments: the new segments, in order; unchanged ones are left out. next_dirty_offset: everything
+    below it is clean. unreadable: base offsets of batches whose records cannot be read although the
+    checksum is correct. They were written in this form, and are kept.
     """
 
     segments: tuple[CleanedSegment, ...]
@@ -68,7 +67,7 @@ class CleanResult(NamedTuple):
 
 
 def cleaned_path(directory: str, base_offset: int, suffix: str) -> str:
-    """The path of a file of a new segment, before the swap."""
+    """The path that a file of a new segment has before the swap."""
     return f"{directory}/{offset_name(base_offset)}{suffix}{CLEANED_SUFFIX}"
 
 

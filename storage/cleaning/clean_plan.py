@@ -1,12 +1,12 @@
 """Decides whether a log is dirty enough to be compacted, and which part of it is cleaned.
 
 The clean part of a log is the result of an earlier cleaning, up to the offset in
-`cleaner-offset-checkpoint`; the rest is the dirty part. Never cleaned are the active segment,
-segments that are not wholly below the last stable offset (their transactions have not ended), and
-all from the first segment younger than min.compaction.lag.ms on. A log is cleaned when dirty bytes
-are more than min.cleanable.dirty.ratio of both parts, or when a dirty record is older than
-max.compaction.lag.ms. For logs that a start replays as a whole the active segment can be closed
-early, so that it is cleaned, too (`dirty_bytes_if_rolled`).
+`cleaner-offset-checkpoint`; the rest is the dirty part. Three parts are never cleaned: the active
+segment; segments that are not entirely below the last stable offset, as their transactions have not
+ended; and everything from the first segment on that is younger than min.compaction.lag.ms. A log is
+cleaned when dirty bytes are more than min.cleanable.dirty.ratio of both parts, or when a dirty
+record is older than max.compaction.lag.ms. If a start replays the whole log, its active segment can
+be closed early, which allows it to be cleaned too (`dirty_bytes_if_rolled`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Dirt(NamedTuple):
     """The part of a log that could be cleaned.
 
-    end_offset: exclusive, the start of the first segment that is not cleaned.
+    end_offset: exclusive; the start of the first segment that is not cleaned.
     """
 
     first_dirty_offset: int
@@ -45,10 +45,10 @@ class Dirt(NamedTuple):
 
 
 def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
-    """The dirty part of a log; None where nothing can be cleaned.
+    """The dirty part of a log; None if nothing can be cleaned.
 
-    Takes:  cleaned_to, the offset in the checkpoint. An offset outside the log belongs to another
-            log.
+    Takes:  cleaned_to, the offset in the checkpoint. If it is outside the log, it belongs to
+            another log.
     Raises: CorruptLog, OSError, when a time index has to be rebuilt.
     """
     if not log.config.is_compacted:
@@ -79,10 +79,10 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
 def dirty_bytes_if_rolled(log: Log, cleaned_to: int | None) -> int:
     """The bytes of a log that could be cleaned if its active segment were closed now.
 
-    It is 0 if that would not lead to a cleaning: the log is not dirty enough, or must wait for
+    It is 0 if the log would not be cleaned even then: it is not dirty enough, or must wait for
     transactions or for its lag.
 
-    Takes: cleaned_to, as in `assess`.
+    Takes:  cleaned_to, as in `assess`.
     """
     segments = log.segments
     waits = log.last_stable_offset < segments.active.base_offset
@@ -96,7 +96,7 @@ def dirty_bytes_if_rolled(log: Log, cleaned_to: int | None) -> int:
 
 
 def _first_dirty(log: Log, cleaned_to: int | None) -> tuple[int, int]:
-    """The first offset of the dirty part, and the index of its segment."""
+    """The first offset of the dirty part, and the index of the segment that contains it."""
     first_dirty = log.log_start_offset
     if cleaned_to is not None and first_dirty < cleaned_to <= log.log_end_offset:
         first_dirty = cleaned_to
@@ -116,7 +116,7 @@ def is_due(log: Log, dirt: Dirt) -> bool:
 
 
 def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> CleanJob:
-    """The job for a cleaning.
+    """Make the job for a cleaning.
 
     Raises: CorruptLog, OSError, when an aborted index has to be rebuilt.
     """
@@ -146,10 +146,12 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> 
 
 
 def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segment]]:
-    """Groups of adjacent segments whose bytes, indexes and offsets fit one segment."""
+    """Divide segments into groups of adjacent ones whose bytes, indexes and offsets fit into one
+    segment.
+    """
     most_bytes = log.config.segment_bytes
     entry_bytes = max(log.config.index_interval_bytes, HEADER_SIZE) * log.config.segment_index_bytes
-    # The smallest number of bytes between two entries.
+    # The bytes of a group have to leave at least this distance between two entries of its indexes.
     most_bytes = min(most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE))
     groups: list[list[Segment]] = []
     group_bytes = 0
@@ -169,7 +171,7 @@ def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segm
 
 
 def _aborted(log: Log, end_offset: int) -> list[AbortedEntry]:
-    """The aborted transactions with a start below `end_offset`, in the order of their markers."""
+    """The aborted transactions that begin below `end_offset`, in the order of their markers."""
     return [
         entry
         for segment in log.segments

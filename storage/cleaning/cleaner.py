@@ -1,25 +1,26 @@
-"""Compaction: the latest committed value of each key, in new segments (KIP-98, KIP-534).
+"""Compaction: writes the latest committed value of each key into new segments (KIP-98, KIP-534).
 
-`clean` is a function over files: it reads the segments of a `CleanJob`, which no longer change, and
-writes for each group of them one new segment in files that end in `.cleaned`. It uses no log and no
-clock, so it may run in another process. `segment_swap` replaces the old segments by the result;
+`clean` is a function over files. It reads the segments of a `CleanJob`, which no longer change, and
+writes one new segment for each group of them, in files that end in `.cleaned`. It uses no log and
+no clock, so it may run in another process. `segment_swap` replaces the old segments by the result;
 `clean_plan` makes the job.
 
-The fate of each kind of batch below the job's end:
+What happens to each kind of batch below the job's end:
 
     data of an aborted transaction      removed, by the entries of the aborted index
     a record with a later one of its    removed; a later one counts if it is committed and was
       key, or without a key             read in this round (the dirty part of the log, up to the
-                                        capacity of the keys' map)
+                                        capacity of the map of keys)
     a tombstone, the latest of its key  kept; its batch gets a delete horizon (attribute bit 6,
                                         base timestamp), after which it is removed
     a marker of a transaction of which  kept whole
       a batch was read in this round
-    a marker of one whose batches were  gets a delete horizon, after which it is removed. Never
-      removed in an earlier round       compared by key
+    a marker of a transaction whose     gets a delete horizon, after which it is removed. Never
+      batches were removed in an        compared by key
+      earlier round
     a batch without remaining records   removed, unless it is the last of a known producer, or of
-                                        the cleaned part (so that a reader's position passes the
-                                        gap): then its header stays, without records
+                                        the cleaned part (which a reader's position has to pass):
+                                        then its header is kept, without records
 
 Offsets, sequences, epochs and the batch's codec do not change. A marker is kept whole or not at
 all: an emptied one would no longer contain the epoch that it fenced. An entry of the aborted index
@@ -69,10 +70,11 @@ from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
 
 KEY_BYTES = (
-    # the size of a key in the map, besides its bytes or hash: its offset and its share of the table
+    # what a key takes in the map in addition to its bytes or hash: its offset and its share of the
+    # table
     200
 )
-# A hash is longer than any key that is stored itself, so the two are never confused.
+# A hash is longer than any key that is stored as it is, so the two are never confused.
 _LONGEST_KEY, _HASH_SIZE = (32, 33)
 _READ_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
@@ -81,10 +83,10 @@ Data = bytes | bytearray | memoryview
 
 
 def clean(disk: Disk, job: CleanJob) -> CleanResult:
-    """Do the job. The new segments are durable on return, under names that no reader uses.
+    """Do the job. On return the new segments are durable, under names that no reader uses.
 
-    Raises: CorruptLog where a batch is damaged, or contradicts the aborted index; OSError. In these
-            cases no files are left.
+    Raises: CorruptLog if a batch is damaged, or contradicts the aborted index; OSError. In these
+            cases no files are left behind.
     """
     cleaner = _Cleaner(disk, job)
     try:
@@ -97,18 +99,18 @@ def clean(disk: Disk, job: CleanJob) -> CleanResult:
 # --- the records of a batch ---------------------------------------------------------------------
 
 
-# start, start of the offset delta, end; offset delta; key; whether the value is null. Plain tuples,
-# since there are millions.
+# start, start of the offset delta, end; offset delta; key; whether the value is null. Plain tuples
+# are used, since there are millions.
 _Place = tuple[int, int, int, int, bytes | None, bool]
 
 
 def _places(body: bytes, count: int) -> list[_Place]:
-    """The place and key of each record, without reading timestamps, values and headers.
+    """The place and key of each record. Timestamps, values and headers are not read.
 
-    Numbers of one or two bytes, which nearly all are, are read in place: calls would double the
+    Nearly all numbers have one or two bytes. These are read in place, since calls would double the
     time of a cleaning.
 
-    Raises: IndexError where there are fewer records.
+    Raises: IndexError if there are fewer records.
     """
     places: list[_Place] = []
     position = 0
@@ -141,7 +143,7 @@ def _places(body: bytes, count: int) -> list[_Place]:
         else:
             width, position = decode_varint(body, position)
         if width < 0:
-            # 1: the varint of -1, a null.
+            # 1 is the varint of -1, which means null.
             places.append((start, rest, end, delta, None, body[position] == 1))
         else:
             key = body[position : position + width]
@@ -158,12 +160,13 @@ def _time_delta(body: bytes, place: _Place) -> int:
 
 
 def _map_key(key: bytes) -> bytes:
-    """The key in the map: a hash in place of a key that is longer than `_LONGEST_KEY`."""
+    """The hash that the map contains in place of a key longer than `_LONGEST_KEY`."""
     return blake2b(key, digest_size=_HASH_SIZE).digest()
 
 
 def _with_times_from(body: bytes, kept: list[_Place], shift: int) -> bytes:
-    """The records with `shift` added to their timestamp deltas, for another base timestamp."""
+    """The records with `shift` added to their timestamp deltas, as another base timestamp requires.
+    """
     out = bytearray()
     for place in kept:
         inner = bytearray(b"\0")  # attributes, unused
@@ -175,7 +178,7 @@ def _with_times_from(body: bytes, kept: list[_Place], shift: int) -> bytes:
 
 
 def _emptied(header: BatchHeader) -> bytes:
-    """The batch's header without records: its offsets, sequence and epoch."""
+    """The header of a batch without records. It keeps offsets, sequence and epoch."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     return _assembled(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
 
@@ -209,7 +212,7 @@ def _assembled(
 
 
 class _Transactions:
-    """Tracks the outcomes of transactions, and the markers that still have data, while the log is
+    """Tracks the outcomes of transactions, and which markers still have data, while the log is
     read.
     """
 
@@ -223,7 +226,10 @@ class _Transactions:
         self._seen: dict[int, bool] = {}
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a batch of data was aborted. Called once for each batch, in order."""
+        """Whether a batch of data belongs to an aborted transaction.
+
+        Called once for each batch, in order.
+        """
         if not header.is_transactional:
             return False
         producer_id = header.producer_id
@@ -237,7 +243,7 @@ class _Transactions:
     def end(self, producer_id: int, commit: bool) -> bool:
         """Process a marker. Gives: whether a batch of its transaction was read.
 
-        Raises: ValueError where the aborted index contradicts the marker.
+        Raises: ValueError if the aborted index contradicts the marker.
         """
         aborted = self._seen.pop(producer_id, None)
         if aborted is None:
@@ -254,9 +260,9 @@ class _Transactions:
 
 
 class _Output:
-    """The files of one new segment while it is written.
+    """The files of one new segment while they are written.
 
-    `.log.cleaned`, and its indexes, each of which exists even if it is empty.
+    They are `.log.cleaned` and its indexes, each of which exists even if it is empty.
     """
 
     def __init__(
@@ -274,7 +280,7 @@ class _Output:
         self.max_timestamp, self.max_timestamp_offset = -1, base_offset
 
     def add(self, data: Data, last_offset: int, max_timestamp: int) -> None:
-        """Add one batch. max_timestamp: -1 without records."""
+        """Add one batch. max_timestamp: -1 if the batch has no records."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
         if self._bytes_since_entry > self._interval:
@@ -313,8 +319,8 @@ class _Output:
 class _Cleaner:
     """One run of a job.
 
-    The keys are read first, from the dirty part; then every segment is read once, from the log's
-    start on.
+    The keys are read first, from the dirty part. Then every segment is read once, beginning at the
+    log's start.
     """
 
     def __init__(self, disk: Disk, job: CleanJob) -> None:
@@ -349,12 +355,12 @@ class _Cleaner:
             try:
                 discard(self.disk, self.job.directory, base_offset)
             except OSError:
-                pass  # the first error is reported; the next start also removes the files
+                pass  # the first error is reported; the next start removes the files as well
 
     # --- keys ------------------------------------------------------------------------------------
 
     def _read_keys(self) -> None:
-        """Fill the map from the dirty part, up to its end or until the map is full."""
+        """Fill the map with the keys of the dirty part, until its end or until the map is full."""
         job = self.job
         most_keys = max(job.map_bytes // KEY_BYTES, 1)
         sources = [source for group in job.groups for source in group]
@@ -380,9 +386,9 @@ class _Cleaner:
                 latest[key if len(key) <= _LONGEST_KEY else _map_key(key)] = base_offset + delta
 
     def _places(self, header: BatchHeader, batch: memoryview) -> tuple[bytes, list[_Place]]:
-        """The records, decompressed, and the place of each.
+        """The decompressed records, and the place of each.
 
-        It has no places if the records cannot be read, or have offsets outside the batch.
+        The places are empty if the records cannot be read, or have offsets outside the batch.
         """
         try:
             body = decompress(header.codec, batch[HEADER_SIZE:], self.job.max_decompressed_bytes)
@@ -459,7 +465,8 @@ class _Cleaner:
     def _keep_records(self, header: BatchHeader, batch: memoryview) -> Data | None:
         body, places = self._places(header, batch)
         if not places:
-            return batch  # its records are unreadable, so none of them is known to be superseded
+            # the records are unreadable, so it is unknown whether any of them is superseded
+            return batch
         latest, base_offset = self.latest.get, header.base_offset
         horizon = header.delete_horizon_ms
         tombstones_go = horizon is not None and horizon <= self.job.wall_ms
@@ -498,8 +505,8 @@ class _Cleaner:
     def _with_horizon(
         self, header: BatchHeader, body: bytes, kept: list[_Place], max_timestamp: int
     ) -> bytes:
-        # KIP-534: the base timestamp of a batch with this attribute is the time from which on its
-        # tombstones may be removed, so the records' deltas are shifted
+        # KIP-534: the base timestamp of a batch with this attribute is the time from which its
+        # tombstones may be removed. The deltas of the records are shifted for that.
         horizon = self.job.wall_ms + self.job.delete_retention_ms
         rest = _with_times_from(body, kept, header.base_timestamp - horizon)
         attributes = header.attributes | DELETE_HORIZON
@@ -509,7 +516,7 @@ class _Cleaner:
     def _keep_marker(
         self, source: _Source, position: int, header: BatchHeader, batch: memoryview
     ) -> Data | None:
-        if not header.record_count:  # emptied by another cleaner
+        if not header.record_count:  # another cleaner has emptied it
             return batch if header.next_offset == self.job.end_offset else None
         try:
             commit = decode_marker(batch).commit
@@ -532,7 +539,7 @@ class _Cleaner:
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """Whether a known producer is restored from this batch.
 
-        That is its last batch of data or, without data, a marker of its epoch.
+        That is the last batch of the producer's data or, if it has no data, a marker of its epoch.
         """
         last = self.job.last_batches.get(header.producer_id)
         if last is None:
@@ -544,7 +551,7 @@ class _Cleaner:
 
 
 def _time_of(header: BatchHeader) -> int:
-    """The entry of the time index for a batch."""
+    """The timestamp of the batch for the time index."""
     return header.max_timestamp if header.record_count else -1
 
 
@@ -552,7 +559,7 @@ def _time_of(header: BatchHeader) -> int:
 
 
 class _Source:
-    """One old segment, read in order; every batch is checked before it is used."""
+    """One old segment, read in order. Every batch is checked before it is used."""
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, size: int) -> None:
         self._path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
@@ -566,7 +573,9 @@ class _Source:
         self._file.close()
 
     def batches(self, end: int | None = None) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Position, header and bytes of each batch up to `end`. Raises CorruptLog."""
+        """Iterate over the position, header and bytes of each batch up to `end`. Raises:
+        CorruptLog.
+        """
         file = self._file
         end = self._size if end is None else end
         position, least_offset = 0, self._base_offset

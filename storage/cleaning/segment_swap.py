@@ -1,24 +1,24 @@
-"""The replacement of old segments by cleaned ones: a kill at any moment leaves a whole log.
+"""Replaces old segments by cleaned ones in steps, so that a kill at any moment leaves a whole log.
 
-Steps, in this order; a file system keeps the order of renames in a directory:
+The steps are in this order (a file system keeps the order of renames in a directory):
 
     1  `.cleaned` becomes `.swap`, group after group, the indexes of each before its `.log`
     2  snapshots of producers within the cleaned part are removed (they may have open transactions
        whose markers were removed)
     3  the manifest for the state after step 4 is written, and made durable with the directory
     4  group after group: the old files become `.deleted`, then `.swap` becomes the final name,
-       again `.log` last. Without space for a name the files keep the suffix `.swap` and are read
-       so, until `try_rename_rest` or a start renames them
+       again `.log` last. If there is no space for a name, the files keep the suffix `.swap`, and
+       are read under that name until `try_rename_rest` or a start renames them
 
 A start removes `.cleaned` files and completes each `<base>.log.swap`: the segments that it replaces
-are removed, and it gets its final name. After step 3 the manifest lists these, since an emptied
-segment has no offsets. Before step 3 they are the segments that begin within its offsets, as in
-Apache Kafka, whose names these are. So groups are replaced from the oldest on, and never a later
-one first: an older value of a key is always removed before the tombstone that deleted it. The
-cleaner's checkpoint is written only after step 4.
+are removed, and it gets its final name. After step 3 the manifest lists these segments, which is
+necessary since an emptied segment has no offsets. Before step 3 they are the segments that begin
+within its offsets, as in Apache Kafka, whose names these are. Groups are therefore replaced from
+the oldest on, and never a later one first: an older value of a key is always removed before the
+tombstone that deleted it. The cleaner's checkpoint is written only after step 4.
 
-A `.swap` that is empty or cut off, which a kill does not leave, replaces no segment: it and all
-later ones are dropped while the old segments exist, and otherwise the log is taken off line.
+A `.swap` that is empty or cut off, which a kill does not leave, replaces no segment. It and all
+later ones are discarded if the old segments exist; otherwise the log is taken offline.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ logger = logging.getLogger(__name__)
 def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
     """Replace the old segments by the new ones.
 
-    Takes:  segments, all or the next few of a job of this log. Segments may have been rolled or
-            deleted since.
-    Gives:  whether all were used; otherwise the rest of the job has to be dropped. A group that has
-            lost some of its segments meanwhile is dropped, and so are all later groups; a group
-            that was deleted as a whole is skipped.
-    Raises: NotWrittenError if steps 1 to 3 find no disk space: no segment is used, and the files
-            are removed. OSError, which is fatal.
+    Takes:  segments, all segments of a job of this log, or the next few. Segments may have been
+            rolled or deleted since the job was made.
+    Gives:  whether all were used; otherwise the rest of the job has to be discarded. A group that
+            has lost some of its segments meanwhile is discarded, and so are all later groups; a
+            group that was deleted as a whole is skipped.
+    Raises: NotWrittenError if there is no disk space for steps 1 to 3, in which case no segment is
+            used, and the files are removed. OSError, which is fatal.
     """
     present = {segment.base_offset: segment for segment in log.segments[:-1]}
     taken: list[CleanedSegment] = []
@@ -104,7 +104,7 @@ def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
 
 
 def discard_result(log: Log, segments: Sequence[CleanedSegment]) -> None:
-    """Remove the files of a job: its log was deleted, or is no longer compacted."""
+    """Remove the files of a job whose log was deleted, or is no longer compacted."""
     if log.disk.is_dir(log.directory):
         for cleaned in segments:
             discard(log.disk, log.directory, cleaned.base_offset)
@@ -132,8 +132,9 @@ def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
 
 
 def _undo(log: Log, taken: Sequence[CleanedSegment]) -> None:
-    """Remove the files of step 1, each `.log.swap` before its indexes, the last group first: so a
-    kill leaves a state that step 1 may leave.
+    """Undo step 1, after which a kill may leave any state that step 1 may leave.
+
+    For that, the last group is removed first, and each `.log.swap` before its indexes.
     """
     for cleaned in reversed(taken):
         for suffix in reversed(_LOG_LAST):
@@ -185,18 +186,18 @@ def _replace(
         cleaned.max_timestamp_offset,
     )
     indexes.has_times = indexes.txn_trusted = indexes.index_trusted = indexes.rebuilt = (
-        True  # this process wrote the index files
+        True  # trusted, since this process wrote the index files
     )
     log.turnover.replace(old, new)
 
 
 def has_swap_names(log: Log) -> bool:
-    """Whether files of the log wait for space to be renamed."""
+    """Whether files of the log cannot be renamed before there is space."""
     return any(segment.batches.with_swap_name for segment in log.segments)
 
 
 def try_rename_rest(log: Log) -> bool:
-    """Rename the files that found no space for their final names. Gives: whether all have them."""
+    """Rename files for whose final names there was no space. Gives: whether all have them now."""
     for segment in log.segments:
         batches = segment.batches
         while batches.with_swap_name:
@@ -260,7 +261,7 @@ def _note(
 
 
 def complete_swaps(disk: Disk, directory: str) -> list[str]:
-    """Finish step 4 where step 1 was complete, and remove the files of a partial step 1.
+    """Finish step 4 if step 1 was complete, and remove the files of a partial step 1.
 
     Called at a start, before anything else is read. Gives: the names in the directory afterwards.
     """
@@ -288,9 +289,9 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
 
 
 def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
-    """Whether a `.log.swap` is shorter than a cleaning made it.
+    """Whether a `.log.swap` is shorter than the cleaning wrote it.
 
-    An intentionally empty one is in the manifest before its old segments are removed.
+    If it is intentionally empty, the manifest lists it before the old segments are removed.
     """
     swap = _swap_path(directory, base_offset, LOG_SUFFIX)
     manifest = _read_manifest(disk, directory)
@@ -309,7 +310,9 @@ def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
 
 
 def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
-    """Check that the first old segment, which is removed first, exists. Raises: CorruptLog."""
+    """Check that the first old segment exists, which is the first to be removed. Raises:
+    CorruptLog.
+    """
     swap = _swap_path(directory, base_offset, LOG_SUFFIX)
     old = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
     if not disk.exists(old):
@@ -328,7 +331,7 @@ def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _read_manifest(disk: Disk, directory: str) -> Manifest | None:
-    """The manifest; None where it cannot be read: then only the log is trusted."""
+    """The manifest; None if it cannot be read, in which case only the log is trusted."""
     try:
         return Manifest.decode(disk.read(f"{directory}/{MANIFEST_NAME}"))
     except (FileNotFoundError, CorruptCheckpoint):
@@ -363,7 +366,7 @@ def _complete(disk: Disk, directory: str, base_offset: int) -> None:
         disk.write_atomic(path, manifest.encode())
     new_names = {
         offset_name(base_offset) + suffix for suffix in INDEX_SUFFIXES
-    }  # some may have got their final names before the stop
+    }  # some of the files may have got their final names before the stop
     for name in names:
         if (
             name[20:] in SEGMENT_SUFFIXES
@@ -375,7 +378,9 @@ def _complete(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _has_indexes(disk: Disk, directory: str, base_offset: int) -> bool:
-    """Whether each index of the new segment exists, even if empty, as a cleaning makes it."""
+    """Whether each index of the new segment exists. A cleaning makes all of them, even if they are
+    empty.
+    """
     return all(
         disk.exists(_swap_path(directory, base_offset, suffix))
         or disk.exists(f"{directory}/{offset_name(base_offset)}{suffix}")
@@ -384,7 +389,7 @@ def _has_indexes(disk: Disk, directory: str, base_offset: int) -> bool:
 
 
 def _next_offset(disk: Disk, path: str) -> int:
-    """The offset after the last batch of a segment; -1 without a batch."""
+    """The offset after the last batch of a segment; -1 if it has no batch."""
     file = disk.open(path)
     try:
         position, end_offset = 0, -1

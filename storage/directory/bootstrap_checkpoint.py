@@ -1,5 +1,5 @@
 """Whether a `bootstrap.checkpoint` is the one with which the directory was handed over to Apache
-Kafka: it has topics then, where Kafka's own has only features and users. That is asked only of
+Kafka. If so, it has topics; Kafka's own has only features and users. This is only checked for
 directories with a mark or with Kafka's metadata (graduated.py).
 """
 
@@ -14,18 +14,19 @@ from barnabas.protocol.records import batches_in, has_right_crc, records_of
 if TYPE_CHECKING:
     from barnabas.storage.disk import Disk
 
-_TOPIC_RECORD = b"\x01\x02"  # the first bytes of the record's value: frame version, API key
+# the first bytes of the value of a topic record: frame version, API key
+_TOPIC_RECORD = b"\x01\x02"
 
 
 def mark_of(bootstrap: bytes) -> bytes:
-    """The content of the mark that belongs to this content of `bootstrap.checkpoint`."""
+    """The content of the mark for a `bootstrap.checkpoint` with this content."""
     return b"%08x\n" % crc32c(bootstrap)
 
 
 def is_what_kafka_was_given(disk: Disk, mark: str, bootstrap: bytes) -> bool:
     """Whether this content of `bootstrap.checkpoint` was written by the hand-over to Apache Kafka.
 
-    It was if it matches the mark, whose path is given, or, after the loss of the mark, if it has
+    It was if it matches the mark, whose path is given. If the mark was lost, it was if it has
     topics.
     """
     try:

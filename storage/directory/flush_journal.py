@@ -1,5 +1,5 @@
-"""The flush journal: makes ends of many logs, and decisions on transactions, durable with one
-fsync.
+"""The flush journal, which makes the ends of many logs, and decisions on transactions, durable with
+one fsync.
 
 A transaction over a thousand partitions writes a few hundred bytes to each of a thousand files, and
 a commit has to wait until all are on the disk. Instead of flushing each file, the ends that are not
@@ -27,24 +27,25 @@ be read; their length is less than F5000000.
     a decision      [key, value, ends]: a record of __transaction_state with the commit of a
                     transaction, which is not appended yet; and the ends of its partitions, below
                     which all its data are: a list of [topic, partition, topic id (16 bytes),
-                    offset]; 2^63 - 1 where the partition was off line
+                    offset]; 2^63 - 1 if the partition was offline
 
-Entries are used after a power loss. They are also used where a log lacks their bytes although the
-broker seems to have been only killed, which keeps the page cache: then this is a copy of the disk
-from mid-run (`Redo.lacking`). Where a log is torn or short at or above its recovery point, the
-journal's bytes from that position on are written again. A partial frame at the end of a journal was
-never acknowledged as durable.
+Entries are used after a power loss. They are also used if a log lacks their bytes although the
+broker seems to have been only killed, which keeps the page cache: the directory is then a copy of
+the disk that was made during a run (`Redo.lacking`). If a log is torn or short at or above its
+recovery point, the journal's bytes from that position on are written again. A partial frame at the
+end of a journal was never acknowledged as durable.
 
 A decision is written before it is in its log, together with the last data of its transaction, or
 after them: a frame is valid as a whole or not at all, so one fsync is enough for both. It is
 appended to its log when the frame is durable. A start appends the decisions that the log lacks;
-after a power loss it also writes the markers that partitions lack. So an older journal stays until
-the log of each decision and the partitions with its markers were flushed in their own files.
+after a power loss it also writes the markers that partitions lack. An older journal is therefore
+kept until the log of each decision and the partitions with its markers were flushed in their own
+files.
 
 Why it is safe: the journal has only ends of active segments, and the first flush of a log after its
-segment was closed flushes the files themselves. So all durable bytes above a recovery point are in
-one segment, and in the journals. A position in a file means the same bytes as long as the segment
-is not cleaned, and a segment is cleaned only below a stored recovery point.
+segment was closed flushes the files themselves. All durable bytes above a recovery point are
+therefore in one segment, and in the journals. A position in a file means the same bytes as long as
+the segment is not cleaned, and a segment is cleaned only below a stored recovery point.
 """
 
 from __future__ import annotations
@@ -97,9 +98,9 @@ OFFLINE_END = (1 << 63) - 1
 class PartitionEnd(NamedTuple):
     """The end of a partition when a decision was made.
 
-    All records of the transaction are below it, all later records at or above it.
+    All records of the transaction are below it, and all later records at or above it.
 
-    offset: OFFLINE_END if the partition was off line, so that its end was unknown.
+    offset: OFFLINE_END if the partition was offline, and its end therefore unknown.
     """
 
     topic: str
@@ -109,7 +110,8 @@ class PartitionEnd(NamedTuple):
 
 
 class JournalDecision(NamedTuple):
-    """A record of __transaction_state that was not appended when it was written here.
+    """A record of __transaction_state that had not been appended when it was written to the
+    journal.
 
     ends: the ends of the transaction's partitions.
     """
@@ -124,7 +126,7 @@ JournalRecord = tuple[object, ...]
 
 
 class _Run(NamedTuple):
-    """A contiguous run of bytes of a file, in pieces."""
+    """A contiguous run of bytes in a file, in pieces."""
 
     position: int
     pieces: list[bytes]
@@ -135,7 +137,9 @@ class _Run(NamedTuple):
 
 
 class Redo:
-    """The journals' bytes of each segment, and the decisions, in the order of writing."""
+    """The content of the journals, in the order of writing: the bytes for each segment, and the
+    decisions.
+    """
 
     def __init__(self) -> None:
         self.decisions: list[JournalDecision] = []
@@ -143,7 +147,7 @@ class Redo:
         self._ends: dict[tuple[str, int, uuid.UUID, int], int] = {}
 
     def add(self, entry: JournalEntry) -> None:
-        """Add an entry. Where two entries overlap, the later one counts.
+        """Add an entry. If it overlaps an earlier one, its bytes replace those of that entry.
 
         Entries are added in the order of writing.
         """
@@ -156,9 +160,9 @@ class Redo:
         self._ends[key] = entry.position + len(entry.data)
 
     def lacking(self, disk: Disk, data_dir: str, points: Mapping[tuple[str, int], int]) -> str:
-        """The path of a log file that lacks bytes which the journals have; empty without one.
+        """The path of a log file that lacks bytes that the journals have; empty if there is none.
 
-        A kill loses nothing, so such a file belongs to a copy of the disk, or to another directory.
+        A kill loses no data, so such a file belongs to a copy of the disk, or to another directory.
         Topics that were deleted or created again, segments that retention deleted, and bytes below
         the recovery points, which may have been cleaned, are not compared.
         """
@@ -174,7 +178,7 @@ class Redo:
                 position = run.position
                 for piece in run.pieces:
                     expected = piece[: max(overwritten_from - position, 0)]
-                    # The run begins with a batch, and a batch with its offset.
+                    # The run begins with a batch, whose first field is its offset.
                     is_above = base_offset_of(piece) >= point
                     if is_above and (
                         file is None or file.pread(len(expected), position) != expected
@@ -189,7 +193,7 @@ class Redo:
     ) -> bytes:
         """The bytes of a segment's file from `position` on; empty if no journal has them.
 
-        The bytes end with the latest run of entries that contains the position.
+        They end where the latest run of entries that contains the position ends.
         """
         for run in reversed(self._runs.get((topic, partition, topic_id, base_offset), ())):
             if run.position <= position < run.end:
@@ -198,9 +202,9 @@ class Redo:
 
 
 class _Frame(NamedTuple):
-    """A whole frame of a journal.
+    """A complete frame of a journal.
 
-    The position after it, the size of the durable part before it, and its payload.
+    end: the position after the frame. durable_bytes: the size of the durable part before it.
     """
 
     end: int
@@ -209,13 +213,14 @@ class _Frame(NamedTuple):
 
 
 class FlushJournal:
-    """The journals of one data directory: the current one, and older ones with unflushed logs.
+    """The journals of one data directory: the current one, and older ones for logs that are not
+    flushed.
 
-    Order of effects: an entry is written -> the journal is flushed -> its content counts as durable
-    -> `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start the journals of
+    Order of effects: an entry is written -> the journal is flushed -> its content is durable ->
+    `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start the journals of
     the last run are older ones: they are deleted when all logs were flushed.
 
-    size_bytes: the size of the current journal. has_older: whether there are older ones.
+    size_bytes: the size of the current journal. has_older: whether there are older journals.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -234,10 +239,11 @@ class FlushJournal:
     def append(
         self, entries: Iterable[JournalEntry], records: Iterable[JournalRecord] = ()
     ) -> list[Syncable]:
-        """Write one frame. Gives: the file to fsync before the frame counts as durable.
+        """Write one frame. Gives: the file to fsync, after which the frame is durable.
 
-        Takes:  records, which are stored in the frame: `read` returns them as decisions.
-        Raises: NotWrittenError without space for the frame: nothing of it is written. OSError.
+        Takes:  records, which are stored in the frame; `read` returns them as decisions.
+        Raises: NotWrittenError if there is no space for the frame, none of which is then in the
+                file; OSError for other failures.
         """
         rows: list[object] = []
         for entry in entries:
@@ -267,27 +273,28 @@ class FlushJournal:
         )
 
     def note_flushed(self) -> None:
-        """Record that everything appended so far is on the disk."""
+        """Record that everything that was appended so far is on the disk."""
         self._durable_bytes = self.size_bytes
 
     def begin_next(self) -> None:
-        """Let the next append begin a new journal.
+        """Make the next append begin a new journal.
 
         The current journal has to be durable as a whole before any part of the next one is.
         """
         if self._file is not None:
-            self._file = None  # closed with the last reference, which a flush may have
+            # the last reference closes the file, and a running flush may have one
+            self._file = None
             self._older.append(self._number)
             self.size_bytes = 0
             self.has_older = True
 
     def forget_older(self, *, keep_earlier: bool = False) -> bool:
-        """Delete the older journals: all their bytes are durable in the logs' own files.
+        """Delete the older journals, once all their bytes are durable in the logs' own files.
 
-        Takes:  keep_earlier, whether to keep the journals of the last run, for logs that are off
-                line.
-        Gives:  whether a journal was deleted. The deletion becomes durable with the next frame; a
-                journal that a power loss restores is read like one that was not deleted yet.
+        Takes:  keep_earlier, whether to keep the journals of the last run, for logs that are
+                offline.
+        Gives:  whether a journal was deleted. The deletion becomes durable with the next frame. If
+                a power loss restores a deleted journal, it is read as if it had not been deleted.
         """
         removed = [
             number for number in self._older if not (keep_earlier and number in self._earlier)
@@ -300,10 +307,10 @@ class FlushJournal:
         return bool(removed)
 
     def read(self) -> Redo:
-        """The content of the older journals. Raises: CorruptLog where one is damaged, OSError.
+        """Read the older journals. Raises: CorruptLog if one is damaged; OSError.
 
-        The content is made durable first: after a kill a frame may be only in the page cache, and a
-        power loss must not remove data that were used.
+        Their content is made durable first: after a kill a frame may be only in the page cache, and
+        a power loss must not remove data that were used.
         """
         redo = Redo()
         unfinished: tuple[str, int] | None = None
@@ -360,7 +367,7 @@ class JournalFrame(NamedTuple):
 
 
 def frames_in(data: bytes) -> Iterator[JournalFrame]:
-    """The complete frames at the start of a journal, for tools; the file is only read."""
+    """The complete frames at the start of a journal, for tools. The file is not changed."""
     position = 0
     while (frame := _frame_at(data, position)) is not None:
         opened = JournalFrame(position, frame.end, frame.durable_bytes, [], [])
@@ -384,7 +391,7 @@ def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
 
 
 def _is_kept(disk: Disk, directory: str, base_offset: int) -> bool:
-    """Whether the log still has the segment, that is, does not begin with a later one."""
+    """Whether the log still has the segment, which it has unless it begins with a later one."""
     bases = [
         int(name[:20])
         for name in disk.list(directory)
@@ -455,9 +462,9 @@ def _old_frame_at(data: bytes, position: int) -> _Frame | None:
 
 
 def later_frame(data: bytes, position: int) -> int:
-    """The position of a later frame that was written when the one at `position` was durable.
+    """The position of a later frame that was written when the frame at `position` was durable.
 
-    -1 where there is none.
+    Gives:  -1 if there is no such frame.
     """
     at = data.find(_MAGIC, position + 1)
     while at >= 0:
@@ -466,7 +473,7 @@ def later_frame(data: bytes, position: int) -> int:
             return at
         at = data.find(_MAGIC, at + 1)
     start = position + _OLD_FRAME.size
-    # A frame of an earlier version, whose length field may be right.
+    # The frame may be one of an earlier version, with a valid length field.
     if start <= len(data) and not data.startswith(_MAGIC):
         length: int = _OLD_FRAME.unpack_from(data, position)[0]
         following = start + length

@@ -1,4 +1,4 @@
-"""The end of the last run of a broker in a data directory, and its consequences for a start.
+"""How the last run of a broker in a data directory ended, and what a start has to do about it.
 
 The first row that applies:
 
@@ -6,10 +6,10 @@ The first row that applies:
     KILLED       `barnabas-boot-id` has this run of the machine and this mount, and no log lacks
                  data that it is known to have had; or no broker has run here yet
     POWER_LOST   `barnabas-boot-id` has another run or mount: the machine was down, the disk
-                 failed, or this is a copy of the disk from mid-run
+                 failed, or this is a copy of the disk that was made during a run
     FOREIGN      there is no such file: Apache Kafka was killed here, or the note was lost
 
-What follows, as in `TRUST` below; `recovery` and its parts run on that table:
+What follows, as in `TRUST` below; `recovery` and its parts use that table:
 
                  is trusted                         is redone             is cut
     CLEAN        the whole manifest, and that all   what a log lacks of   nothing: a torn end is
@@ -52,11 +52,11 @@ class LastRun(Enum):
 
 
 class Trust(NamedTuple):
-    """The trust of a start in the files after the last run.
+    """How far a start trusts the files after the last run.
 
-    all_written: whether all written data exist, so that a manifest or snapshot is trusted whatever
-    its end offset; otherwise only up to the recovery point. all_flushed: whether all data are
-    durable, so that the log's end is its recovery point, and names and epochs need no check.
+    all_written: whether all written data exist, in which case a manifest or snapshot is trusted
+    with any end offset; otherwise only up to the recovery point. all_flushed: whether all data are
+    durable, in which case the log's end is its recovery point, and names and epochs need no check.
     redoes: whether a log may lack data of the flush journals, which are then written again.
     gaps_are_lost: whether missing offsets above the recovery point were lost in a power loss;
     otherwise they may have been compacted.
@@ -79,11 +79,11 @@ TRUST = {
 
 
 class RunNote:
-    """The note `barnabas-boot-id`: the machine's run and the mount of the last broker.
+    """The note `barnabas-boot-id`, which has the machine's run and the mount of the last broker.
 
-    It is written when all consequences of a power loss are done and durable, and invalidated when
-    the disk fails. is_due: the note could not be written for lack of space. Until it is written, a
-    kill counts as a power loss.
+    It is written when everything that follows from a power loss is done and durable, and
+    invalidated when the disk fails. is_due: whether the note could not be written for lack of
+    space. Until it is written, a kill is treated as a power loss.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -93,7 +93,7 @@ class RunNote:
         self.is_due = False
 
     def last_run(self) -> LastRun:
-        """How the last run ended, by the directory's names and the note."""
+        """How the last run ended, according to the names in the directory and the note."""
         disk, data_dir = self._disk, self._data_dir
         if disk.exists(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}"):
             return LastRun.CLEAN
@@ -103,8 +103,8 @@ class RunNote:
         return LastRun.POWER_LOST if disk.exists(self._path) else LastRun.FOREIGN
 
     def is_same_run(self) -> bool:
-        """Whether the machine was not restarted, and the file system stayed mounted, since the
-        note.
+        """Whether, since the note, the machine was not restarted and the file system stayed
+        mounted.
         """
         try:
             note = self._disk.read(self._path).decode().split()
@@ -113,7 +113,9 @@ class RunNote:
         return note == [self._disk.boot_id(), self._disk.mount_id(self._data_dir)]
 
     def write(self) -> None:
-        """Note this run: after a kill the next start finds unflushed data in the page cache."""
+        """Write the note for this run. After a kill, the next start finds unflushed data in the
+        page cache.
+        """
         self.is_due = False
         boot_id = self._disk.boot_id()
         if boot_id is not None and not self.is_same_run():
@@ -125,7 +127,7 @@ class RunNote:
                 self.is_due = True
 
     def write_failure(self) -> None:
-        """Note that the disk failed: the next start treats that as a power loss.
+        """Note that the disk failed, which the next start treats as a power loss.
 
         If the disk has no space for a new file, the existing note is emptied, which needs no space.
         """

@@ -1,17 +1,17 @@
-"""The parts that the logs of one data directory share with each other and with their manager.
+"""What the logs of one data directory share with each other and with their manager.
 
-attribute        meaning                                                used by
-disk, data_dir   the location of all files                              all
-cache            the closed segments with indexes in memory             segments
-wall             the wall clock, for timestamps and retention;          logs
+attribute        meaning                                                used by disk, data_dir   the
+location of all files                              all cache            the closed segments with
+indexes in memory             segments wall             the wall clock, for timestamps and
+retention;          logs
                  everything else uses the steady `now_ms`
-trash            paths of files that are deleted later                  the manager
-changed_starts   logs whose log start offset has to be stored           the manager
-changed_logs     logs that differ from their last checkpoint, in the    the manager
+trash            paths of files that are deleted later                  the manager changed_starts
+logs whose log start offset has to be stored           the manager changed_logs     logs that differ
+from their last checkpoint, in the    the manager
                  order of their first change, with its time
-builds           indexes that are being built in slices                 the manager
-unstored_epoch   the highest leader epoch, if there was no space        logs
-                 for it; None: it is stored
+builds           indexes that are being built in slices                 the manager unstored_epoch
+the highest leader epoch, if there was no space        logs
+                 to store it; otherwise None
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 
 class LogDirectoryError(Exception):
-    """The data directory cannot be used; the text says why, and what to do."""
+    """The data directory cannot be used; the message says why, and what to do."""
 
 
 class DamagedFlushJournalError(LogDirectoryError):
-    """A durable part of a flush journal is damaged: it may have the only copy of commits."""
+    """A durable part of a flush journal is damaged, which may have the only copy of commits."""
 
 
 class ChangedLog(Protocol):
-    """The interface of the periodic work to a log that differs from its last checkpoint."""
+    """A log that differs from its last checkpoint, as the periodic work sees it."""
 
     unread_bytes: int
     producer_state: ProducerStateManager
@@ -55,7 +55,7 @@ class ChangedLog(Protocol):
 
 @dataclass(slots=True, eq=False)
 class LogDirectory:
-    """The data directory of a broker, for its logs; see the module's table."""
+    """The data directory of a broker, for its logs; see the table in the module's docstring."""
 
     disk: Disk
     data_dir: str
@@ -68,16 +68,19 @@ class LogDirectory:
     unstored_epoch: int | None = None
 
     def build_later(self, put_off: BuildPutOff, then: Callable[[int], None]) -> None:
-        """Build an index in slices; `then(now_ms)` is called when that has succeeded or failed."""
+        """Build an index in slices. `then(now_ms)` is called when the build has succeeded or
+        failed.
+        """
         if self.builds is None:
-            from barnabas.storage.index_builds import IndexBuilds  # most directories need none
+            # imported here, since most directories do not need it
+            from barnabas.storage.index_builds import IndexBuilds
 
             self.builds = IndexBuilds()
         self.builds.add(put_off, then)
 
     def store_epoch(self) -> None:
-        """Store the highest leader epoch, durably, before a log gets its first batch of that
-        epoch.
+        """Store the highest leader epoch durably, which is done before a log gets its first batch
+        of that epoch.
         """
         if self.unstored_epoch is not None:
             highest = HighestEpoch(self.disk, self.data_dir)
@@ -100,14 +103,14 @@ class LogDirectory:
         return self.path(f"{topic}-{partition}")
 
     def discard_segments(self, segments: Iterable[Segment], due_ms: int) -> None:
-        """Rename the files of unused segments; they are deleted at `due_ms`."""
+        """Rename the files of unused segments, which are deleted at `due_ms`."""
         for segment in segments:
             self.cache.forget(segment.indexes)
             for suffix in SEGMENT_SUFFIXES:
                 self.discard(segment.batches.path(suffix), due_ms)
 
     def discard(self, path: str, due_ms: int) -> None:
-        """Rename an unused file; it is deleted at `due_ms`, or now if there is no space for the
+        """Rename an unused file, which is deleted at `due_ms`, or now if there is no space for the
         longer name.
         """
         try:

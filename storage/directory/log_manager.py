@@ -1,7 +1,7 @@
 """The data directory: its logs, the common files, opening and closing.
 
     meta.properties                       node.id, cluster.id, directory.id: `meta_properties`
-    .lock                                 held while a broker runs here
+    .lock                                 locked while a broker runs in the directory
     .kafka_cleanshutdown                  only after a clean stop
     *-offset-checkpoint                   offsets of all partitions: `offset_checkpoints`
     cleaner-offset-checkpoint             kept by the cleaner
@@ -13,7 +13,7 @@
                                           `flush_journal`
     <topic>-<partition>/ and others       `partition_directories`
 
-A log that cannot be loaded is not in `logs` but in `offline`, with the error; the others are
+A log that cannot be loaded is not in `logs` but in `offline`, with the error; the other logs are
 served.
 """
 
@@ -71,7 +71,8 @@ def sync_one_by_one(files: list[Syncable]) -> None:
         file.fsync()
 
 
-# more epochs than a leader without a lease begins before its standby receives one
+# more than the number of epochs that a leader without a lease may begin before its standby receives
+# one
 UNHEARD_LEADER_EPOCHS = 100
 
 
@@ -80,12 +81,11 @@ class LogManager(LogStarts):
     deadline.
 
     log_dir, cache, wall: shared by all logs; the rim feeds the wall clock. last_run: after `load`,
-    how the last run ended, confirmed by all logs. decisions: after `load`, the decisions of the
+    how the last run ended, confirmed by all logs. decisions: after `load`, the decisions in the
     flush journals, in order. leader_epoch: after `load`, the epoch that began in every log.
-    journal: set by `load`.
-    run_steps: carries out changes of files, by default at once.
+    journal: set by `load`. run_steps: carries out changes of files; by default immediately.
     _points: the stored recovery points. _offline_points, _offline_starts: the points and starts of
-    logs that are off line, which stay unchanged in the checkpoints.
+    logs that are offline, which remain unchanged in the checkpoints.
     """
 
     journal: FlushJournal
@@ -123,8 +123,8 @@ class LogManager(LogStarts):
     def may_lack_acknowledged(self) -> bool:
         """Whether acknowledged writes of the last leader may be missing.
 
-        They may be missing after a power loss, and in a copy if the leader responded without
-        waiting for it.
+        They may be missing after a power loss. In a copy they may also be missing if the leader
+        responded before the copy had them.
         """
         return self.lost_power or self.config.may_lack_acknowledged
 
@@ -137,12 +137,13 @@ class LogManager(LogStarts):
         progress: Callable[[int, int, int], None] | None = None,
         known_topics: Callable[[], Topics] | None = None,
     ) -> None:
-        """Take the directory, and open every log in it.
+        """Lock the directory, and open every log in it.
 
-        Takes:  config_of, returns a topic's settings; progress, called with (loaded logs, all logs,
-                bytes read); known_topics, called once the directory is locked and ours.
-        Raises: LogDirectoryError where another process has the directory, it belongs to another
-                node, or a flush journal is damaged. OSError.
+        Takes:  config_of, which returns a topic's settings; progress, which is called with (loaded
+                logs, all logs, bytes read); known_topics, which is called once the directory is
+                locked and known to be ours.
+        Raises: LogDirectoryError if another process has the directory, it belongs to another node,
+                or a flush journal is damaged; OSError.
         After:  `logs`, `offline` and `last_run` are set; the mark of a clean stop is removed. All
                 logs are in a leader epoch that no client has seen before, and that no later start
                 will use.
@@ -177,11 +178,12 @@ class LogManager(LogStarts):
         try:
             self.write_checkpoints()
         except OSError as error:
-            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the old one stays
+            # the old checkpoint remains
+            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)
         is_clean = self.last_run is LastRun.CLEAN
         # Data of a log may be only in the page cache even after a power loss: an earlier start may
-        # have written them again, and was killed before its flush. So the journals stay until all
-        # logs were flushed.
+        # have written them again, and was killed before it flushed them. The journals are therefore
+        # kept until all logs were flushed.
         if redo is not None and is_clean and not redo.decisions:
             self.journal.forget_older(keep_earlier=bool(self.offline))
             self.disk.fsync_dir(self.data_dir)
@@ -189,7 +191,8 @@ class LogManager(LogStarts):
             self.note_boot()
         if is_clean:
             self.disk.unlink(self.log_dir.path(CLEAN_SHUTDOWN_NAME))
-            self.disk.fsync_dir(self.data_dir)  # otherwise a power loss could restore the mark
+            # otherwise a power loss could restore the mark of the clean stop
+            self.disk.fsync_dir(self.data_dir)
 
     def _take_directory(self) -> None:
         """Lock the directory, determine how the last run ended, and check that it is ours."""
@@ -211,7 +214,7 @@ class LogManager(LogStarts):
         taken = take_directory(self.disk, self.data_dir, ids)
         self.cluster_id, self.directory_id = taken.cluster_id, taken.directory_id
         if used_before and self.last_run is not LastRun.CLEAN:
-            # The names of logs that were made just before a kill may not be durable.
+            # The names of logs that were made shortly before a kill may not be durable.
             self.disk.fsync_dir(self.data_dir)
 
     def _read_journals(self) -> Redo | None:
@@ -228,7 +231,7 @@ class LogManager(LogStarts):
         points: Offsets | None,
         starts: Offsets,
     ) -> None:
-        """Open one log, or take it off line. points: None where recovery points are unknown."""
+        """Open one log, or take it offline. points: None if the recovery points are unknown."""
         from barnabas.storage.opening.recovery import load_log
 
         point = None if points is None else points.get(partition, 0)
@@ -258,8 +261,8 @@ class LogManager(LogStarts):
                 )
 
     def _report_lost(self, points: Offsets, topics: Topics | None) -> None:
-        """Log the partitions that had durable records and lost their directory: they start
-        empty."""
+        """Log which partitions had durable records and have lost their directory. They begin empty.
+        """
         for key, point in sorted(points.items()):
             topic = None if topics is None else topics.topic(key[0])
             is_there = key in self.logs or key in self.offline
@@ -272,7 +275,7 @@ class LogManager(LogStarts):
                 )
 
     def _flush_offline(self, directory: str) -> None:
-        """Flush a log that is off line.
+        """Flush a log that is offline.
 
         A transaction with data in the log may still be committed, and after a clean stop everything
         counts as durable, including the topic's id.
@@ -284,7 +287,8 @@ class LogManager(LogStarts):
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:
-        """Treat the directory as after a power loss: it is a copy, which lacks unflushed data."""
+        """Treat the directory as after a power loss, since it is a copy that lacks unflushed data.
+        """
         logger.warning(
             "this directory is an older copy of the disk, or a part of one, not what the last "
             "broker left: %s",
@@ -293,25 +297,27 @@ class LogManager(LogStarts):
         self.last_run = LastRun.POWER_LOST
 
     def _begin_leader_epoch(self) -> None:
-        """Begin an epoch in all logs, as Apache Kafka does when a broker starts.
+        """Begin a leader epoch in all logs, as Apache Kafka does when a broker starts.
 
-        Clients then compare their positions with the log. The number is on the disk before a client
+        Clients then compare their positions with the log. The epoch is on the disk before a client
         sees it. The logs' own files are not enough: they contain an epoch only from its first batch
-        on, and a power loss may remove both after clients have read the batch. One number is used
-        for all partitions, since epochs may have gaps.
+        on, and a power loss may remove both after clients have read the batch. All partitions have
+        the same epoch, since there may be gaps between epochs.
         """
         latest = max((log.epochs.latest for log in self.logs.values()), default=-1)
         highest = HighestEpoch(self.disk, self.data_dir).read()
         self.leader_epoch = max(latest, highest, self._lowest_leader_epoch - 1)
         if self.config.may_lack_acknowledged and not self._lowest_leader_epoch:
-            # the epoch of a claim is above all earlier ones
+            # When this broker claims the leadership, its epoch is above all earlier ones.
             self.leader_epoch += UNHEARD_LEADER_EPOCHS
         self.begin_leader_epoch(self.logs.values())
         self.log_dir.store_epoch()
 
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:
-        """Begin an epoch in these logs that is above all earlier ones. The epoch is durable on
-        return, or, if its file can be neither written nor cut, before one of the logs gets a batch.
+        """Begin an epoch in these logs that is above all earlier ones.
+
+        The epoch is durable on return. If its file can be neither written nor cut, it is durable
+        before one of the logs gets a batch.
         """
         self.leader_epoch += 1
         self.log_dir.unstored_epoch = self.leader_epoch
@@ -323,11 +329,11 @@ class LogManager(LogStarts):
             log.begin_leader_epoch(self.leader_epoch)
 
     def note_boot(self) -> None:
-        """Note that all consequences of a power loss are done and durable in this run."""
+        """Note that everything that follows from a power loss is done and durable in this run."""
         self._run_note.write()
 
     def note_failure(self) -> None:
-        """Note that the disk failed: the kernel may have dropped written data."""
+        """Note that the disk failed, after which the kernel may have dropped written data."""
         if self._lock is not None:  # otherwise the directory does not belong to this broker
             self._run_note.write_failure()
 
@@ -343,14 +349,15 @@ class LogManager(LogStarts):
         *,
         leader_epoch: int = 0,
     ) -> Log:
-        """Make a new, empty log. It gets its files with its first batch, or by `LogFiles.make`.
+        """Make a new, empty log. It gets its files with its first batch, or from `LogFiles.make`.
 
-        Takes:  leader_epoch: 0 for a new partition, `self.leader_epoch` for one that clients may
-                know and whose log was lost.
+        Takes:  leader_epoch, 0 for a new partition; `self.leader_epoch` for a partition that
+                clients may know and whose log was lost.
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
-        from barnabas.storage.opening.new_log import new_log  # imported with the first log
+        # imported here, since many starts make no log
+        from barnabas.storage.opening.new_log import new_log
 
         log = new_log(
             self.log_dir, TopicIdPartition(topic, partition, topic_id), config, now_ms, leader_epoch
@@ -359,7 +366,7 @@ class LogManager(LogStarts):
         return log
 
     def take_off_line(self, log: Log, error: CorruptLog) -> None:
-        """Close a loaded log that cannot be served; its files stay unchanged."""
+        """Close a loaded log that cannot be served. Its files are not changed."""
         key = log.topic, log.partition
         logger.error("the log of %s-%d is off line: %s", *key, error)
         log.flush()
@@ -373,7 +380,7 @@ class LogManager(LogStarts):
             self._offline_starts[key] = log.log_start_offset
 
     def begin_files(self, log: Log) -> NewFiles:
-        """The files of a log without files, to be made by another thread; see `LogFiles.take`."""
+        """The files for a log that has none, which another thread makes; see `LogFiles.take`."""
         from barnabas.storage.directory.new_files import NewFiles, new_suffix
 
         self._new_files_count += 1
@@ -384,8 +391,10 @@ class LogManager(LogStarts):
         return log.files.new_files
 
     def take_files(self, log: Log, files: NewFiles, now_ms: int) -> None:
-        """Give a log the files that were made for it. If they could not be made or renamed, or are
-        no longer needed, the log keeps its present state: its first batch reports an error.
+        """Give a log the files that were made for it.
+
+        If they could not be made or renamed, or are no longer needed, the log keeps its present
+        state, and its first batch reports an error.
         """
         if files.is_taken:
             return
@@ -398,15 +407,15 @@ class LogManager(LogStarts):
                 if not is_out_of_resources(error):
                     raise
         if files.is_made and not files.is_taken:
-            files.is_made = False  # other waiting work must not use them
+            files.is_made = False  # other waiting work must not use these files
             self._upkeep.deleted_directories.add(now_ms, files.directory)
 
     def remove(self, topic: str, partition: int, now_ms: int) -> None:
-        """Delete one of many logs: at once in memory, and durably with `end_removals`."""
+        """Delete one of many logs: immediately in memory, and durably with `end_removals`."""
         key = topic, partition
         log = self.logs.pop(key, None)
         error = self.offline.pop(key, None)
-        # Otherwise the old points would apply to the next log of this name.
+        # Otherwise the old recovery point and start would apply to the next log of this name.
         self._offline_points.pop(key, None)
         self._offline_starts.pop(key, None)
         self.log_dir.changed_starts.discard(key)
@@ -429,7 +438,8 @@ class LogManager(LogStarts):
         except OSError as no_space:
             if not is_out_of_resources(no_space):
                 raise
-            # No space for the longer name: another partition of this name must not find it.
+            # There is no space for the longer name, but another partition of this name must not
+            # find the directory.
             logger.warning("%s is removed at once: %s", directory, no_space)
             self.disk.rmtree(directory)
         else:
@@ -438,7 +448,7 @@ class LogManager(LogStarts):
 
     @property
     def has_removed(self) -> bool:
-        """Whether `end_removals` has work."""
+        """Whether `end_removals` has work to do."""
         return bool(self._removed)
 
     def end_removals(self) -> None:
@@ -449,35 +459,37 @@ class LogManager(LogStarts):
         """`end_removals` in steps."""
         if self._removed:
             removed = set(self._removed)
-            # the checkpoints lose the logs next: their entries must not be removed before the
-            # directories
+            # The logs are removed from the checkpoints next, which must not happen before the
+            # directories are removed durably.
             yield [DirectorySync(self.disk, self.data_dir)]
             self.log_dir.trash.remove_in(removed)
             self._removed -= removed
             yield from self.checkpoint_steps(with_starts=True)
 
     def _has_directory(self, log: Log) -> bool:
-        # A directory may be left from an attempt to make the files: without descriptors its removal
-        # failed, too.
+        # An attempt to make the files may have left a directory, whose removal also failed for lack
+        # of descriptors.
         return log.files.are_made or self.disk.is_dir(log.directory)
 
     # --- periodic work ---------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int:
-        """The time at which `on_tick` has work."""
+        """When `on_tick` has work next."""
         if self.log_dir.changed_starts or self.log_dir.builds:
             return 0
         due = self._upkeep.next_deadline_ms()
         return self._next_checkpoint_ms if self._next_checkpoint_ms < due else due
 
     def on_tick(self, now_ms: int) -> None:
-        """Do due work: retention, checkpoints, expiration of producers, deletion of files."""
+        """Do the work that is due: retention, checkpoints, expiration of producers, deletion of
+        files.
+        """
         if self.log_dir.builds is not None:
             self.log_dir.builds.on_tick(now_ms)
         self._upkeep.retain(now_ms)
         if self.log_dir.changed_starts:
-            # The starts are stored before any file is deleted: a log start that clients have seen
-            # must not move back.
+            # The starts are stored before any file is deleted, since a log start that clients have
+            # seen must not move back.
             self._write_changed_starts()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
@@ -492,7 +504,7 @@ class LogManager(LogStarts):
         """Write changed recovery points, high watermarks and log starts."""
         points = self._recovery_points()
         self._checkpoints.write(RECOVERY_POINT_NAME, self._offline_points | points, force=force)
-        self._points = points  # only now, since a full disk may refuse the write
+        self._points = points  # not earlier, since the write may fail on a full disk
         high_watermarks = {
             key: log.high_watermark for key, log in self.logs.items() if log.files.are_made
         }
@@ -500,10 +512,10 @@ class LogManager(LogStarts):
         self.write_starts()
 
     def checkpoint_steps(self, *, with_starts: bool = False) -> SyncSteps:
-        """`write_checkpoints` in steps.
+        """Do the work of `write_checkpoints` in steps.
 
-        Takes: with_starts, whether to write the log starts as well, which `write_starts` stores
-               when they change.
+        Takes:  with_starts, whether to write the log starts as well, which `write_starts` stores
+                when they change.
         """
         self._points = yield from self._checkpoints.replace_offsets(
             self.logs, self._offline_points, self._starts if with_starts else None
@@ -525,8 +537,8 @@ class LogManager(LogStarts):
         }
 
     def lacks_recovery_point(self, log: Log, offset: int) -> bool:
-        """Whether the stored recovery point is below `offset`, although everything below it is
-        durable.
+        """Whether the stored recovery point is below `offset`, although everything below `offset`
+        is durable.
         """
         assert log.durability.recovery_point >= offset, (
             f"{log!r} is durable up to {log.durability.recovery_point}, not {offset}"
@@ -536,20 +548,22 @@ class LogManager(LogStarts):
     def write_starts(self) -> None:
         """Store the changed log start offsets.
 
-        A start is also stored if it is the base offset of the first segment: a power loss may
+        A start is stored even if it is the base offset of the first segment, since a power loss may
         restore deleted segments before it.
         """
         for key in sorted(self.log_dir.changed_starts):
-            self.logs[key].checkpoint()  # the manifest has the start, too, with a checksum
+            self.logs[key].checkpoint()  # the manifest also has the start, with a checksum
         self.log_dir.changed_starts.clear()
         self._checkpoints.write(LOG_START_NAME, self._starts())
 
     # --- stop ------------------------------------------------------------------------------------
 
     def close(self, now_ms: int, sync: Callable[[list[Syncable]], None] = sync_one_by_one) -> None:
-        """Stop cleanly: every log durable and closed, all checkpoints, then the mark of the stop.
+        """Stop cleanly: make every log durable and close it, write all checkpoints, then the mark
+        of the stop.
 
-        Takes: sync, which fsyncs many files; in parallel, it makes the stop of many logs fast.
+        Takes:  sync, which fsyncs many files. If it does so in parallel, stopping many logs is
+                fast.
         """
         files: dict[Syncable, None] = {}
         for log in self.logs.values():
@@ -577,12 +591,12 @@ class _Progress:
         self._read_bytes = 0
 
     def on_read(self, count: int) -> None:
-        """Count bytes that were read of a log."""
+        """Add to the number of bytes that were read from a log."""
         self._read_bytes += count
         if self._progress is not None:
             self._progress(self._done, self._count, self._read_bytes)
 
     def on_log_done(self) -> None:
-        """Count a log that is loaded, or off line."""
+        """Count a log that was loaded, or taken offline."""
         self._done += 1
         self.on_read(0)

@@ -1,4 +1,4 @@
-"""The storage of logs' start offsets: in a checkpoint, and in each log's manifest."""
+"""Stores the start offsets of logs: in a checkpoint, and in each log's manifest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("barnabas.storage.directory.log_manager")
 class LogStarts(ABC):
     """The part of `LogManager` that stores the starts of its logs.
 
-    _offline_starts: the starts of logs that are off line, which stay unchanged in the checkpoint.
+    _offline_starts: the starts of logs that are offline, which remain unchanged in the checkpoint.
     """
 
     def __init__(self, log_dir: LogDirectory) -> None:
@@ -41,10 +41,11 @@ class LogStarts(ABC):
         }
 
     def raise_starts(self, starts: Mapping[Log, int]) -> None:
-        """Raise the starts of logs, up to their high watermarks. The new starts are durable before
-        readers can see them, so that they never move back.
+        """Raise the starts of logs, up to their high watermarks.
 
-        Raises: NotWrittenError without disk space, after which no start is raised.
+        The new starts are durable before readers can see them, since they must never move back.
+
+        Raises: NotWrittenError if there is no disk space, in which case no start is raised.
         """
         ahead = {(log.topic, log.partition): start for log, start in starts.items()}
         try:
@@ -55,14 +56,15 @@ class LogStarts(ABC):
             log.delete_records_before(start)
         try:
             self.write_starts()
-        except OSError as error:  # the manifests get the starts later: the greater start counts
+        # the manifests get the starts later, and a start reads the greater value
+        except OSError as error:
             if not is_out_of_resources(error):
                 raise
 
     def _write_changed_starts(self) -> None:
-        """Store the log starts; if the disk is full, the deletions are done nevertheless.
+        """Store the log starts. If the disk is full, files are deleted nevertheless.
 
-        The space of deleted segments will be available for the next attempt. A start within a
+        The space of the deleted segments will be available for the next attempt. A start within a
         segment is already stored (`raise_starts`).
         """
         changed = [self.logs[key] for key in sorted(self.log_dir.changed_starts)]

@@ -1,4 +1,4 @@
-"""The periodic work on logs, a little at each call so that requests are served in between.
+"""The periodic work on logs, a little in each call, since requests have to be served in between.
 
     task         interval                                      at most in one call
     retention    retention_check_interval_ms, all logs         1,000 logs; a deleted segment counts
@@ -6,14 +6,14 @@
     expiry       producer_expiration_check_interval_ms, all    1,000 logs; 20 producers count as one
                                                                more; 2,000 forgotten producers
     checkpoint   producer_snapshot_interval_ms after a log     8 logs; 500 producers as one more
-                 first differs from its last one; at once
-                 for the largest, where all together have
-                 more than most_unread_bytes, and for logs
-                 of which a start read MUCH_READ_BYTES
+                 first differs from its last one; immediately
+                 for the largest, if all together have more
+                 than most_unread_bytes, and for logs of
+                 which a start read MUCH_READ_BYTES
     deletion     renamed files, when they are due              64 files, 8 directories
 
 If the disk has less than LITTLE_SPACE_BYTES free, a start removes all directories of deleted
-partitions before it writes. Otherwise they are due at once.
+partitions before it writes. Otherwise they are due immediately.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
     from barnabas.storage.log_config import LogManagerConfig
 
-MUCH_READ_BYTES = 1 << 20  # reading this many bytes of a log costs more than its checkpoint
+# reading this many bytes of a log takes longer than writing its checkpoint
+MUCH_READ_BYTES = 1 << 20
 LITTLE_SPACE_BYTES = 64 << 20
 
 _CHECKPOINTS_AT_ONCE = 8
@@ -49,8 +50,9 @@ logger = logging.getLogger(__name__)
 
 
 class LogUpkeep:
-    """The tasks of the logs of one directory. deleted_directories: the directories to delete, with
-    the times of deletion.
+    """The periodic tasks for the logs of one directory.
+
+    deleted_directories: the directories to delete, with the times at which they are due.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class LogUpkeep:
         self._to_expire: deque[Log] = deque()
 
     def next_deadline_ms(self) -> int:
-        """The time at which a task has work; 0: at once."""
+        """When a task has work next; 0 if it has work now."""
         if self._to_retain or self._to_expire:
             return 0
         due = min(self._next_retention_ms, self._next_expiration_ms)
@@ -102,8 +104,8 @@ class LogUpkeep:
                     self._to_retain.appendleft(log)
 
     def _delete_old_segments(self, log: Log, now_ms: int) -> int:
-        """Delete old segments of a log. Gives: how many; 0 if its indexes have to be built
-        first.
+        """Delete old segments of a log. Gives: the number of them; 0 if its indexes have to be
+        built first.
         """
         try:
             with self._log_dir.cache.putting_off():
@@ -119,7 +121,7 @@ class LogUpkeep:
         return 0
 
     def expire(self, now_ms: int) -> None:
-        """Forget producers that were idle for long."""
+        """Remove producers that were idle for a long time."""
         if now_ms >= self._next_expiration_ms:
             self._next_expiration_ms = now_ms + self._config.producer_expiration_check_interval_ms
             self._to_expire = self._to_expire or deque(self._logs.values())
@@ -141,8 +143,8 @@ class LogUpkeep:
     def hasten_checkpoints(self, now_ms: int) -> None:
         """Make the checkpoint due now for logs of which the start had to read much.
 
-        Otherwise the starts of a broker that is killed repeatedly would read more and more, since
-        no run reaches the end of an interval.
+        Otherwise, if a broker is killed repeatedly, each start would read more than the one before,
+        since no run lasts until the end of an interval.
         """
         changed = self._log_dir.changed_logs
         due_ms = now_ms - self._config.producer_snapshot_interval_ms
@@ -176,7 +178,7 @@ class LogUpkeep:
     def _checkpoint_due_logs(self, now_ms: int) -> int:
         """Checkpoint the logs that are due, then the largest ones.
 
-        Gives: the number of bytes without a checkpoint above the bound.
+        Gives:  by how many bytes the part without a checkpoint exceeds the limit.
         """
         changed = self._log_dir.changed_logs
         budget = _CHECKPOINTS_AT_ONCE
@@ -200,13 +202,13 @@ class LogUpkeep:
     # --- deletion --------------------------------------------------------------------------------
 
     def empty_trash(self, now_ms: int) -> None:
-        """Remove unused files and directories that are due."""
+        """Remove the unused files and directories that are due."""
         for path in self._log_dir.trash.take_due(now_ms, _FILES_AT_ONCE):
             self._disk.unlink(path)
         self._remove_directories(now_ms, _DIRECTORIES_AT_ONCE)
 
     def make_space(self, now_ms: int) -> None:
-        """Remove all directories that are due, where the disk has little space left for a start."""
+        """If the disk has little space left for a start, remove all directories that are due."""
         count = len(self.deleted_directories)
         if not count:
             return
@@ -225,7 +227,7 @@ class LogUpkeep:
             except OSError as error:
                 if not is_out_of_resources(error):
                     raise
-                # A removal needs descriptors.
+                # tried again later, since a removal needs descriptors
                 self.deleted_directories.add(now_ms + _CHECK_INTERVAL_MS, path)
 
 

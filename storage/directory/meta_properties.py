@@ -1,9 +1,7 @@
-"""`meta.properties`: the owner of a data directory, in the format of Apache Kafka 3.9.
+"""`meta.properties`, which names the owner of a data directory, in the format of Apache Kafka 3.9.
 
-version=1
-node.id=<number>         the broker's id; another broker is refused
-cluster.id=<id>          assigned once
-directory.id=<id>        assigned once
+version=1 node.id=<number>         the broker's id; a broker with another id cannot use the
+directory cluster.id=<id>          assigned once directory.id=<id>        assigned once
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MetaProperties(NamedTuple):
-    """The ids of a data directory; None: not assigned."""
+    """The ids of a data directory; None if an id is not assigned."""
 
     node_id: int
     cluster_id: str | None
@@ -31,9 +29,10 @@ class MetaProperties(NamedTuple):
 
 
 def take_directory(disk: Disk, data_dir: str, ids: MetaProperties) -> MetaProperties:
-    """Read the ids of the directory, and store each of `ids` that it lacks.
+    """Read the ids of the directory, and store those of `ids` that it lacks.
 
-    Raises: LogDirectoryError for another node's directory, or an unreadable file. OSError.
+    Raises: LogDirectoryError if another node owns the directory, or the file is unreadable;
+            OSError.
     """
     path = f"{data_dir}/{META_PROPERTIES_NAME}"
     try:

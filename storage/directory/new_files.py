@@ -1,10 +1,10 @@
-"""The files of a new log, made by another thread under a temporary name.
+"""The files of a new log, which another thread makes under a temporary name.
 
 Making a directory and five files takes a quarter of a millisecond, and ten times that during a
-commit of the file system. So they are made in a directory with the name `<topic>-<partition>.<32
-hex digits>-delete`, which a start (also one of Apache Kafka) removes like any directory that is
-being deleted. The log takes the files with one rename, between two of its other steps. The 13th
-digit is 8 (a UUID of version 8; names of deletions have 4 or 5).
+commit of the file system. They are therefore made in a directory with the name
+`<topic>-<partition>.<32 hex digits>-delete`, which a start (also one of Apache Kafka) removes like
+any directory that is being deleted. The log takes the files with one rename, between two of its
+other steps. The 13th digit is 8 (a UUID of version 8; names of deletions have 4 or 5).
 
     thread      make        mkdir, partition.metadata, leader-epoch-checkpoint, .log, two indexes
     the loop    take        rename to <topic>-<partition>     nothing is durable yet: see
@@ -41,20 +41,20 @@ _NEW = re.compile(r"\.[0-9a-f]{12}8[0-9a-f]{19}-delete(/|$)")
 
 
 def new_suffix(partition: int, unique: str) -> str:
-    """The suffix of the name of a new log's directory. unique: 32 hex digits."""
+    """The suffix in the name of a new log's directory. Takes: unique, 32 hex digits."""
     return f"-{partition}.{unique[:_VERSION_AT]}8{unique[_VERSION_AT + 1 :]}-delete"
 
 
 def is_of_new_files(path: str) -> bool:
-    """Whether a path is a directory of new files, or a file in one."""
+    """Whether a path is a directory of new files, or a file in such a directory."""
     return _NEW.search(path) is not None
 
 
 class NewFiles:
     """The files of one new log, from the request until the log has them.
 
-    epochs: the leader epochs for its file. is_made: whether all files exist. error: why they do
-    not. is_taken: whether the log uses them.
+    epochs: the leader epochs for their file. is_made: whether all files exist. error: why they do
+    not exist. is_taken: whether the log uses them.
     """
 
     __slots__ = ("_disk", "_topic_id", "directory", "epochs", "error", "is_made", "is_taken")
@@ -69,10 +69,10 @@ class NewFiles:
         self.error: Exception | None = None
 
     def make(self) -> None:
-        """Make the files, once; called by the thread, which does one call at a time.
+        """Make the files, once. The thread calls this, and makes one call at a time.
 
-        It never raises: a failure is stored in `error`, since the end of a transaction may wait for
-        the call.
+        It never raises an error: a failure is stored in `error`, since the end of a transaction may
+        wait for the call.
         """
         if self.is_made or self.error is not None:
             return

@@ -1,11 +1,12 @@
-"""The checkpoints of a data directory: an offset of each partition, in a file that is replaced.
+"""The checkpoints of a data directory. Each has an offset of every partition, in a file that is
+replaced.
 
     recovery-point-offset-checkpoint    everything below is durable in the log's own files
     log-start-offset-checkpoint         the log's start, if not 0
     replication-offset-checkpoint       the high watermark
 
 A file is durable when `write` returns, or at the end of the steps of `replace`, which writes it to
-`<name>.new` first. Its format is the table at the head of `checkpoints`.
+`<name>.new` first. The table in the docstring of `checkpoints` describes its format.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
     from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
 
-ENCODED_AT_ONCE = 5000  # logs handled in one step: 10 ms
+ENCODED_AT_ONCE = 5000  # the number of logs handled in one step, which takes 10 ms
 
 logger = logging.getLogger(__name__)
 
 
 class OffsetCheckpoints:
-    """The offset checkpoints of one data directory; an unchanged file is not written.
+    """The offset checkpoints of one data directory. A file that has not changed is not written.
 
-    _contents: the content of each file, as last read or written. _under_way: the number of the
-    attempt for each file that `replace` has not renamed yet.
+    _contents: the content of each file, as last read or written. _under_way: for each file that
+    `replace` has not renamed yet, the number of the attempt.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -51,7 +52,7 @@ class OffsetCheckpoints:
         self._attempt_count = 0
 
     def read(self, name: str) -> Offsets | None:
-        """The offsets of a checkpoint; None where it is missing or damaged."""
+        """Read the offsets of a checkpoint; None if it is missing or damaged."""
         path = f"{self._data_dir}/{name}"
         try:
             data = self._disk.read(path)
@@ -67,9 +68,10 @@ class OffsetCheckpoints:
         return offsets
 
     def write(self, name: str, offsets: Offsets, *, force: bool = False, sync: bool = True) -> None:
-        """Write a checkpoint, if it changes or with `force`."""
+        """Write a checkpoint, if its content changes or `force` is set."""
         data = encode_offsets(offsets)
-        if self._under_way.pop(name, None) is not None:  # its content is older
+        # the file that is under way has older content
+        if self._under_way.pop(name, None) is not None:
             self._disk.unlink(self._new_path(name))
         if force or self._contents.get(name) != data:
             self._disk.write_atomic(f"{self._data_dir}/{name}", data, sync=sync)
@@ -81,10 +83,11 @@ class OffsetCheckpoints:
         offline_points: Offsets,
         starts: Callable[[], Offsets] | None,
     ) -> Generator[Sequence[Syncable], None, Offsets]:
-        """Write recovery points and high watermarks in steps, each of which reads some of the logs;
-        also the log starts, if `starts` are given.
+        """Write recovery points and high watermarks in steps, each of which reads some of the logs.
 
-        Gives: the recovery points.
+        The log starts are also written, if `starts` is given.
+
+        Gives:  the recovery points.
         """
         points = dict(offline_points)
         rows = [offset_row(*item) for item in points.items()]
@@ -100,15 +103,15 @@ class OffsetCheckpoints:
             RECOVERY_POINT_NAME: encode_rows(rows),
             REPLICATION_NAME: encode_rows(high_watermark_rows),
         }
-        # check and rename in one step: `write` may have stored another content in between
+        # Checked and renamed in one step, since `write` may have stored another content in between.
         if starts is not None:
             contents[LOG_START_NAME] = encode_offsets(starts())
         yield from self.replace(contents)
         return points
 
     def replace(self, contents: Mapping[str, bytes]) -> SyncSteps:
-        """Write the checkpoints that change, in steps; a checkpoint that `write` stores meanwhile
-        is kept.
+        """Write the checkpoints that change, in steps. If `write` stores one meanwhile, that one is
+        kept.
         """
         changed = {
             name: data for name, data in contents.items() if self._contents.get(name) != data

@@ -7,16 +7,16 @@ directories.
     <…>.<32 hex digits>-stray          not a log, though it had a log's name: never touched again
     __cluster_metadata-0               Apache Kafka's own log of its metadata; left alone
 
-A directory with a log's name that cannot be one, mostly a manual copy, is renamed to `-stray`. If
-the journal is missing or torn at its end, a high partition number with a topic's id may be a copy
-or a partition: such a directory is refused. Strays are directories
+A directory with a log's name that cannot be a log, usually a manual copy, is renamed to `-stray`.
+If the journal is missing or torn at its end, a directory with a high partition number and a topic's
+id may be a copy or a partition: that is an error. Strays are directories
 
     with an invalid topic name, or a number with leading zeros
-    of an unknown topic, most of whose directories have the id of another one
+    of an unknown topic, if most directories with its name have the id of another topic
     (`t-0-20241122` is a copy of `t-0`)
-    with a number that its topic does not have, far above the partition below it: that many
-    partitions would be made in between
-    of another topic than that of its name, when the latter is deleted (until then it is off line)
+    with a number that its topic does not have, far above the partition below it: all partitions in
+    between would have to be made
+    of another topic than that of its name, when the latter is deleted (until then it is offline)
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _NOT_OURS = "__cluster_metadata"
 STRAY_SUFFIX = "-stray"
 _LONGEST_NAME = 255
 _LONGEST_TOPIC = 249
-# The largest gap in a topic's partition numbers; gaps are right where another broker has the rest.
+# The largest gap in a topic's partition numbers. There are gaps if another broker has the other
+# partitions.
 _WIDEST_GAP = 10_000
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class Topic(Protocol):
 
 
 class Topics(Protocol):
-    """The part of the metadata journal that identifies directories."""
+    """The part of the metadata journal by which directories are identified."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -71,15 +72,16 @@ class Topics(Protocol):
         """Whether the journal ends in a partial change."""
 
     def topic(self, name: str) -> Topic | None:
-        """The topic with that name; None where there is none."""
+        """The topic with that name; None if there is none."""
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """The topic with that id; None where there is none."""
+        """The topic with that id; None if there is none."""
 
 
 def deleted_name(topic: str, suffix: str) -> str:
-    """The name for a directory that is deleted or set aside; a long topic name is cut, and the
-    suffix is not."""
+    """The name for a directory that is deleted or set aside. A long topic name is cut, but not the
+    suffix.
+    """
     return topic[: _LONGEST_NAME - len(suffix)] + suffix
 
 
@@ -95,7 +97,9 @@ def free_stray_path(disk: Disk, data_dir: str, name: str) -> str:
 
 
 def most_frequent(ids: Iterable[uuid.UUID]) -> uuid.UUID:
-    """The most frequent id in a topic's directories; if several are equally frequent, the first."""
+    """The most frequent id in a topic's directories; the first of them if several are equally
+    frequent.
+    """
     ((topic_id, _),) = Counter(ids).most_common(1)
     return topic_id
 
@@ -109,7 +113,7 @@ def _may_be_either(path: str, of_journal: str, why: str) -> str:
 
 
 def _may_lack_topics(topics: Topics | None) -> str:
-    """Why the journal may lack existing topics; empty if it cannot."""
+    """Why the journal may lack topics that exist; empty if it cannot."""
     if topics is None:
         return ""
     if topics.is_torn:
@@ -118,7 +122,8 @@ def _may_lack_topics(topics: Topics | None) -> str:
 
 
 class PartitionDirectories:
-    """The names in a data directory. `find` sets aside directories that cannot be logs.
+    """The directories in a data directory, by their names. `find` sets aside those that cannot be
+    logs.
 
     deleted: the paths of directories that are being deleted.
     """
@@ -131,16 +136,16 @@ class PartitionDirectories:
     def find(self, topics: Topics | None) -> list[TopicPartition]:
         """The partitions that have a log, sorted.
 
-        Takes:  topics, by which strays are recognised; None where no topics are known.
-        Raises: LogDirectoryError where the journal is lost or torn, and a directory may be a copy
-                or a partition.
+        Takes:  topics, by which strays are recognised; None if no topics are known.
+        Raises: LogDirectoryError if the journal is lost or torn, and a directory may be either a
+                copy or a partition.
         """
         indexes: dict[str, list[int]] = {}
         for topic, partition in self._named_as_partitions():
             indexes.setdefault(topic, []).append(partition)
         topics_by_id: dict[uuid.UUID, str] = {}
         partitions: list[TopicPartition] = []
-        # Of two unknown names the shorter one is the original.
+        # Of two unknown names, the shorter one is that of the original.
         for topic in sorted(indexes, key=len):
             last = -1
             its = topics.topic(topic) if topics is not None else None
@@ -187,7 +192,9 @@ class PartitionDirectories:
     def _ids_of_unknown(
         self, topic: str, partitions: Iterable[int], topics: Topics | None
     ) -> dict[int, uuid.UUID]:
-        """The topic's id in each directory that has one, for unknown topics."""
+        """The topic id in each of an unknown topic's directories; directories without one are left
+        out.
+        """
         if topics is None or topics.topic(topic) is not None:
             return {}
         ids = {
@@ -203,13 +210,13 @@ class PartitionDirectories:
         topics: Topics | None,
         topics_by_id: dict[uuid.UUID, str],
     ) -> str:
-        """Why the directory belongs to another topic, judged by its id; empty if it does not.
+        """Why the id in a directory shows that it belongs to another topic; empty if it does not.
 
         A directory whose id differs from that of most of its topic's directories still belongs to
-        that topic: it is taken off line when its log is opened.
+        that topic: it is taken offline when its log is opened.
 
-        Takes:  topics_by_id, the unknown topics with shorter names; this one is added.
-        Raises: LogDirectoryError where the journal may lack topics, and either name may be right.
+        Takes:  topics_by_id, the unknown topics with shorter names, to which this topic is added.
+        Raises: LogDirectoryError if the journal may lack topics, and either name may be right.
         """
         topic_id = ids.get(partition)
         if topics is None or topic_id is None:
@@ -231,7 +238,7 @@ class PartitionDirectories:
         return why
 
     def _topic_id(self, name: str) -> uuid.UUID | None:
-        """The topic's id in a directory; None where it cannot be read."""
+        """The topic id in a directory; None if it cannot be read."""
         path = self._log_dir.path(f"{name}/{PARTITION_METADATA_NAME}")
         try:
             return decode_partition_metadata(self._disk.read(path))
@@ -239,7 +246,7 @@ class PartitionDirectories:
             return None
 
     def set_aside(self, name: str, why: str) -> None:
-        """Rename a directory, so that it is neither used nor deleted."""
+        """Rename a directory, after which it is neither used nor deleted."""
         path = free_stray_path(self._disk, self._log_dir.data_dir, name)
         self._disk.rename(self._log_dir.path(name), path)
         self._disk.fsync_dir(self._log_dir.data_dir)

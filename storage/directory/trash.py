@@ -1,4 +1,4 @@
-"""Unused paths, which are deleted later, so that readers can finish."""
+"""Unused paths, which are deleted only later, since readers have to finish first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 class Trash:
     """Paths by the time of their deletion, the earliest first.
 
-    next_due_ms: when the first path is due; None without paths.
+    next_due_ms: when the first path is due; None if there are no paths.
     """
 
     __slots__ = ("_heap", "next_due_ms")
@@ -22,12 +22,12 @@ class Trash:
         return len(self._heap)
 
     def add(self, due_ms: int, path: str) -> None:
-        """Add a path that may be deleted from then on."""
+        """Add a path that may be deleted from the given time on."""
         heappush(self._heap, (due_ms, path))
         self._note_first()
 
     def take_due(self, now_ms: int, most: int) -> list[str]:
-        """Remove and return at most that many due paths, the earliest first."""
+        """Remove and return at most `most` paths that are due, the earliest first."""
         due: list[str] = []
         while self._heap and self._heap[0][0] <= now_ms and len(due) < most:
             due.append(heappop(self._heap)[1])
@@ -35,7 +35,7 @@ class Trash:
         return due
 
     def remove_in(self, directories: Container[str]) -> None:
-        """Remove all paths within these directories, which are deleted as a whole."""
+        """Remove all paths in these directories, which are deleted as a whole."""
         self._heap = [
             (due_ms, path)
             for due_ms, path in self._heap

@@ -2,7 +2,7 @@
 
 Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
 `replication-offset-checkpoint`, `cleaner-offset-checkpoint`) and a partition's
-`leader-epoch-checkpoint`, one line each:
+`leader-epoch-checkpoint` have these lines:
 
     version (0)
     number of entries
@@ -12,9 +12,9 @@ Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkp
 `meta.properties`: Java properties with version=1, cluster.id, node.id, directory.id.
 `.kafka_cleanshutdown`: {"version":0,"brokerEpoch":n}, only after a clean stop.
 
-`segments.manifest`, our own, in each partition's directory (Apache Kafka's tools ignore it): the
-state of the files when they were last known to be right, so that a changed or missing file is
-detected without reading the log. Lines:
+`segments.manifest`, our own, is in each partition's directory (Apache Kafka's tools ignore it). It
+has the state of the files when they were last known to be correct, by which a changed or missing
+file is detected without reading the log. Lines:
 
     segments.manifest 1 <CRC-32C of all that follows, 8 hex digits>
     partition <topic_id> <log_start_offset> <log_end_offset>
@@ -46,7 +46,7 @@ CLEANER_NAME = "cleaner-offset-checkpoint"
 LOCK_NAME = ".lock"
 STANDBY_NOTE_NAME = "barnabas-standby"
 LEASE_SESSION_NAME = "barnabas-lease-session"
-# the mark in a partition's directory that no standby has received yet
+# marks a partition's directory that no standby has received yet
 NOT_SENT_NAME = "barnabas-not-sent"
 NO_TOPIC_ID = uuid.UUID(int=0)
 
@@ -54,7 +54,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 class CorruptCheckpoint(Exception):
-    """The file does not have the format of its name."""
+    """The content of a file does not have the format that its name implies."""
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
@@ -67,12 +67,12 @@ def offset_row(key: tuple[str, int], offset: int) -> str:
 
 
 def encode_rows(rows: Sequence[str]) -> bytes:
-    """A checkpoint of these rows."""
+    """The content of a checkpoint with these rows."""
     return f"0\n{len(rows)}\n{''.join(rows)}".encode()
 
 
 def decode_offsets(data: bytes) -> Offsets:
-    """The offsets of a checkpoint. Raises: CorruptCheckpoint."""
+    """Decode the offsets of a checkpoint. Raises: CorruptCheckpoint."""
     offsets: Offsets = {}
     try:
         for row in _rows(data, 3):
@@ -88,7 +88,7 @@ def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
-    """(epoch, start offset) pairs, both rising. Raises: CorruptCheckpoint."""
+    """Decode (epoch, start offset) pairs, both of which rise. Raises: CorruptCheckpoint."""
     try:
         epochs = [(_number(row[0]), _number(row[1])) for row in _rows(data, 2)]
     except ValueError as error:
@@ -101,8 +101,8 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
     lines = data.decode("utf-8").split("\n")
-    # the last line must end with a line feed, too: otherwise a cut number would be read as a
-    # smaller one
+    # The last line must end with a line feed as well: otherwise a number that was cut off would be
+    # read as a smaller number.
     if lines[-1] or lines[0] != "0":
         raise ValueError("it does not begin with the version 0, or its last line is cut off")
     rows = [line.split(" ") for line in lines[2:-1]]
@@ -122,7 +122,7 @@ def encode_topic_id(topic_id: uuid.UUID) -> str:
 
 
 def decode_topic_id(text: str) -> uuid.UUID:
-    """The topic's id. Raises ValueError."""
+    """Decode a topic id. Raises: ValueError."""
     try:
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:
@@ -137,7 +137,7 @@ def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> uuid.UUID:
-    """The topic's id from the file. Raises CorruptCheckpoint."""
+    """Decode the topic id in the file. Raises: CorruptCheckpoint."""
     try:
         lines = data.decode("ascii").rstrip("\n").split("\n")
         if len(lines) == 2 and lines[0] == "version: 0" and lines[1].startswith("topic_id: "):
@@ -152,7 +152,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
-    """Keys and values, without comments. Raises: CorruptCheckpoint."""
+    """Decode keys and values; comments are left out. Raises: CorruptCheckpoint."""
     properties = {}
     try:
         text = data.decode("utf-8")
@@ -168,7 +168,7 @@ def decode_properties(data: bytes) -> dict[str, str]:
 
 
 class SegmentNote(NamedTuple):
-    """The manifest's entry of one segment."""
+    """The entry for one segment in the manifest."""
 
     base_offset: int
     size: int
@@ -191,7 +191,7 @@ class Manifest:
         self._lines: bytes | None = None
 
     def part(self, base_offset: int, names: Iterable[str]) -> Manifest:
-        """A manifest of one segment and its files, which is immutable."""
+        """An immutable manifest that has only one segment and its files."""
         part = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
         part.segments[base_offset] = self.segments[base_offset]
         part.files = {name: self.files[name] for name in names}
@@ -200,17 +200,20 @@ class Manifest:
 
     @property
     def parted(self) -> bool:
-        """Whether this manifest is the part of one segment."""
+        """Whether this manifest was made by `part`, and so has only one segment."""
         return self._lines is not None
 
     def knows(self, name: str, data: bytes | None) -> bool:
-        """Whether the file has the noted content; `data` is None for a missing file."""
+        """Whether the file has the content that the manifest describes; `data` is None for a
+        missing file.
+        """
         return self.files.get(name) == ((-1, 0) if data is None else (len(data), crc32c(data)))
 
     def prefix(self, name: str, data: bytes | None) -> bytes | None:
-        """The noted first bytes of a file that has grown since.
+        """The first bytes of a file that has grown since the manifest was written, as described
+        there.
 
-        It is None if the file does not begin with these bytes.
+        Gives:  None if the file does not begin with these bytes.
         """
         noted = self.files.get(name)
         if noted is None:
@@ -223,7 +226,7 @@ class Manifest:
         return data[:size]
 
     def encode(self, parts: Iterable[Manifest] = ()) -> bytes:
-        """The bytes of the file, with the entries of `parts`."""
+        """Encode the file, including the entries of `parts`."""
         topic_id = encode_topic_id(self.topic_id)
         head = f"partition {topic_id} {self.log_start_offset} {self.log_end_offset}\n"
         body = (
@@ -240,7 +243,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """The manifest of a file. Raises: CorruptCheckpoint."""
+        """Decode the content of a manifest file. Raises: CorruptCheckpoint."""
         head, _, body = data.partition(b"\n")
         if head != b"segments.manifest 1 %08x" % crc32c(body):
             raise CorruptCheckpoint("its checksum is wrong")

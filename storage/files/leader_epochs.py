@@ -9,12 +9,13 @@ that a power loss removed.
     <number> <CRC-32C of the number, 8 hex digits>
     1000 dots, of which the last one is cut off for each epoch above the number
 
-A file is shortened where the disk has no space to write another one: else an epoch that clients
-have seen would be given again after a restart.
+The file is shortened if the disk has no space to write another one: otherwise an epoch that clients
+have seen would be used again after a restart.
 
-`begin` writes nothing, since ten thousand partitions begin an epoch at a start. The file gets the
-epoch before the log gets a batch of that epoch. An epoch without a batch is dropped, since no
-client has offsets of it. Apache Kafka also drops it when the next one begins at the same offset.
+`begin` writes nothing, since at a start an epoch begins in each of ten thousand partitions. The
+epoch is written to the file before the log gets a batch of that epoch. An epoch without a batch is
+removed, since no client has offsets of it. Apache Kafka also removes it when the next one begins at
+the same offset.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ logger = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
-    """The (epoch, start offset) pairs of a log, both rising. written: the pairs in the file."""
+    """The (epoch, start offset) pairs of a log, both of which rise.
+
+    written: the pairs in the file.
+    """
 
     __slots__ = ("directory", "disk", "entries", "written")
 
@@ -47,21 +51,21 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
-        """Load the epochs of the file. Raises: FileNotFoundError, CorruptCheckpoint."""
+        """Load the epochs in the file. Raises: FileNotFoundError, CorruptCheckpoint."""
         epochs = cls(disk, directory, decode_epochs(disk.read(f"{directory}/{LEADER_EPOCH_NAME}")))
         epochs.written = list(epochs.entries)
         return epochs
 
     @property
     def latest(self) -> int:
-        """The latest epoch; -1 where there is none."""
+        """The latest epoch; -1 if there is none."""
         return self.entries[-1][0] if self.entries else -1
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """Begin an epoch above all others. `write` stores it."""
+        """Begin an epoch above all others. `write` has to store it."""
         assert epoch > self.latest, f"{self.directory}: the epoch {epoch} comes after {self.latest}"
         while self.entries and self.entries[-1][1] >= start_offset:
-            self.entries.pop()  # the epoch has no batch
+            self.entries.pop()  # no batch has this epoch
         self.entries.append((epoch, start_offset))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
@@ -73,15 +77,14 @@ class LeaderEpochs:
         return True
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch of an offset; -1 where it is unknown."""
+        """The epoch of an offset; -1 if it is unknown."""
         at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[at - 1][0] if at else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch not above `epoch`, and its end offset; UNDEFINED if unknown.
 
-        Source: KIP-320; an epoch before all known ones ends at the beginning of the first known
-                one.
+        An epoch before all known ones ends where the first known epoch begins. Source: KIP-320.
         """
         if epoch == -1 or epoch > self.latest:
             return UNDEFINED
@@ -94,8 +97,7 @@ class LeaderEpochs:
         return floor, end
 
     def truncate_from_start(self, log_start_offset: int) -> None:
-        """Drop epochs that ended below the log's start; the epoch of the start now begins at the
-        start.
+        """Remove epochs that ended below the log's start. The epoch at the start then begins there.
         """
         kept = [entry for entry in self.entries if entry[1] > log_start_offset]
         below = [entry for entry in self.entries if entry[1] <= log_start_offset]
@@ -104,7 +106,7 @@ class LeaderEpochs:
             self.write()
 
     def truncate_from_end(self, log_end_offset: int) -> None:
-        """Drop epochs that began after the new end of the log."""
+        """Remove epochs that began after the new end of the log."""
         kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
         if len(kept) != len(self.entries):
             self.entries = kept
@@ -118,19 +120,19 @@ class LeaderEpochs:
 
 
 class HighestEpoch:
-    """The file of a data directory with the highest leader epoch that clients have seen."""
+    """The file that stores the highest leader epoch that clients have seen in a data directory."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
         self._path = f"{data_dir}/{HIGHEST_EPOCH_NAME}"
 
     def read(self) -> int:
-        """The epoch; -1 where the file is missing or damaged."""
+        """The stored epoch; -1 if the file is missing or damaged."""
         number, dots = self._read()
         return number + DOTS - dots if 0 < dots < DOTS else number
 
     def _read(self) -> tuple[int, int]:
-        """The number and the count of dots; (-1, 0) where the file is missing or damaged."""
+        """The number and the count of dots; (-1, 0) if the file is missing or damaged."""
         try:
             line, _, dots = self._disk.read(self._path).partition(b"\n")
         except FileNotFoundError:
@@ -151,7 +153,7 @@ class HighestEpoch:
         self._disk.write_atomic(self._path, b"%s %08x\n" % (number, crc32c(number)) + b"." * DOTS)
 
     def raise_without_space(self, epoch: int) -> bool:
-        """Store an epoch, durably, by cutting the file. Gives: whether it is stored."""
+        """Store an epoch durably, by shortening the file. Gives: whether it is stored."""
         number, dots = self._read()
         left = DOTS - (epoch - number)
         if not 0 < left <= dots:

@@ -1,4 +1,4 @@
-"""The offset index of one segment: sparse (offset, position) pairs for finding a batch.
+"""The offset index of one segment: sparse (offset, position) pairs by which a batch is found.
 
 An entry of `.index`, big-endian:
 
@@ -7,7 +7,7 @@ An entry of `.index`, big-endian:
      4   4    position of that batch in the segment's file
 
 A batch gets an entry if more than index.interval.bytes were appended since the last entry; the
-first batch of a segment has none. An index that Apache Kafka left open ends in zeros, which are
+first batch of a segment has none. An index that Apache Kafka did not close ends in zeros, which are
 ignored.
 """
 
@@ -22,7 +22,7 @@ ENTRY_SIZE = 8
 
 
 class IndexEntry(NamedTuple):
-    """One entry, its offset relative to the segment's base offset."""
+    """One entry. Its offset is relative to the segment's base offset."""
 
     relative_offset: int
     position: int
@@ -32,7 +32,7 @@ NO_ENTRY = IndexEntry(-1, 0)
 
 
 class OffsetIndex:
-    """Entries in memory, as two arrays that grow together. Both columns strictly increase."""
+    """The entries in memory, as two arrays that grow together. Both strictly increase."""
 
     __slots__ = ("offsets", "positions")
 
@@ -50,7 +50,7 @@ class OffsetIndex:
     def lookup(self, relative_offset: int) -> IndexEntry:
         """The entry with the largest offset that is not above the given one, or NO_ENTRY.
 
-        The batch with the given offset is at its position or after it.
+        The batch with the given offset is at the entry's position or after it.
         """
         slot = bisect_right(self.offsets, relative_offset) - 1
         return IndexEntry(self.offsets[slot], self.positions[slot]) if slot >= 0 else NO_ENTRY
@@ -65,7 +65,7 @@ class OffsetIndex:
         )
 
     def encode(self, start: int = 0) -> bytes:
-        """The entries from number `start` on, as bytes of the file."""
+        """Encode the entries from number `start` on, in the format of the file."""
         flat = array("I", bytes(8 * (len(self.offsets) - start)))
         flat[0::2] = self.offsets[start:]
         flat[1::2] = self.positions[start:]
@@ -75,7 +75,7 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, data: bytes, segment_size: int) -> OffsetIndex:
-        """The entries of a file, up to the first invalid one.
+        """Decode the entries of a file, up to the first invalid one.
 
         An entry is invalid if it does not rise, or is beyond the segment's end.
         """

@@ -1,4 +1,4 @@
-"""Names of a segment's files, and the error for a damaged one.
+"""The names of a segment's files, and the error for a damaged file.
 
     <20 digits of the base offset>.log         batches, one after the other
                                   .index       see offset_index
@@ -6,7 +6,7 @@
                                   .txnindex    see txn_index
                                   .snapshot    see producer_snapshots
 
-Suffixes behind these: `.deleted` (removed later), `.cleaned` and `.swap` (see segment_swap).
+A further suffix may follow: `.deleted` (removed later), `.cleaned` or `.swap` (see segment_swap).
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX = (
 DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX = ".deleted", ".cleaned", ".swap"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)
 SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
-# maximum distance of an offset from the base offset of its segment
+# the maximum difference between an offset and the base offset of its segment
 HIGHEST_RELATIVE_OFFSET = 2**31 - 1
 
 
 class CorruptLog(Exception):
-    """A damaged file of a partition, whose remaining bytes must not be dropped without a command.
+    """A damaged file of a partition, whose remaining bytes must not be removed unless a user
+    requests it.
 
-    The text names the file, the position, and possible remedies.
+    The message has the file, the position, and what can be done.
     """
 
     def __init__(self, path: str, position: int, why: str, advice: str) -> None:
@@ -37,12 +38,12 @@ class CorruptLog(Exception):
 
 
 class ForeignLog(CorruptLog):
-    """A partition's directory has another topic's id.
+    """A partition's directory has the id of another topic.
 
     Its records are not served, and it is not deleted with the topic.
     """
 
 
 def offset_name(offset: int) -> str:
-    """An offset in the form of file names."""
+    """An offset in the form in which file names contain it."""
     return f"{offset:020d}"

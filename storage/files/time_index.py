@@ -3,13 +3,13 @@
 An entry of `.timeindex`, big-endian:
 
     at  size  field
-     0   8    timestamp: the highest of all batches up to the one of the offset, inclusive
+     0   8    timestamp: the highest of all batches up to and including that of the offset
      8   4    relative_offset: the last offset of the batch with that timestamp, less the
               segment's base offset
 
-An entry is written with each entry of the offset index, if the highest timestamp has risen, and one
-when the segment is closed. No batch before the offset of an entry has a higher timestamp than the
-entry.
+An entry is written with each entry of the offset index, if the highest timestamp has risen, and
+another one when the segment is closed. No batch before the offset of an entry has a higher
+timestamp than the entry.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _ENTRY = struct.Struct(">qI")
 
 
 class TimeEntry(NamedTuple):
-    """One entry, its offset relative to the segment's base offset."""
+    """One entry. Its offset is relative to the segment's base offset."""
 
     timestamp: int
     relative_offset: int
 
 
 class TimeIndex:
-    """Entries in memory; timestamps strictly increase, offsets do not fall."""
+    """The entries in memory. Timestamps strictly increase, and offsets never decrease."""
 
     __slots__ = ("offsets", "timestamps")
 
@@ -43,7 +43,7 @@ class TimeIndex:
         return len(self.timestamps)
 
     def maybe_append(self, timestamp: int, relative_offset: int) -> bool:
-        """Add the entry if its timestamp is above the last one's (and not -1)."""
+        """Add the entry if its timestamp is above that of the last one, and is not -1."""
         if timestamp > (self.timestamps[-1] if self.timestamps else -1):
             self.timestamps.append(timestamp)
             self.offsets.append(relative_offset)
@@ -59,15 +59,15 @@ class TimeIndex:
         return TimeEntry(self.timestamps[-1], self.offsets[-1]) if self.timestamps else None
 
     def encode(self, start: int = 0) -> bytes:
-        """The entries from number `start` on, as bytes of the file."""
+        """Encode the entries from number `start` on, in the format of the file."""
         pairs = zip(self.timestamps[start:], self.offsets[start:], strict=True)
         return b"".join([_ENTRY.pack(timestamp, offset) for timestamp, offset in pairs])
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex:
-        """The entries of a file, up to the first invalid one.
+        """Decode the entries of a file, up to the first invalid one.
 
-        The invalid entries are the zeros of an index that Apache Kafka left open, or a torn end.
+        Invalid entries are the zeros of an index that Apache Kafka did not close, or a torn end.
         """
         index = cls()
         last_timestamp, last_offset = -1, 0

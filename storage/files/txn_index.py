@@ -24,9 +24,9 @@ _ENTRY = struct.Struct(">hqqqq")
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction as in the answer to a Fetch.
+    """An aborted transaction, as in the response to a Fetch.
 
-    The consumer drops the producer's batches from first_offset up to its abort marker.
+    The consumer drops the producer's batches from first_offset up to the abort marker.
     """
 
     producer_id: int
@@ -43,7 +43,7 @@ class AbortedEntry(NamedTuple):
 
 
 class TxnIndex:
-    """Entries in the order of their markers."""
+    """The aborted transactions of one segment, in the order of their markers."""
 
     __slots__ = ("entries",)
 
@@ -73,7 +73,7 @@ class TxnIndex:
 
     @classmethod
     def decode(cls, data: bytes) -> TxnIndex:
-        """The entries of a file. Raises: ValueError for an invalid one."""
+        """Decode the entries of a file. Raises: ValueError for an invalid entry."""
         if len(data) % ENTRY_SIZE:
             raise ValueError(f"{len(data)} bytes are not a whole number of entries")
         entries: list[AbortedEntry] = []

@@ -1,4 +1,4 @@
-"""Values of an append to a log: the marker that is appended, and the result."""
+"""The result of an append to a log, and the description of a marker to append."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class AppendInfo(NamedTuple):
-    """The result of an append; for a duplicate, the result of the earlier batch.
+    """The result of an append. For a duplicate it is the result of the earlier batch.
 
     last_offset is inclusive; log_append_time_ms is -1 if the records keep the producer's time.
     """
@@ -18,10 +18,10 @@ class AppendInfo(NamedTuple):
 
 
 class NewMarker(NamedTuple):
-    """A marker that is to be appended.
+    """A marker to be appended.
 
-    is_decided: whether a coordinator's decision restores it after a power loss. If not, and with
-    flush.messages=1, its transaction is stable only when the disk has the marker.
+    is_decided: whether it can be restored after a power loss from a coordinator's decision. If not,
+    and with flush.messages=1, its transaction is stable only when the marker is on the disk.
     """
 
     producer_id: int

@@ -1,6 +1,7 @@
 """The `.log` file of one segment: batches, one after the other.
 
-Scanned batches must have rising offsets within the segment: the CRC does not cover the base offset.
+The offsets of batches must rise and be within the segment, which is checked when they are scanned,
+since the CRC does not cover the base offset.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ from barnabas.storage.files.segment_files import (
     CorruptLog,
 )
 
-SLICE_COST, READ_COST_BYTES = 2000, 2048  # bytes in one slice, see `index_builds`
+# the size of a slice, and the bytes that count as one batch in it: see `index_builds`
+SLICE_COST, READ_COST_BYTES = 2000, 2048
 _CHUNK_BYTES = 64 * 1024
 _LOOKUP_BYTES = 4096
-# A look-up that exceeds both limits has found an index with a hole.
+# If a look-up exceeds both limits, there is a hole in the index.
 _SPARSE_BATCHES, _SPARSE_BYTES = (1024, 1 << 20)
 
 
 class Place(NamedTuple):
-    """The position of a batch in a segment."""
+    """A batch in a segment: its position, offsets and size."""
 
     position: int
     base_offset: int
@@ -42,15 +44,15 @@ class Place(NamedTuple):
 
 
 class IndexHole(Exception):
-    """A look-up had to read far beyond the index entry."""
+    """A look-up had to read far beyond the position in the index entry."""
 
 
 class BatchFile:
     """The batches of one segment; `size` is the size of the file.
 
-    open_file: None until the file is needed, and after a close. `file` opens it. with_swap_name:
-    the suffixes of the segment's files that keep the name of a swap file, since there was no space
-    to rename them.
+    open_file: None until the file is needed, and after it was closed; `file` opens it.
+    with_swap_name: the suffixes of those files of the segment that have kept the name of a swap
+    file, as there was no space to rename them.
     """
 
     __slots__ = ("base_offset", "directory", "disk", "open_file", "size", "with_swap_name")
@@ -76,7 +78,7 @@ class BatchFile:
         return file
 
     def to_sync(self) -> Syncable:
-        """The log file as a part of a flush: if it is not open, the flush opens it."""
+        """The log file as a part of a flush, which opens the file if necessary."""
         return self.open_file or FileSync(self.disk, self.path(LOG_SUFFIX))
 
     def truncate(self, size: int) -> None:
@@ -95,10 +97,12 @@ class BatchFile:
     def headers(
         self, position: int = 0, end: int | None = None, least_offset: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from `position` (of a batch) to `end`.
+        """Iterate over the positions and headers of the batches from `position` (of a batch) to
+        `end`.
 
-        Takes: least_offset, the lowest offset of the first one; default: the segment's base offset.
-        Raises: CorruptLog where there is no batch.
+        Takes:  least_offset, the lowest offset that the first batch may have; by default the
+                segment's base offset.
+        Raises: CorruptLog if there is no valid batch at a position.
         """
         file = self.file
         end = self.size if end is None else end
@@ -133,13 +137,14 @@ class BatchFile:
     def scan(
         self, position: int, entry_offset: int, offset: int, *, is_complete: bool
     ) -> Place | None:
-        """The first batch from `position` on whose last offset is not below `offset`.
+        """Find the first batch from `position` on whose last offset is not below `offset`.
 
         One long loop, since it runs for each batch that a look-up skips.
 
-        Takes:  entry_offset, of the index entry with that position; is_complete, whether the index
-                was built from the whole file.
-        Raises: CorruptLog where there is no batch; IndexHole, only if is_complete is false.
+        Takes:  entry_offset, that of the index entry with this position; is_complete, whether the
+                index was built from the whole file.
+        Raises: CorruptLog if there is no valid batch at a position; IndexHole, only if is_complete
+                is false.
         """
         file = self.file
         end = self.size
@@ -179,7 +184,7 @@ class BatchFile:
                     position, f"a batch of the offsets {base_offset} to {last_offset}"
                 )
             if last_offset >= offset:
-                # The batch is behind a gap of compaction, or has a wrong offset.
+                # The batch follows a gap of compaction, or has a wrong offset.
                 if base_offset > offset and position + size < end:
                     self._check_follows(position + size, last_offset)
                 return Place(position, base_offset, last_offset, size)
@@ -191,9 +196,7 @@ class BatchFile:
         return None
 
     def _check_follows(self, position: int, last_offset: int) -> None:
-        """Check the order of batches. Raises: CorruptLog where the batch at `position` does not
-        begin after that offset.
-        """
+        """Check that the batch at `position` begins after `last_offset`. Raises: CorruptLog."""
         start = self.file.pread(LENGTH_END, position)
         if len(start) < LENGTH_END:
             raise self.corrupt(position, "a batch is cut off")
@@ -216,12 +219,12 @@ class BatchFile:
 def in_slices(
     batches: BatchFile, position: int, least_offset: int
 ) -> Iterator[tuple[int, BatchHeader | None]]:
-    """Position and header of each batch from `position` on; None as the header between slices.
+    """Iterate over the positions and headers of the batches from `position` on, in slices.
 
-    The segment's file may be closed and opened again between two slices.
+    The header is None between two slices. The segment's file may be closed and opened again there.
 
-    Takes:  least_offset, the lowest offset of the first one.
-    Raises: CorruptLog where there is no batch.
+    Takes:  least_offset, the lowest offset that the first batch may have.
+    Raises: CorruptLog if there is no valid batch at a position.
     """
     while position < batches.size:
         cost = 0

@@ -1,6 +1,6 @@
 """Appends of the broker's own batches: a coordinator's records, and the markers of transactions.
 
-They are not checked like a client's batches (`Log.append`), and written by the same `Log.write`.
+Unlike a client's batches (`Log.append`) they are not checked; the same `Log.write` writes them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def append_records(
     now_ms: int,
     producer: tuple[int, int] | None = None,
 ) -> None:
-    """Append a coordinator's keys and values as one batch, which is not checked.
+    """Append a coordinator's keys and values as one batch, without checks.
 
     Takes:  producer, (producer_id, producer_epoch) of the batch's transaction.
-    Raises: NotWrittenError where the disk has no space; OSError, which is fatal.
+    Raises: NotWrittenError if the disk has no space; OSError, which is fatal.
     After:  log_end_offset is the offset after the last of the records.
     """
     time_ms = now_ms + log.wall.ahead_ms
@@ -48,13 +48,13 @@ def append_marker(
     is_decided: bool = True,
     transaction_version: int = 0,
 ) -> int:
-    """Write a marker, which ends the producer's transaction on this partition, if its epochs allow.
+    """Check and write a marker, which ends the producer's transaction on this partition.
 
     Its parameters are the fields of the marker. Gives: its offset.
 
-    Takes:  is_decided, see `NewMarker`. transaction_version, the marker's version (KIP-1228).
-    Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; NotWrittenError
-            where the disk has no space for the marker.
+    Takes:  is_decided, see `NewMarker`; transaction_version, the marker's version (KIP-1228).
+    Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; NotWrittenError if
+            the disk has no space for the marker.
     Source: KIP-98, "Control messages".
     """
     log.producer_state.check_marker(
@@ -65,17 +65,17 @@ def append_marker(
 
 
 def write_marker(log: Log, marker: NewMarker, now_ms: int, decided_ms: int | None = None) -> int:
-    """Write a marker whose epochs are checked. Gives: its offset.
+    """Write a marker whose epochs were checked. Gives: its offset.
 
-    As in Apache Kafka it is written even if no transaction is open. Its timestamp is that of the
-    clock, since retention and look-ups by time use it.
+    As in Apache Kafka it is written even if no transaction is open. Its timestamp is the current
+    time, since retention and look-ups by time use it.
 
-    Takes:  decided_ms, the time that orders the decisions of the transactional id. It becomes the
-            base timestamp of the batch, and also the record's timestamp if the clock is near
-            (MOST_LEAD_MS).
-    Raises: NotWrittenError where the disk has no space for the marker.
+    Takes:  decided_ms, the time by which the decisions of the transactional id are ordered. It
+            becomes the base timestamp of the batch, and also the record's timestamp if it is near
+            the current time (MOST_LEAD_MS).
+    Raises: NotWrittenError if the disk has no space for the marker.
     After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
-            one with data is in the index.
+            transaction with data is in the index.
     """
     time_ms = now_ms + log.wall.ahead_ms
     if decided_ms is None or -MOST_LEAD_MS <= decided_ms - time_ms <= MOST_LEAD_MS:

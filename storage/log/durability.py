@@ -9,14 +9,14 @@
                           always including the active one
     _name_changes,        how often names in the directory changed; how   a roll, new files;
     _durable_names,       many of these changes are durable; new files    a flush in place, once it
-    _new_paths            beside the segments that are not                has ended
+    _new_paths            besides segments that are not durable           has ended
     waits_for_disk        flush.messages=1: the high watermark is         the log's settings
                           durable_offset, otherwise the log's end
     _pending_markers      markers whose transaction is not stable before  `Log.write`; the
                           the high watermark has passed them              high watermark
 
-recovery_point <= durable_offset <= the log's end. A flush has two steps, since another thread
-does the fsync: `begin_flush` or `try_begin_journal` returns a token, which is passed to
+recovery_point <= durable_offset <= the log's end. A flush has two steps, since another thread does
+the fsync: `begin_flush` or `try_begin_journal` returns a token, which is passed to
 `Log.finish_flush` when all its files, or the journal with its entry, are on the disk.
 """
 
@@ -33,7 +33,8 @@ from barnabas.storage.log.segment_list import SegmentList
 
 
 class LogEnd(NamedTuple):
-    """A log's end at some time: the offset, the active segment, and its size."""
+    """The end of a log at some time: the offset, the active segment, and the size of that segment.
+    """
 
     offset: int
     base_offset: int
@@ -41,11 +42,11 @@ class LogEnd(NamedTuple):
 
 
 class FlushToken(NamedTuple):
-    """A running flush: after all its files are fsynced, everything below end_offset is durable.
+    """A running flush. After all its files are fsynced, everything below end_offset is durable.
 
-    base_offset, end_position: the active segment, and its size at the beginning. in_place: the
-    files are the log's own, not a journal. name_changes: the number of changes of names that are
-    durable afterwards.
+    base_offset, end_position: the active segment, and its size at the beginning of the flush.
+    in_place: whether the files are the log's own, not a journal. name_changes: the number of
+    changes of names that are durable afterwards.
     """
 
     files: tuple[Syncable, ...]
@@ -57,7 +58,7 @@ class FlushToken(NamedTuple):
 
 
 class Durability:
-    """The durable part of one log; see the module's table."""
+    """The durable part of one log; see the table in the module's docstring."""
 
     __slots__ = (
         "_directory",
@@ -112,11 +113,13 @@ class Durability:
 
     @property
     def names_changed(self) -> bool:
-        """Whether names in the directory are not durable yet."""
+        """Whether changes of names in the directory are not durable yet."""
         return self._name_changes > self._durable_names
 
     def stable_below(self, offset: int, high_watermark: int) -> int:
-        """`offset`, or the first offset of an earlier transaction whose marker is not flushed."""
+        """`offset`, or if that is lower, the first offset of a transaction whose marker is not
+        flushed.
+        """
         if self._pending_markers:
             self._pending_markers = [
                 pending for pending in self._pending_markers if pending[1] >= high_watermark
@@ -127,28 +130,28 @@ class Durability:
     # --- change ----------------------------------------------------------------------------------
 
     def add_names(self, *paths: str) -> None:
-        """Let the next flush in place make the directory's names durable, and these new files."""
+        """Make the next flush in place include the directory's names, and these new files."""
         self._name_changes += 1
         self._new_paths += paths
 
     def add_segment(self, segment: Segment) -> None:
-        """Add a new active segment and its name."""
+        """Add a new active segment, whose name also has to become durable."""
         self._unflushed.append(segment)
         self._durable_position = 0
         self._name_changes += 1
 
     def remove_segments(self, segments: list[Segment]) -> None:
-        """Forget segments that were deleted or replaced: they need no flush."""
+        """Remove segments that were deleted or replaced, since they need no flush."""
         self._unflushed = [segment for segment in self._unflushed if segment not in segments]
 
     def add_pending_marker(self, first_offset: int, marker_offset: int) -> None:
-        """Keep a transaction unstable until its marker is below the high watermark."""
+        """Keep a transaction unstable as long as its marker is not below the high watermark."""
         self._pending_markers.append((first_offset, marker_offset))
 
     # --- flush -----------------------------------------------------------------------------------
 
     def begin_flush(self) -> FlushToken | None:
-        """Begin a flush of the log's own files; None where everything in them is durable."""
+        """Begin a flush of the log's own files. Gives: None if everything in them is durable."""
         end = self.end
         has_new_names = self._name_changes > self._durable_names
         if self.recovery_point >= end.offset and not has_new_names:
@@ -163,12 +166,13 @@ class Durability:
     def try_begin_journal(
         self, most_bytes: int, end: LogEnd | None = None
     ) -> tuple[JournalEntry, FlushToken] | None:
-        """An entry for the flush journal with the bytes that are not durable; None: flush in place.
+        """An entry for the flush journal with the bytes that are not durable; None to flush in
+        place.
 
         It is None if these are more than `most_bytes`, or if a segment before the active one is not
-        durable in its own file: so the journals have only the end of one segment.
+        durable in its own file. The journals therefore have only the end of one segment.
 
-        Takes: end, the log's end up to which bytes are written; None: all.
+        Takes:  end, the log's end up to which bytes are written; None for all.
         """
         segment, position = self._segments.active, self._durable_position
         if end is None:

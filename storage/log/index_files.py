@@ -1,4 +1,4 @@
-"""The index files of one segment: writing them, and their known checksums."""
+"""The index files of one segment, which are written here, and their checksums as far as known."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from barnabas.storage.files.segment_files import (
 )
 from barnabas.storage.log.batch_file import BatchFile
 
-NO_FILE = -1  # the noted size of a missing file
+NO_FILE = -1  # the size in a note that a file is missing
 
 
 class IndexFiles:
-    """The three index files beside a file of batches; none is flushed.
+    """The three index files beside a file of batches, which are never flushed.
 
     sums: size and CRC-32C of each file that this process wrote or has read, by suffix. An append
-    removes the file's entry first, so that a failed append leaves no wrong one.
+    removes the entry of the file first, so a failed append leaves no wrong entry.
     """
 
     __slots__ = ("_batches", "sums")
@@ -30,18 +30,18 @@ class IndexFiles:
         self.sums: dict[str, tuple[int, int]] = {}
 
     def set_new(self) -> None:
-        """Note the files of a new segment: two empty ones, and none for the aborted index."""
+        """Set `sums` for a new segment, which has two empty files and no aborted index."""
         self.sums = {INDEX_SUFFIX: (0, 0), TIME_SUFFIX: (0, 0), TXN_SUFFIX: (NO_FILE, 0)}
 
     def read(self, suffix: str) -> bytes | None:
-        """The content of a file; None where it is missing."""
+        """The content of a file; None if it is missing."""
         try:
             return self._batches.disk.read(self._batches.path(suffix))
         except FileNotFoundError:
             return None
 
     def write(self, suffix: str, data: bytes, written_bytes: int) -> None:
-        """Append to a file whose first `written_bytes` are right; negative: write the whole
+        """Append to a file whose first `written_bytes` are correct. If negative, write the whole
         file.
         """
         if written_bytes < 0:
@@ -79,7 +79,8 @@ class IndexFiles:
             file.close()
 
     def checksums(self) -> list[tuple[str, int, int]]:
-        """(name, size, CRC-32C) of each index file, as this process wrote it, or as it is on disk.
+        """(name, size, CRC-32C) of each index file, as this process wrote it, or as it is on the
+        disk.
 
         The size of a missing file is -1.
         """
@@ -96,7 +97,7 @@ class IndexFiles:
         return rows
 
     def _append_to(self, file: File, suffix: str, data: bytes) -> None:
-        """Append to an open file, and extend its checksum, if that is known."""
+        """Append to an open file, and update its checksum if that is known."""
         size, crc = self.sums.pop(suffix, (NO_FILE, 0))
         is_whole = max(size, 0) == file.size
         file.append(data)

@@ -1,18 +1,18 @@
-"""One partition's log: appends and markers, the readable part, and deletion.
+"""The log of one partition: appends and markers, the readable part, and deletion.
 
-An append checks a batch, gives it offsets, and writes the bytes as received. There is one replica,
+An append checks a batch, assigns offsets, and writes the bytes as received. There is one replica,
 so the high watermark is the end of the log; with flush.messages=1 it is the end of the durable
 part. After every change
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 
-The order within an append: check everything, write the batch, then update the indexes, the
-producers' state and the offsets. A failed write changes no state: without disk space Produce
-refuses the batch; after any other error of the disk the broker stops.
+The order within an append is: check everything, write the batch, then update the indexes, the
+producers' state and the offsets. A failed write changes no state: if there is no disk space,
+Produce returns an error for the batch; after any other error of the disk the broker stops.
 
 A log consists of parts, each in a separate module:
 
-    log_dir          LogDirectory          the parts shared by all logs of the data directory
+    log_dir          LogDirectory          what all logs of the data directory share
     segments         SegmentList           its files, and the search for a batch
     producer_state   ProducerStateManager  epochs, sequences, open transactions
     snapshots        ProducerSnapshots     snapshot files of producers, and replay
@@ -20,7 +20,7 @@ A log consists of parts, each in a separate module:
     durability       Durability            the durable part, and what has to be flushed
     reader           LogReader             slices of files for fetches, aborted transactions
     _checkpoint      LogCheckpoint         the files that a start reads instead of the log
-    files            LogFiles              whether it has its directory, and its making
+    files            LogFiles              its directory and first files, if they exist
     turnover         SegmentTurnover       rolls, deletions and replacements of segments
 """
 
@@ -74,7 +74,7 @@ from barnabas.storage.producers.producer_state import (
 )
 from barnabas.storage.producers.producer_window import restore_window
 
-UNREAD_BATCH_BYTES = 8192  # at a start, reading one batch costs as much as reading this many bytes
+UNREAD_BATCH_BYTES = 8192  # at a start, reading one batch takes as long as reading this many bytes
 
 BatchOf = tuple[int, int, int, int, bool, int]
 """A batch's producer id, producer epoch, first and last sequence, whether it is transactional, and
@@ -85,7 +85,8 @@ logger = logging.getLogger(__name__)
 
 
 class LogContents(NamedTuple):
-    """The content of a partition's directory after creation or opening, from which a `Log` is made.
+    """The content of a partition's directory after it was made or opened, from which a `Log` is
+    made.
 
     names_are_durable: whether all names in the directory are durable. has_files: whether there is a
     directory.
@@ -102,11 +103,11 @@ class LogContents(NamedTuple):
 
 
 class Log:
-    """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
+    """The log of one partition. `LogManager.create` or `recovery.load_log` makes it.
 
-    leader_epoch: written into every batch. flush_messages, flush_ms: from the config. unread_bytes:
-    the amount written since the last checkpoint, which a start after a kill would read; a batch
-    counts as its size plus UNREAD_BATCH_BYTES.
+    leader_epoch: the epoch that is written into every batch. flush_messages, flush_ms: from the
+    config. unread_bytes: the amount written since the last checkpoint, which a start after a kill
+    would have to read. A batch counts as its size plus UNREAD_BATCH_BYTES.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class Log:
 
     @property
     def rules(self) -> Rules:
-        """The rules for `check_client_batch`, which are compared by equality."""
+        """The rules for `check_client_batch`; they may be compared with `==`."""
         return self._rules
 
     # --- leader epochs ---------------------------------------------------------------------------
@@ -199,7 +200,7 @@ class Log:
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch that is not above `leader_epoch` (KIP-320).
 
-        It is (-1, -1) if that is unknown.
+        It is (-1, -1) if the end is unknown.
         """
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
@@ -215,7 +216,7 @@ class Log:
         self.files.lacks_epoch = False
 
     def adopt_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Store the topic's id, durably, for a log whose directory has none.
+        """Store the topic id durably, for a log whose directory has none.
 
         A kill during `LogFiles.make` loses the id, and Kafka before 2.8 wrote none. Entries of the
         flush journals are assigned to a log by the id, so all data of this log that they may have
@@ -238,20 +239,21 @@ class Log:
         at_once: CheckBudget | None = None,
         checked: Checked | None = None,
     ) -> AppendInfo:
-        """Check one batch of a client, give it offsets, write it to the active segment.
+        """Check one batch of a client, assign offsets, and write it to the active segment.
 
         Takes:  batch, writable: the records field of one partition. The base offset and the leader
                 epoch are overwritten in place (and the timestamp or the codec, if the topic
-                requires it). at_once: the budget of the check; a batch beyond it is not changed.
-                checked: the result of an earlier `check_client_batch` by the current rules. Checks
-                against the log and its producers are made here, with no other event in between.
-        Gives:  first_offset, last_offset (inclusive), log_append_time_ms; for a repetition those of
-                the repeated batch.
-        Raises: AppendRefused, see validate; TakesLongError, only where at_once; KafkaError
+                requires it). at_once: the limits of the check; a batch that exceeds them is not
+                changed. checked: the result of an earlier `check_client_batch` with the current
+                rules. Checks against the log and its producers are made here, with no other event
+                in between.
+        Gives:  first_offset, last_offset (inclusive), log_append_time_ms; for a duplicate those of
+                the earlier batch.
+        Raises: AppendRefused, see validate; TakesLongError, only with at_once; KafkaError
                 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE;
-                UNKNOWN_PRODUCER_ID where its sequences were used for other records before
-                (`repetition`). NotWrittenError where the disk has no room; OSError is fatal.
-        After:  log_end_offset = last_offset + 1 unless it is a duplicate.
+                UNKNOWN_PRODUCER_ID if its sequences were used for other records before
+                (`repetition`). NotWrittenError if the disk has no space; OSError is fatal.
+        After:  log_end_offset = last_offset + 1, unless the batch is a duplicate.
         Source: KIP-98 (idempotence).
 
         One long function, because a further call for each batch is measurable.
@@ -305,11 +307,12 @@ class Log:
         batch_of: BatchOf | None = None,
         marker: NewMarker | None = None,
     ) -> tuple[int, int]:
-        """Write a checked batch at the end of the log, and move the end, for all appends.
+        """Write a checked batch at the end of the log, and move the end. All appends call this.
 
         Takes:  batch_of, the fields of the producer, if there is one; marker, if it is a marker.
         Gives:  its first and last offset; the first, and the leader epoch, are set in the batch.
-        Raises: NotWrittenError without space, after which only a segment may be new. OSError.
+        Raises: NotWrittenError if there is no space, in which case a new segment may exist, but
+                nothing else has changed; OSError.
         """
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
@@ -342,7 +345,7 @@ class Log:
                     self.durability.add_pending_marker(completed.first_offset, last_offset)
                 if completed.aborted:
                     segment.indexes.append_aborted(aborted_entry(completed))
-        # the end moves last: the last stable offset is computed from the producers' state
+        # The end moves last, since the last stable offset is computed from the producers' state.
         end_offset = last_offset + 1
         self.log_end_offset = self.segments.end_offset = state.end_offset = end_offset
         if not self.durability.waits_for_disk:
@@ -371,16 +374,18 @@ class Log:
     # --- producers -------------------------------------------------------------------------------
 
     def ended_before_open_transaction(self, producer_id: int, decided_ms: int) -> bool:
-        """Whether a marker of that decision, or of a later one, precedes the open transaction."""
+        """Whether a marker of the decision at `decided_ms`, or of a later one, precedes the open
+        transaction.
+        """
         first_offset = self.producer_state.first_offset_of_transaction(producer_id)
         return first_offset is not None and self.reader.has_marker_before(
             first_offset, producer_id, decided_ms
         )
 
     def expire_producers(self, now_ms: int, most: int = sys.maxsize) -> int:
-        """Forget producers that were idle for producer.id.expiration.ms. Gives: their number.
+        """Remove producers that were idle for producer.id.expiration.ms. Gives: their number.
 
-        Takes: most, the bound for one call; if it is reached there may be more.
+        Takes:  most, the maximum number in one call; if it is reached there may be more.
         """
         count = self.producer_state.expire(now_ms, self._config.producer_id_expiration_ms, most)
         if count:
@@ -394,16 +399,17 @@ class Log:
     # --- rolling ---------------------------------------------------------------------------------
 
     def _roll(self, now_ms: int) -> None:
-        """Close the active segment and begin one at the end of the log, with a checkpoint.
+        """Close the active segment and begin another at the end of the log, with a checkpoint.
 
-        Raises: OSError; the log is unchanged then, and may be rolled later.
+        Raises: OSError, after which the log is unchanged, and may be rolled later.
         """
         if self.turnover.roll(self.log_start_offset, self.log_end_offset, now_ms):
             self._set_checkpointed()
 
     def try_roll(self, now_ms: int) -> bool:
-        """Roll the active segment, full or not. Gives: False where there is no space for a new
-        one."""
+        """Roll the active segment, even if it is not full. Gives: False if there is no space for a
+        new one.
+        """
         try:
             self._roll(now_ms)
         except OSError as error:
@@ -425,13 +431,13 @@ class Log:
     ) -> FetchData:
         """Find the bytes from the batch with `offset` on.
 
-        Takes:  min_one_batch: return the first batch whole even if it is longer than max_bytes;
-                without it the result is empty in that case.
+        Takes:  min_one_batch, whether to return the whole first batch even if it is longer than
+                max_bytes; without it the result is empty in that case.
         Gives:  a slice of one segment, up to max_bytes, which may end within a batch; for
                 READ_COMMITTED it ends at the last stable offset, and has the aborted transactions
                 that overlap it.
-        Raises: KafkaError OFFSET_OUT_OF_RANGE; UNKNOWN_SERVER_ERROR for a negative max_bytes, as
-                in Apache Kafka; KAFKA_STORAGE_ERROR where the log cannot be read there.
+        Raises: KafkaError OFFSET_OUT_OF_RANGE; UNKNOWN_SERVER_ERROR for a negative max_bytes, as in
+                Apache Kafka; KAFKA_STORAGE_ERROR if the log cannot be read there.
         Source: KIP-98, "Fetch" (aborted transactions); KIP-74 (limits).
         """
         if offset > self.log_end_offset or offset < self.log_start_offset:
@@ -460,9 +466,10 @@ class Log:
         )
 
     def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Each whole batch in order, from the one with `from_offset` (default: the log's start) on.
+        """Iterate over all whole batches in order, from the one with `from_offset` on.
 
-        Raises: CorruptLog, also where a checksum is wrong.
+        Takes:  from_offset; by default the log's start.
+        Raises: CorruptLog, also if a checksum is wrong.
         """
         return self.reader.batches(self.log_start_offset if from_offset is None else from_offset)
 
@@ -471,9 +478,9 @@ class Log:
     def delete_records_before(self, offset: int) -> int:
         """Raise the log's start to `offset` (-1: the high watermark). Gives: the log's start.
 
-        Raises: KafkaError OFFSET_OUT_OF_RANGE beyond the high watermark.
-        After:  producers stay known and open transactions open; the last stable offset is not below
-                the new start. The next `delete_old_segments` deletes the files.
+        Raises: KafkaError OFFSET_OUT_OF_RANGE above the high watermark.
+        After:  producers are still known and transactions still open; the last stable offset is not
+                below the new start. The next `delete_old_segments` deletes the files.
         """
         if offset == -1:
             offset = self.high_watermark
@@ -495,15 +502,16 @@ class Log:
             except OSError as error:
                 if not is_out_of_resources(error):
                     raise
-                # More epochs in the file than in memory are harmless.
+                # It does no harm if the file has more epochs than there are in memory.
                 logger.warning("%r: the file of its leader epochs waits for space: %s", self, error)
 
     def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
         """Delete the segments that retention does not keep. Gives: their number.
 
-        Without disk space the active one stays, or all do (`snapshot_producers_of_oldest`).
+        If there is no disk space, the active segment is kept, or all are
+        (`snapshot_producers_of_oldest`).
 
-        Takes:  most, the approximate bound for one call; if it is reached there may be more.
+        Takes:  most, the approximate maximum in one call; if it is reached there may be more.
         """
         wall_ms = now_ms + self.wall.ahead_ms
         count = expired_count(
@@ -521,9 +529,10 @@ class Log:
     # --- flushing --------------------------------------------------------------------------------
 
     def finish_flush(self, token: FlushToken) -> bool:
-        """Record that a flush of `durability` is complete, all its files fsynced without an error.
+        """Record that a flush of `durability` is complete: all its files were fsynced without an
+        error.
 
-        Gives: whether readers may read more.
+        Gives:  whether readers may now read more.
         """
         self.durability.finish_flush(token)
         if self.durability.durable_offset <= self.high_watermark:
@@ -533,7 +542,7 @@ class Log:
         return True
 
     def flush(self) -> None:
-        """Make everything durable at once: at a start and at a stop."""
+        """Make everything durable in this call, which is done at a start and at a stop."""
         token = self.durability.begin_flush()
         if token is not None:
             for file in token.files:
@@ -552,10 +561,10 @@ class Log:
         self._changed_logs.pop(self, None)
 
     def set_opened(self, unread_bytes: int, now_ms: int, *, as_closed: bool) -> None:
-        """Record the state of the log when it was opened.
+        """Record the state in which the log was opened.
 
-        Takes: unread_bytes, the amount that was read because it was not in a checkpoint; as_closed,
-               whether the files are in the state after a clean stop.
+        Takes:  unread_bytes, the amount that was read because it was not in a checkpoint;
+                as_closed, whether the files are in the state after a clean stop.
         """
         self.unread_bytes = unread_bytes
         if unread_bytes:
@@ -564,10 +573,10 @@ class Log:
             self._checkpoint.set_as_closed(self.log_start_offset)
 
     def begin_close(self) -> list[Syncable]:
-        """Write the files of a clean stop, so that the next start reads nothing of the log.
+        """Write the files of a clean stop, after which the next start reads nothing of the log.
 
-        Gives: the files to fsync before `end_close`; none if nothing changed since the last clean
-               stop.
+        Gives:  the files to fsync before `end_close`; none if nothing has changed since the last
+                clean stop.
         """
         if not self.files.are_made:
             return []
@@ -587,15 +596,15 @@ class Log:
             segment.close()
 
     def close(self) -> None:
-        """Close the log so that the next start need not read it."""
+        """Close the log, after which the next start need not read it."""
         for file in self.begin_close():
             file.fsync()
         self.end_close()
 
     def forget(self) -> None:
-        """Free the indexes and drop the need for a checkpoint: the log is deleted.
+        """Free the indexes of a deleted log, which also needs no further checkpoint.
 
-        Files are closed when their last slice was sent.
+        Its files are closed when their last slice was sent.
         """
         for segment in self.segments:
             self.log_dir.cache.forget(segment.indexes)

@@ -1,13 +1,13 @@
 """A checkpoint of one log: the files that a start reads instead of the log.
 
-    part                            content                 without it a start
+    part                            content                 if it is missing, a start
     <offset>.snapshot               the producers           replays batches from an older snapshot
     .index .timeindex .txnindex     the active segment      reads the segment's headers
     segments.manifest               sizes, times, and the   trusts none of the others
                                     checksums of indexes
 
 All three together are a checkpoint; the manifest is written last. The files are not flushed: they
-survive a kill, and after a power loss they are trusted only up to the recovery point, which is
+remain after a kill, and after a power loss they are trusted only up to the recovery point, which is
 checked.
 """
 
@@ -34,9 +34,9 @@ from barnabas.storage.producers.producer_state import ProducerStateManager
 class LogCheckpoint:
     """The checkpoint files of one log.
 
-    producers_expired: whether producers were dropped since the last snapshot, so that it has to be
-    written again although the log has not grown. _as_closed: (log start, log end, number of
-    segments) at the last clean stop; None without one, or if the log has changed since.
+    producers_expired: whether producers were removed since the last snapshot, which then has to be
+    written again even if the log has not grown. _as_closed: (log start, log end, number of
+    segments) at the last clean stop; None if there was none, or if the log has changed since.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class LogCheckpoint:
         self._as_closed: tuple[int, int, int] | None = None
 
     def write(self, log_start_offset: int) -> None:
-        """Bring index files, snapshot and manifest up to date."""
+        """Update index files, snapshot and manifest."""
         self._segments.active.indexes.write()
         self._bring_snapshot_up()
         self.write_manifest(log_start_offset)
@@ -113,10 +113,10 @@ class LogCheckpoint:
     # --- manifest --------------------------------------------------------------------------------
 
     def write_manifest(self, log_start_offset: int) -> None:
-        """Write the current state of the files; for the growing active segment, the state so
-        far."""
+        """Write the current state of the files. The active segment may grow after that."""
         manifest = Manifest(self.partition.topic_id, log_start_offset, self._segments.end_offset)
-        epochs = encode_epochs(self._epochs.written)  # the file's own format has no checksum
+        # a checksum is needed, since the format of the file has none
+        epochs = encode_epochs(self._epochs.written)
         manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))
         parts = [
             part
@@ -130,8 +130,8 @@ class LogCheckpoint:
     def _note_segment(self, segment: Segment, manifest: Manifest) -> Manifest | None:
         """Describe a segment in the manifest.
 
-        Gives: the part of the manifest for a closed segment, which is encoded once; None where the
-               segment was added to `manifest` itself.
+        Gives:  for a closed segment, a part of the manifest, which is encoded only once; None if
+                the segment was added to `manifest` itself.
         """
         indexes = segment.indexes
         base_offset, earlier = segment.base_offset, indexes.manifest
@@ -143,7 +143,8 @@ class LogCheckpoint:
             indexes.manifest = earlier.part(base_offset, names)
             return indexes.manifest
         end_offset = self._segments.end_of(segment)
-        # no checksum of a file that this process neither wrote nor compared with a checksum
+        # The manifest has no checksum of a file that this process neither wrote nor compared with a
+        # checksum.
         is_right = indexes.rebuilt and indexes.has_times and indexes.txn_trusted
         if not is_right or indexes.lacks_entries:
             manifest.segments[base_offset] = SegmentNote(

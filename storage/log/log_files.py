@@ -1,10 +1,10 @@
-"""The directory and the first files of one log, made with its first batch.
+"""The directory and the first files of one log, which are made with its first batch.
 
-    partition.metadata          the topic's id
+    partition.metadata          the topic id
     leader-epoch-checkpoint     the leader epochs
     <offset>.log and indexes    the active segment
 
-A new partition has none of these: thousands of partitions without a batch cost no disk space.
+A new partition has none of these: thousands of partitions without a batch take no disk space.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class LogFiles:
-    """The files of a log: whether they exist, and their creation.
+    """The files of a log: whether they exist, and how they are made.
 
-    are_made: whether the partition has its directory. A new one gets it with its first batch, or
-    earlier if another thread has made `new_files`. lacks_epoch: whether the file of leader epochs
-    has to be written before the next batch. lacks_checkpoint: whether the log needs a checkpoint
-    after that.
+    are_made: whether the partition has its directory. A new partition gets it with its first batch,
+    or earlier if another thread has made `new_files`. lacks_epoch: whether the file of leader
+    epochs has to be written before the next batch. lacks_checkpoint: whether the log needs a
+    checkpoint after that.
     """
 
     __slots__ = (
@@ -68,12 +68,13 @@ class LogFiles:
         self.new_files: NewFiles | None = None
 
     def make(self) -> None:
-        """Make the missing directory and files of an empty log, or take those that another thread
+        """Make the missing directory and files of an empty log, or use those that another thread
         has made.
 
-        Raises: OSError where a file cannot be made; then the log is unchanged.
-        Order: nothing is durable before the first flush. A start that finds no directory, or an
-               incomplete one, also begins with an empty log.
+        Raises: OSError if a file cannot be made, in which case the log is unchanged.
+
+        Nothing is durable before the first flush. If a start finds no directory, or an incomplete
+        one, it also begins with an empty log.
         """
         if self.are_made:
             return
@@ -98,12 +99,13 @@ class LogFiles:
     def take(self, files: NewFiles) -> None:
         """Use the files that another thread has made, unless the log already has its own.
 
-        Raises: OSError where they cannot be renamed; then the log is unchanged.
-        Order: as in `make`, nothing is durable before the first flush.
+        Raises: OSError if they cannot be renamed, in which case the log is unchanged.
+
+        As in `make`, nothing is durable before the first flush.
         """
         if self.are_made:
             return
-        if self._disk.is_dir(self._directory):  # left from an earlier attempt
+        if self._disk.is_dir(self._directory):  # an earlier attempt may have left it
             self._disk.rmtree(self._directory)
         self._disk.rename(files.directory, self._directory)
         files.is_taken = True
@@ -118,8 +120,8 @@ class LogFiles:
     def write_epochs(self) -> None:
         """Write the leader epochs.
 
-        After: the log lacks a checkpoint if the file was changed other than by an append: without a
-               new one the next start would treat the file as damaged.
+        After:  the log lacks a checkpoint if the file was changed other than by an append. Without
+                another checkpoint, the next start would treat the file as damaged.
         """
         epochs = self._epochs
         if epochs.entries[: len(epochs.written)] != epochs.written:
@@ -127,9 +129,10 @@ class LogFiles:
         epochs.write()
 
     def adopt(self, partition: TopicIdPartition) -> None:
-        """Store the topic's id of a partition durably. For a log without files `make` stores it.
+        """Store the topic id of a partition durably. If the log has no files, `make` stores it
+        later.
 
-        Raises: OSError; nothing changed then.
+        Raises: OSError, in which case nothing has changed.
         """
         if self.are_made:
             path = f"{self._directory}/{PARTITION_METADATA_NAME}"

@@ -1,11 +1,12 @@
-"""Reading a log: slices of its files for fetches, the aborted transactions in them, whole batches.
+"""Reads a log: slices of its files for fetches, the aborted transactions in them, whole batches.
 
 A slice is a part of one segment's file, which is sent unchanged. It begins with the batch that
 contains the offset, and may end within a batch. It ends at the first of these:
 
     max_bytes                    of the fetch; on request the first batch is returned whole
     the segment's end            the next fetch continues in the next segment
-    the limit of the reader      read_committed: the last stable offset; else the high watermark
+    the limit of the reader      the last stable offset for read_committed, otherwise the high
+                                 watermark
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class FetchData(NamedTuple):
 
 
 class LogReader:
-    """The reading side of one log; it changes nothing but rebuilt indexes."""
+    """The reading side of one log, which changes nothing except that it rebuilds indexes."""
 
     __slots__ = ("_segments", "_snapshots")
 
@@ -61,7 +62,7 @@ class LogReader:
     def slice(
         self, offset: int, limit: int, max_bytes: int, min_one_batch: bool
     ) -> tuple[Segment, Slice | None]:
-        """The bytes from the batch with `offset` up to `limit`, and their segment.
+        """The bytes from the batch with `offset` up to `limit`, and the segment that contains them.
 
         Raises: CorruptLog.
         """
@@ -86,7 +87,7 @@ class LogReader:
     def aborted(self, offset: int, segment: Segment, slice: Slice) -> list[AbortedTxn]:
         """The aborted transactions between `offset` and the end of a slice of the segment.
 
-        The offset index gives an upper bound of the end, so some may be at later offsets.
+        The offset index gives an upper bound of the end, so some of them may be at later offsets.
         """
         aborted: list[AbortedTxn] = []
         if segment is self._segments.active and not self.txn_index(segment):
@@ -100,9 +101,9 @@ class LogReader:
         return aborted
 
     def txn_index(self, segment: Segment) -> TxnIndex:
-        """The aborted index of a segment, rebuilt where the file is not trusted.
+        """The aborted index of a segment, which is rebuilt if the file is not trusted.
 
-        Raises: BuildPutOff, only where `IndexCache.puts_off`; CorruptLog.
+        Raises: BuildPutOff, only if `IndexCache.puts_off` is set; CorruptLog.
         """
         indexes = segment.indexes
         if not indexes.has_txn_index() and not indexes.try_load_txn_index():
@@ -112,7 +113,7 @@ class LogReader:
         return indexes.txn_index()
 
     def _building(self, segment: Segment) -> Iterator[None]:
-        """Rebuild the aborted index of a segment, a slice at each step."""
+        """Rebuild the aborted index of a segment, one slice in each step."""
         index, completed = TxnIndex(), list[CompletedTxn]()
         state = self._snapshots.latest(segment.base_offset, self._segments[0].base_offset, 0)
         for earlier in list(self._segments):
@@ -133,11 +134,11 @@ class LogReader:
         segment.indexes.set_txn_index(index)
 
     def has_marker_before(self, first_offset: int, producer_id: int, decided_ms: int) -> bool:
-        """Whether the producer's last marker before an offset belongs to that decision, or to a
-        later one.
+        """Whether the producer's last marker before an offset belongs to the given decision, or to
+        a later one.
 
-        The base timestamp of a marker is the time that orders its decision. Cleaning replaces it by
-        a delete horizon (KIP-534); then the record's timestamp is used.
+        The base timestamp of a marker is the time of its decision. Cleaning replaces it by a delete
+        horizon (KIP-534), in which case the record's timestamp is used.
         """
         for segment in reversed(self._segments):
             if segment.base_offset >= first_offset:
@@ -154,9 +155,9 @@ class LogReader:
         return False
 
     def batches(self, from_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Each whole batch in order, from the one with `from_offset` on.
+        """Iterate over all whole batches in order, from the one with `from_offset` on.
 
-        Raises: CorruptLog, also where a checksum is wrong.
+        Raises: CorruptLog, also if a checksum is wrong.
         """
         is_there = from_offset < self._segments.end_offset
         place = self._segments.find(from_offset) if is_there else None
@@ -173,7 +174,7 @@ class LogReader:
 
 @contextmanager
 def reading(log: object) -> Iterator[None]:
-    """A context for reading the files of a log for a request.
+    """A context in which the files of a log are read for a request.
 
     Raises: KafkaError KAFKA_STORAGE_ERROR if no descriptor is free, which is not an error of the
             disk.
@@ -185,7 +186,7 @@ def reading(log: object) -> Iterator[None]:
 
 
 def unreadable(log: object, error: OSError) -> Exception:
-    """The error for a request whose read of a log failed."""
+    """The error for a request that could not read a log."""
     if not is_out_of_descriptors(error):
         return error
     logger.warning("%r cannot be read now: %s", log, error)

@@ -1,17 +1,16 @@
-"""Decides which segments a log deletes: by the log's start, by its size, by the age of their
-records.
+"""Decides which segments a log deletes: by the log's start, by its size, by the age of its records.
 
-Ages are by the wall clock, as in Apache Kafka: records have no other time. If the clock is a week
-ahead for a minute, segments are deleted that would expire within a week.
+Ages are measured by the wall clock, as in Apache Kafka, since records have no other time. If the
+clock is a week ahead for a minute, segments are deleted that would expire within a week.
 
     reason        cleanup.policy    a segment is deleted when
     log start     any               its whole content is below the log start offset (KIP-107)
     size          has delete        the others still have retention.bytes without it
-    age           has delete        its youngest record is older than retention.ms; without
+    age           has delete        its youngest record is older than retention.ms or, if it has no
                                     timestamps, its file is
 
-Segments are deleted from the oldest on, without gaps, up to the high watermark. The active segment
-is deleted, too, unless it is empty (a new one replaces it), but not because of the log's start.
+Segments are deleted from the oldest on, without gaps, up to the high watermark. Size and age may
+also require the deletion of the active segment, unless it is empty; a new one then replaces it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def expired_count(
     wall_ms: int,
     most: int = sys.maxsize,
 ) -> int:
-    """The number of segments to delete, from the oldest on. Raises: CorruptLog.
+    """The number of segments to delete, counted from the oldest. Raises: CorruptLog.
 
     Takes:  most, the number after which no further segment is examined.
     """
@@ -80,8 +79,8 @@ def _beyond_time(segments: SegmentList, retention_ms: int, wall_ms: int, most: i
         if count >= most:
             break
         if not segment.batches.size:
-            # compaction has emptied the segment, so it is deleted with the next one; or it is
-            # active
+            # The segment was emptied by compaction, and is deleted with the next one; or it is the
+            # active one.
             continue
         if wall_ms - _youngest_ms(segment) <= retention_ms:
             break

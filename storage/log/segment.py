@@ -1,7 +1,7 @@
 """One segment of a log: a file of batches (`batch_file`) and three indexes (`segment_indexes`).
 
-This module has the operations that need both: appends, look-ups, the decision to roll, and the
-creation of the files.
+This module has what needs both: appends, look-ups, the decision to roll, and the creation of the
+files.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class RollLimits(NamedTuple):
 
 
 class Segment:
-    """One segment.
+    """One segment of a log.
 
-    _recent, _older: positions of the latest batches by their base offset, so that readers at the
-    end of the log need no index; when one is full, the other is dropped.
+    _recent, _older: positions of the latest batches by base offset, with which readers at the end
+    of the log need no index. When one of the two is full, the other is discarded.
     """
 
     __slots__ = ("_older", "_recent", "base_offset", "batches", "created_ms", "indexes")
@@ -82,7 +82,7 @@ class Segment:
     ) -> Segment:
         """Create a new, empty segment, open for appends.
 
-        After an OSError none of its files exists.
+        If it raises an OSError, none of the files exists.
         """
         segment = cls.without_files(
             disk,
@@ -106,7 +106,7 @@ class Segment:
         cache: IndexCache,
         index_interval_bytes: int,
     ) -> Segment:
-        """A new, empty segment, which accepts appends once its files are made."""
+        """A new, empty segment, to which batches can be appended once its files were made."""
         segment = cls(
             disk,
             directory,
@@ -121,9 +121,9 @@ class Segment:
         return segment
 
     def make_files(self) -> None:
-        """Make the files of a new segment; it keeps a descriptor open.
+        """Make the files of a new segment, one of which stays open.
 
-        Raises: OSError where a file cannot be made; then none of them exists.
+        Raises: OSError if a file cannot be made, in which case none of them exists.
         """
         batches = self.batches
         try:
@@ -137,7 +137,7 @@ class Segment:
     def remove_files(self) -> None:
         """Remove the files of a segment that is not used after all.
 
-        When the previous segment grows, its offsets would reach those of the files.
+        Otherwise, when the previous segment grows, its offsets would reach those of the files.
         """
         batches = self.batches
         batches.open_file = None
@@ -145,7 +145,7 @@ class Segment:
             batches.disk.unlink(batches.path(suffix))
 
     def start_empty(self) -> None:
-        """Begin with empty, trusted indexes; batches may be appended."""
+        """Begin with empty, trusted indexes, after which batches may be appended."""
         self.indexes.start_empty()
         self._recent = {}
 
@@ -159,9 +159,9 @@ class Segment:
     ) -> None:
         """Write one batch at the end.
 
-        A partial write is cut off after an OSError: it would precede the next batch.
+        After an OSError a partial write is cut off, since it would precede the next batch.
 
-        Raises: NotWrittenError without space; OSError.
+        Raises: NotWrittenError if there is no space; OSError.
         """
         batches = self.batches
         try:
@@ -170,7 +170,8 @@ class Segment:
             cut_back(batches.truncate, batches.size)
             raise not_written(error) from error
         indexes = self.indexes
-        # The code of `index_batch`, repeated here: it runs for every batch, and few need an entry.
+        # The code of `index_batch` is repeated here, since it runs for every batch, and few need an
+        # entry.
         if max_timestamp > indexes.max_timestamp:
             indexes.max_timestamp, indexes.max_timestamp_offset = max_timestamp, last_offset
         if not position:
@@ -185,8 +186,8 @@ class Segment:
             self._older, self._recent = recent, {}
 
     def recent_position(self, offset: int) -> int:
-        """The position of one of the latest batches, by its base offset; -1 if it is not among
-        them."""
+        """The position of one of the latest batches, by base offset; -1 if it is not one of these.
+        """
         position = self._recent.get(offset, -1)
         return position if position >= 0 else self._older.get(offset, -1)
 
@@ -195,9 +196,9 @@ class Segment:
     ) -> bool:
         """Whether a batch belongs to a new segment, because this one is full or old.
 
-        Its age is the difference between the timestamps of its first batch and of this one; without
-        timestamps the broker's clock measures it. One entry of the time index is reserved for the
-        closing of the segment.
+        The age is the difference between the timestamps of the segment's first batch and of this
+        batch; if there are no timestamps, it is measured by the broker's clock. One entry of the
+        time index is reserved for when the segment is closed.
         """
         segment_bytes = self.batches.size
         if not segment_bytes:
@@ -216,11 +217,12 @@ class Segment:
         )
 
     def reopen(self, note: SegmentNote) -> bool:
-        """Open for appends with the indexes of the manifest, those of the first `note.size` bytes.
+        """Open the segment for appends, with the indexes of its first `note.size` bytes from the
+        manifest.
 
-        Gives: False where the files do not match the manifest.
-        After: the size is the noted one; bytes beyond it have to be checked and passed to
-               `SegmentIndexes.index_batch`.
+        Gives:  False if the files do not match the manifest.
+        After:  the size is `note.size`; bytes beyond it have to be checked and passed to
+                `SegmentIndexes.index_batch`.
         """
         if not self.indexes.reopen(note):
             return False
@@ -229,15 +231,15 @@ class Segment:
         return True
 
     def close_for_appends(self) -> None:
-        """Complete and write the indexes: no further batch is appended.
+        """Complete and write the indexes, since no further batch is appended.
 
-        The indexes may be dropped from memory afterwards.
+        They may be removed from memory afterwards.
         """
         self.indexes.complete()
         self.seal()
 
     def seal(self) -> None:
-        """Close the segment after `SegmentIndexes.complete`: no further batch is appended."""
+        """Close the segment after `SegmentIndexes.complete`. No further batch is appended."""
         self._recent = self._older = _NO_BATCHES
         self.indexes.seal()
 
@@ -246,7 +248,7 @@ class Segment:
         self.indexes.cache.forget(self.indexes)
 
     def find(self, offset: int) -> Place | None:
-        """The first batch whose last offset is not below `offset`; None where there is none."""
+        """The first batch whose last offset is not below `offset`; None if there is none."""
         indexes = self.indexes
         relative = offset - self.base_offset
         entry = indexes.offset_index().lookup(relative)

@@ -1,6 +1,6 @@
 """The three indexes of one segment: in memory, in their files, and whether the files are trusted.
 
-Guarantees to readers, whatever the files contain:
+Guarantees to readers, which hold for any content of the files:
 
 - A look-up by the offset index checks the entry: the batch at its position must match it. If it
   does not, the whole index is rebuilt from the log.
@@ -8,8 +8,8 @@ Guarantees to readers, whatever the files contain:
   manifest has their checksum (see checkpoints). Otherwise they are rebuilt once, from the batches'
   headers, when they are needed.
 
-Indexes of closed segments are loaded on demand. Beyond a bound on their bytes the least recently
-used are dropped from memory.
+Indexes of closed segments are loaded on demand. If their total size exceeds a limit, the least
+recently used ones are removed from memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from barnabas.storage.log.index_files import NO_FILE, IndexFiles
 if TYPE_CHECKING:
     from barnabas.storage.files.checkpoints import Manifest, SegmentNote
 
-BUILT_AT_ONCE_BYTES = 1 << 20  # the size of a segment above which its indexes are built in slices
+BUILT_AT_ONCE_BYTES = 1 << 20  # the indexes of a larger segment are built in slices
 
 logger = logging.getLogger(__name__)
 
@@ -48,15 +48,15 @@ logger = logging.getLogger(__name__)
 class SegmentIndexes:
     """The indexes of one segment, and the timestamps of its batches.
 
-    loaded_offsets, loaded_times, loaded_aborted: the indexes in memory; None: not loaded.
-    written_entries, written_times: the number of entries of the first two in their files; -1: the
+    loaded_offsets, loaded_times, loaded_aborted: the indexes in memory; None if not loaded.
+    written_entries, written_times: how many entries of the first two are in their files; -1 if the
     file has to be rewritten. lacks_aborted: whether the file of the third lacks entries, for which
-    there was no disk space: then `write` writes the whole file. max_timestamp and
+    there was no disk space; `write` then writes the whole file. max_timestamp and
     max_timestamp_offset: those of all batches (-1 while unknown, in a segment that was closed
-    before this process began: see `load_times`).
-    first_timestamp: the timestamp of the first batch, for rolling by time (None: not read yet).
-    is_closed: whether appends have ended. is_forgotten: whether the segment is no longer used.
-    build_error: why a deferred build failed, for the reader that waited for it.
+    before this process began: see `load_times`). first_timestamp: the timestamp of the first batch,
+    for rolling by time (None if it was not read yet). is_closed: whether appends have ended.
+    is_forgotten: whether the segment is no longer used. build_error: why a postponed build failed,
+    for the reader that waited for it.
     """
 
     __slots__ = (
@@ -117,7 +117,7 @@ class SegmentIndexes:
         self.loaded_aborted: TxnIndex | None = None
 
     def start_empty(self) -> None:
-        """Begin with empty, trusted indexes. For an open segment they stay in memory."""
+        """Begin with empty, trusted indexes, which stay in memory while the segment is open."""
         self.loaded_offsets, self.loaded_times, self.loaded_aborted = (
             OffsetIndex(),
             TimeIndex(),
@@ -161,10 +161,10 @@ class SegmentIndexes:
         self.bytes_since_entry = 0
 
     def append_aborted(self, entry: AbortedEntry) -> None:
-        """Add an aborted transaction with its marker in this segment, also to the file.
+        """Add an aborted transaction whose marker is in this segment, to the file as well.
 
-        Its marker is already in the log. So without disk space the file gets the entry with the
-        next `write`.
+        The marker is already in the log. If there is no disk space, the entry is therefore written
+        to the file by the next `write`.
         """
         self.txn_index().append(entry)
         if self.lacks_aborted:
@@ -178,11 +178,12 @@ class SegmentIndexes:
     # --- reopening the files of another process --------------------------------------------------
 
     def reopen(self, note: SegmentNote) -> bool:
-        """Open for appends with the indexes of the manifest, those of the first `note.size` bytes.
+        """Open for appends, with the indexes of the segment's first `note.size` bytes from the
+        manifest.
 
-        Gives: False where the files do not match the manifest.
-        After: size is the noted one; bytes beyond it have to be checked and passed to
-               `index_batch`.
+        Gives:  False if the files do not match the manifest.
+        After:  the size is `note.size`; bytes beyond it have to be checked and passed to
+                `index_batch`.
         """
         parts: list[bytes] = []
         sizes: list[int] = []
@@ -234,13 +235,15 @@ class SegmentIndexes:
     # --- the files -------------------------------------------------------------------------------
 
     def _wait_for_space(self, error: OSError) -> None:
-        """Log that a file waits for disk space. Raises: the error, if it has another cause."""
+        """Log that a file cannot be written before there is space. Raises: the error, if it has
+        another cause.
+        """
         if not is_out_of_resources(error):
             raise error
         logger.warning("an index of %s waits for space: %s", self.batches.path(LOG_SUFFIX), error)
 
     def write(self) -> None:
-        """Bring the index files up to date with memory."""
+        """Write what the index files lack of the indexes in memory."""
         if self.lacks_aborted and self.loaded_aborted is not None:
             data = self.loaded_aborted.encode()
             self.files.replace(TXN_SUFFIX, data)
@@ -258,28 +261,28 @@ class SegmentIndexes:
             self.written_times = len(self.loaded_times)
 
     def add_last_time(self) -> None:
-        """Add the last entry of a closed segment's time index: the highest timestamp."""
+        """Add the last entry of a closed segment's time index, which has the highest timestamp."""
         if self.loaded_times is not None:
             self.loaded_times.maybe_append(
                 self.max_timestamp, self.max_timestamp_offset - self.base_offset
             )
 
     def complete(self) -> None:
-        """Write the index files of a closed segment; batches may still be appended after it."""
+        """Write the index files of a closed segment. Batches may still be appended afterwards."""
         self.add_last_time()
         self.write()
 
     def seal(self) -> None:
-        """Note that no further batch is appended."""
+        """Record that no further batch is appended."""
         self.is_closed = True
         assert self.loaded_offsets is not None
         self.cache.hold(self, 8 * len(self.loaded_offsets) + 1024)
 
     def drop(self) -> None:
-        """Drop the in-memory indexes; the next look-up reads them from the files.
+        """Remove the indexes from memory; the next look-up reads them from the files.
 
-        Without disk space for the indexes the files are not trusted, and the indexes are built
-        again.
+        If there is no disk space for the indexes, the files are not trusted, and the indexes are
+        built again.
         """
         if self.is_closed:
             try:
@@ -310,9 +313,9 @@ class SegmentIndexes:
         return index
 
     def trusted_offset_index(self) -> OffsetIndex:
-        """The offset index, rebuilt where the file is not trusted.
+        """The offset index, which is rebuilt if the file is not trusted.
 
-        It is for uses that cannot check an entry by its batch.
+        It is for uses that cannot check an entry against its batch.
         """
         index = self.offset_index()
         if not self.index_trusted:
@@ -324,13 +327,13 @@ class SegmentIndexes:
     def upper_bound_offset(self, position: int) -> int | None:
         """An upper bound of the offsets before `position`, from the index.
 
-        It is None if the index has no entry after that.
+        Gives:  None if the index has no entry at or after the position.
         """
         entry = self.trusted_offset_index().first_at_or_after(position)
         return None if entry is None else self.base_offset + entry.relative_offset
 
     def time_index(self) -> TimeIndex:
-        """The time index, rebuilt where the file is not trusted."""
+        """The time index, which is rebuilt if the file is not trusted."""
         index = self.loaded_times
         if index is None:
             data = self.files.read(TIME_SUFFIX)
@@ -355,23 +358,23 @@ class SegmentIndexes:
             self.time_index()
 
     def first_batch_timestamp(self) -> int:
-        """The highest timestamp of the first batch; -1 without a batch."""
+        """The highest timestamp of the first batch; -1 if there is no batch."""
         first = self.first_timestamp
         if first is None:
             if not self.batches.size:
                 return -1
             try:
                 first = next(self.batches.headers())[1].max_timestamp
-            except CorruptLog as error:  # readers get the error; writing continues
+            except CorruptLog as error:  # readers get the error, but appends continue
                 logger.error("the time of the first batch is unknown: %s", error)
                 first = -1
             self.first_timestamp = first
         return first
 
     def txn_index(self) -> TxnIndex:
-        """The aborted index, which is in memory.
+        """The aborted index, which has to be in memory.
 
-        `Log` loads it (a rebuild needs the producers' state).
+        `Log` loads it, since a rebuild needs the producers' state.
         """
         assert self.loaded_aborted is not None, (
             f"the aborted index of {self.batches.path(TXN_SUFFIX)} is used before it is loaded"
@@ -389,7 +392,7 @@ class SegmentIndexes:
     def try_load_txn_index(self) -> bool:
         """Load the aborted index if its file is trusted.
 
-        Gives: False where it has to be rebuilt.
+        Gives:  False if it has to be rebuilt.
         """
         data = self.files.read(TXN_SUFFIX)
         if not self.txn_trusted and not self._is_vouched_for(TXN_SUFFIX, data):
@@ -415,7 +418,7 @@ class SegmentIndexes:
                 self.batches.path(TXN_SUFFIX),
                 len(index),
             )
-            # the cause of the damage may have damaged the other two files, too
+            # The cause of the damage may also have damaged the other two files.
             self.manifest = None
             self.has_times = self.rebuilt or self.loaded_times is not None
             self.files.sums.pop(TXN_SUFFIX, None)
@@ -432,7 +435,8 @@ class SegmentIndexes:
         self.txn_trusted = True
 
     def _is_vouched_for(self, suffix: str, data: bytes | None) -> bool:
-        """Whether the manifest confirms exactly this content of a file; None: no file."""
+        """Whether the manifest confirms this content of a file; None means that there is no file.
+        """
         return self.manifest is not None and self.manifest.knows(
             offset_name(self.base_offset) + suffix, data
         )
@@ -440,9 +444,9 @@ class SegmentIndexes:
     # --- rebuilding ------------------------------------------------------------------------------
 
     def rebuild(self, why: str | None) -> None:
-        """Build the offset and time indexes again from the log file's headers, and write them.
+        """Build the offset and time indexes again from the headers in the log file, and write them.
 
-        Raises: BuildPutOff, only where `IndexCache.puts_off`; CorruptLog.
+        Raises: BuildPutOff, only if `IndexCache.puts_off` is set; CorruptLog.
         """
         self.check_builds_now(lambda: self._rebuilding(why))
         for _ in self._rebuilding(why):
@@ -453,7 +457,7 @@ class SegmentIndexes:
     ) -> None:
         """Raise BuildPutOff if an index has to be built later, by `build`.
 
-        Raises: CorruptLog, or OSError for lack of descriptors, once, after such a build has failed.
+        Raises: CorruptLog, or OSError for lack of descriptors, once after such a build has failed.
         """
         if self.cache.puts_off and self.is_closed and self.batches.size > BUILT_AT_ONCE_BYTES:
             error, self.build_error = self.build_error, None
@@ -467,9 +471,9 @@ class SegmentIndexes:
             raise put_off
 
     def _noting_error(self, build: Iterator[None], *, is_for_aborted: bool) -> Iterator[None]:
-        """Store the error of a build for its reader, which will need the index again.
+        """Store the error of a build for its reader, which will request the index again.
 
-        A lack of descriptors is an error of this reader only.
+        A lack of descriptors only concerns this reader.
         """
         try:
             yield from build
@@ -481,9 +485,9 @@ class SegmentIndexes:
                 self.loaded_offsets = self.loaded_times = None
 
     def _rebuilding(self, why: str | None) -> Iterator[None]:
-        """Build the indexes again, a slice at each step, and use them when all are built.
+        """Build the indexes again, one slice in each step, and use them when they are complete.
 
-        Damage ends the build; the indexes then cover the batches before it.
+        If there is damage, the build ends, and the indexes cover the batches before it.
         """
         if why:
             logger.warning(

@@ -6,8 +6,8 @@ Offsets of the segments, with L the log's end (the offset after its last batch):
     offsets      [base_0,       [base_1,       [base_2,     [base_n,
                   base_1)        base_2)        base_3)      L)
 
-Only the active segment grows. A segment may begin below the log start offset, and its batches need
-not fill its range: compaction leaves gaps.
+Only the active segment grows. A segment may begin below the log start offset, and its batches may
+not fill its range, since compaction leaves gaps.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from barnabas.protocol.records import BatchHeader
 from barnabas.storage.files.segment_files import LOG_SUFFIX, CorruptLog
 from barnabas.storage.log.segment import Segment
 
-_MOST_HEADERS_BEFORE = 1 << 18  # batches read in half a second
+_MOST_HEADERS_BEFORE = 1 << 18  # the number of batches that are read in half a second
 
 
 class BatchPlace(NamedTuple):
-    """A batch's segment, its position in the segment's file, and its size."""
+    """The segment of a batch, its position in the segment's file, and its size."""
 
     segment: Segment
     position: int
@@ -32,7 +32,7 @@ class BatchPlace(NamedTuple):
 
 
 class SegmentList(Sequence[Segment]):
-    """A log's segments, oldest first. The last one is the active one, which always exists.
+    """A log's segments, oldest first. The last one is the active segment, which always exists.
 
     end_offset: the log's end. _end: the last result of `end_position`.
     """
@@ -77,11 +77,11 @@ class SegmentList(Sequence[Segment]):
 
     @property
     def size_bytes(self) -> int:
-        """The size of all log files together."""
+        """The total size of all log files."""
         return self._closed_bytes + self.active.batches.size
 
     def end_of(self, segment: Segment) -> int:
-        """The end of a segment: the base offset of the next one, or the log's end."""
+        """The end of a segment, which is the base offset of the next one, or the log's end."""
         at = bisect_right(self._bases, segment.base_offset)
         return self._bases[at] if at < len(self._bases) else self.end_offset
 
@@ -99,7 +99,7 @@ class SegmentList(Sequence[Segment]):
         self.active = segment
 
     def remove_oldest(self, count: int) -> list[Segment]:
-        """Remove the oldest segments, but not the active one. Gives: the removed ones."""
+        """Remove the oldest segments, but not the active one. Gives: the removed segments."""
         assert count < len(self._segments), "the active segment stays"
         removed = self._segments[:count]
         del self._segments[:count]
@@ -123,7 +123,7 @@ class SegmentList(Sequence[Segment]):
     # --- search ----------------------------------------------------------------------------------
 
     def find(self, offset: int) -> BatchPlace | None:
-        """The first batch whose last offset is not below `offset`; None where there is none.
+        """The first batch whose last offset is not below `offset`; None if there is none.
 
         Raises: CorruptLog.
         """
@@ -140,7 +140,8 @@ class SegmentList(Sequence[Segment]):
         return None
 
     def end_position(self, segment: Segment, limit: int) -> int:
-        """The position in a segment where reading ends for readers that may read up to `limit`."""
+        """The position in a segment at which a read ends, for readers that may read up to `limit`.
+        """
         if limit == self.end_offset:
             return segment.batches.size
         end = self._end
@@ -154,11 +155,13 @@ class SegmentList(Sequence[Segment]):
         return end[2] if end[1] is segment else segment.batches.size
 
     def headers_before(self, offset: int) -> Iterator[BatchHeader]:
-        """The headers of the batches below `offset`, latest first, at most 262,144."""
+        """Iterate over the headers of the batches below `offset`, the latest first; at most
+        262,144.
+        """
         left = _MOST_HEADERS_BEFORE
         for segment in reversed(self._segments[: bisect_right(self._bases, offset)]):
             index = segment.indexes.trusted_offset_index()
-            # The entry's batch and all later ones are above the offset.
+            # The batch of this entry, and all later ones, are above the offset.
             below = bisect_left(index.offsets, offset - segment.base_offset)
             end = index.positions[below] if below < len(index) else segment.batches.size
             stops = [0, *index.positions[:below], end]
@@ -176,7 +179,9 @@ class SegmentList(Sequence[Segment]):
     # --- check -----------------------------------------------------------------------------------
 
     def check_sizes(self) -> None:
-        """Check that each file is as long as its segment says. Retention by size calls it first.
+        """Check that each file has the size that is known for its segment.
+
+        It is called before retention by size.
 
         Raises: CorruptLog.
         """

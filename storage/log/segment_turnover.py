@@ -1,6 +1,6 @@
 """Changes of the segments of one log: a roll, a deletion, the replacement by a cleaned one.
 
-Each changes the list of segments, the pending flushes, and the files, in a fixed order.
+Each of them changes the list of segments, the pending flushes, and the files, in a fixed order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 
-logger = logging.getLogger("barnabas.storage.log.log")  # the logger of all lines about one log
+# messages about one log have this logger, in all modules
+logger = logging.getLogger("barnabas.storage.log.log")
 
 
 class SegmentTurnover:
-    """Begins, deletes and replaces the segments of one log; `set_config` has to be called first.
+    """Begins, deletes and replaces the segments of one log. `set_config` has to be called first.
 
     limits: the limits at which the active segment is rolled.
     """
@@ -65,8 +66,8 @@ class SegmentTurnover:
     def _set_limits(self) -> None:
         """Compute the limits at which the active segment is rolled.
 
-        A part of segment.jitter.ms, constant for each segment, spreads the rolls of many
-        partitions.
+        A part of segment.jitter.ms, which is constant for each segment, spreads the rolls of many
+        partitions over time.
         """
         config = self._config
         jitter = min(config.segment_jitter_ms, config.roll_ms)
@@ -79,12 +80,13 @@ class SegmentTurnover:
         )
 
     def roll(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> bool:
-        """Close the active segment and begin one at the end of the log, with a checkpoint.
+        """Close the active segment and begin another at the end of the log, with a checkpoint.
 
-        Gives:  whether the checkpoint is complete; otherwise its manifest waits for space.
+        Files whose creation can fail are made first, then the state is changed. The manifest may be
+        written later, when there is disk space, since the previous one is still correct.
+
+        Gives:  whether the checkpoint is complete; otherwise its manifest has to be written later.
         Raises: OSError, after which the log is unchanged and may be rolled later.
-        Order: first all files whose creation can fail, then the change of state. The manifest may
-               wait for disk space, since the former one is still correct.
         """
         closed = self._segments.active
         self._checkpoint.write_snapshot()
@@ -112,10 +114,12 @@ class SegmentTurnover:
         return True
 
     def snapshot_producers_of_oldest(self, count: int) -> bool:
-        """Write a snapshot of the producers of the oldest segments, which are to be removed, unless
-        there is a sound one: a power loss may have damaged the one that the roll wrote.
+        """Write a snapshot of the producers before the oldest segments are removed, unless a sound
+        one exists.
 
-        Gives: False if the disk has no space for it.
+        A power loss may have damaged the one that the roll wrote.
+
+        Gives:  False if the disk has no space for it.
         """
         if self._snapshots.sound_offset >= self._segments[count].base_offset:
             return True
@@ -129,13 +133,13 @@ class SegmentTurnover:
         return True
 
     def remove_oldest(self, count: int) -> list[Segment]:
-        """Remove some of the oldest segments from the log. Gives: these segments, for `discard`."""
+        """Remove some of the oldest segments from the log. Gives: the segments, for `discard`."""
         deleted = self._segments.remove_oldest(count)
         self._durability.remove_segments(deleted)
         return deleted
 
     def discard(self, deleted: list[Segment], now_ms: int) -> None:
-        """Let the files of deleted segments be removed, after the log's start was raised."""
+        """Have the files of deleted segments removed later. The log's start was raised before."""
         due_ms = now_ms + self._config.file_delete_delay_ms
         self._log_dir.discard_segments(deleted, due_ms)
         for segment in deleted:
@@ -148,6 +152,7 @@ class SegmentTurnover:
 
     def replace(self, old: list[Segment], new: Segment) -> None:
         """Replace adjacent segments, whose files are removed, by a cleaned segment, whose files are
-        in place."""
+        in place.
+        """
         self._segments.replace(old, new)
         self._durability.remove_segments(old)

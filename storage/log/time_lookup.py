@@ -1,4 +1,4 @@
-"""Offsets by time in one log: the first record at or after a time, and the record with the highest
+"""Look-ups by time in one log: the first record at or after a time, and the record with the highest
 timestamp.
 
 The steps of a look-up, each of which uses the previous result:
@@ -6,10 +6,10 @@ The steps of a look-up, each of which uses the previous result:
     segment     the first whose highest timestamp is not before the time
     position    that of the batch that the time index gives, or of the segment's first one
     batch       the first one from there on whose max_timestamp is not before the time
-    record      within the batch: `time_search`, which may be deferred where it takes long
+    record      within the batch: `time_search`, which may be postponed if it takes long
 
 If the records of the first candidate are below the log start offset, or cannot be read, the search
-continues with the next; Apache Kafka gives up there.
+continues with the next; Apache Kafka ends the search there.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class TimestampOffset(NamedTuple):
 class TimeLookup:
     """One look-up by time in the current state of a log.
 
-    searched: results of long searches. Only with it are searches deferred, and each look-up may
-    raise SearchTakesLong.
+    searched: the results of long searches. If it is given, long searches are postponed, and each
+    look-up may raise SearchTakesLong.
     """
 
     __slots__ = (
@@ -69,9 +69,7 @@ class TimeLookup:
         self._searched = searched
 
     def first_at(self, timestamp: int) -> TimestampOffset | None:
-        """The first record whose timestamp is not before `timestamp`; None without such a
-        record.
-        """
+        """The first record whose timestamp is not before `timestamp`; None if there is none."""
         for segment in list(self._segments):
             segment.indexes.load_times()
             if segment.indexes.max_timestamp < timestamp or self._is_below_start(segment):
@@ -82,7 +80,8 @@ class TimeLookup:
         return None
 
     def highest(self) -> TimestampOffset | None:
-        """The first record with the highest timestamp (KIP-734); None without timestamps."""
+        """The first record with the highest timestamp (KIP-734); None if there are no timestamps.
+        """
         best: tuple[int, int, Segment] | None = None
         for segment in self._segments:
             if self._is_below_start(segment):
@@ -110,14 +109,16 @@ class TimeLookup:
         return self._segments.end_of(segment) <= self._log_start_offset
 
     def _is_begun_below_start(self, segment: Segment, offset: int) -> bool:
-        """Whether the batch with that offset begins below the log start."""
+        """Whether the batch that contains the offset begins below the log start."""
         if segment.base_offset >= self._log_start_offset:
             return False
         place = segment.find(offset)
         return place is None or place.base_offset < self._log_start_offset
 
     def _highest_from_start(self, segment: Segment) -> tuple[int, int]:
-        """The highest timestamp of the records that are not below the log start, and its offset."""
+        """The highest timestamp of the records that are not below the log start, and the offset of
+        its record.
+        """
         place = segment.find(self._log_start_offset)
         highest, at = -1, segment.base_offset
         if place is not None:
@@ -132,7 +133,7 @@ class TimeLookup:
     def _highest_in_rest(self, segment: Segment, position: int, header: BatchHeader) -> int:
         """The highest timestamp in the part of a batch that is not below the log start.
 
-        It is -1 without records. It is the batch's timestamp, or is found by bisection.
+        It is -1 if there are no records. It is the batch's timestamp, or is found by bisection.
         """
         least, beyond = -1, header.max_timestamp + 1
         timestamp = header.max_timestamp
@@ -146,7 +147,7 @@ class TimeLookup:
         return least
 
     def _first_in_segment(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
-        # No batch up to an entry has a higher timestamp than the entry.
+        # No batch up to that of an entry has a higher timestamp than the entry.
         entry = segment.indexes.time_index().lookup(timestamp - 1)
         indexed = segment.base_offset + entry.relative_offset if entry else segment.base_offset
         place = segment.find(max(indexed, self._log_start_offset))
@@ -164,8 +165,8 @@ class TimeLookup:
     ) -> TimestampOffset | None:
         """The first record of a batch whose timestamp is not before `timestamp`.
 
-        It is None if the records are unreadable. For a batch that exceeds the maximum decompressed
-        size the batch's first offset is returned: a reader from there on misses no record.
+        It is None if the records are unreadable. If the batch exceeds the maximum decompressed
+        size, its first offset is returned: a reader that begins there misses no record.
         """
         least_time = -(1 << 63) if header.is_log_append_time else timestamp - header.base_timestamp
         least_delta = max(self._log_start_offset - header.base_offset, 0)
@@ -220,8 +221,8 @@ def offset_for_timestamp(
 ) -> TimestampOffset | None:
     """The first record whose timestamp is not before `timestamp`.
 
-    Takes:  searched, results of long searches; without it no search is deferred.
-    Gives:  None without such a record below the bound.
+    Takes:  searched, the results of long searches; if it is not given, no search is postponed.
+    Gives:  None if there is no such record below the bound.
     Raises: SearchTakesLong, only if `searched` is given; KafkaError KAFKA_STORAGE_ERROR if no
             descriptor is free.
     """
@@ -233,9 +234,9 @@ def offset_for_timestamp(
 def offset_of_max_timestamp(
     log: Log, *, upper_bound_offset: int | None = None, searched: Searched | None = None
 ) -> TimestampOffset | None:
-    """The first record with the highest timestamp (KIP-734); None without timestamps.
+    """The first record with the highest timestamp (KIP-734); None if there are no timestamps.
 
-    Takes, gives and raises the same as `offset_for_timestamp`.
+    Takes, Gives, Raises: as `offset_for_timestamp`.
     """
     with reading(log):
         record = _lookup_in(log, searched).highest()

@@ -1,10 +1,10 @@
-"""The search for a timestamp within one batch, which a thread does if it takes long.
+"""The search for a timestamp within one batch, which runs in a thread if it takes long.
 
 A look-up by time opens one batch, rarely several. If that takes long, it raises `SearchTakesLong`.
 The caller runs the search in a thread, stores its result in a `Searched`, and repeats the look-up
-with it. So the answer describes the log at the time of the repeated look-up, whatever was appended
-or deleted meanwhile: a result is identified by the batch's offset and checksum and by the searched
-values.
+with it. The response therefore describes the log at the time of the repeated look-up, even if
+records were appended or deleted meanwhile: a result is identified by the batch's offset and
+checksum and by the searched values.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from barnabas.protocol.compression import (
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.batch.record_walk import first_at_time
 
-MOST_RECORDS_AT_ONCE = 10_000  # this many records take 3 ms
+MOST_RECORDS_AT_ONCE = 10_000  # searching this many records takes 3 ms
 MOST_BYTES_AT_ONCE = 1 << 20  # decompressed bytes
 
-# Base offset, checksum, least timestamp delta, least offset delta.
+# base offset, checksum, least timestamp delta, least offset delta
 SearchName = tuple[int, int, int, int]
-# Timestamp delta and offset delta; why the batch could not be read; nothing found.
+# timestamp delta and offset delta; or why the batch could not be read; or None if there is no such
+# record
 SearchResult = tuple[int, int] | Exception | None
 Searched = dict[SearchName, SearchResult]
 
 
 class BatchSearch(NamedTuple):
-    """A search in one batch: for the first record whose deltas are not below the given ones.
+    """A search in one batch, for the first record whose deltas are not below the given ones.
 
-    read: a function that returns the stored bytes of the records.
+    read: returns the stored bytes of the records.
     """
 
     base_offset: int
@@ -51,10 +52,10 @@ class BatchSearch(NamedTuple):
         return self.base_offset, self.crc, self.least_time, self.least_delta
 
     def result(self, searched: Searched | None) -> SearchResult:
-        """The result of the search, which is stored in `searched`.
+        """The result of the search, which may be in `searched`.
 
-        Raises: SearchTakesLong if `searched` is given and has no result yet, and the search takes
-                long.
+        Raises: SearchTakesLong if `searched` is given and does not have the result yet, and the
+                search takes long.
         """
         if searched is None:
             return self.run(self.read(), self.most_bytes)
@@ -87,7 +88,7 @@ class BatchSearch(NamedTuple):
 class SearchTakesLong(Exception):
     """A look-up needs a search that would block other clients.
 
-    `run` does it, in any thread: it uses only the values of this object.
+    `run` does the search in any thread, since it uses only the values of this object.
     """
 
     def __init__(self, search: BatchSearch, data: bytes) -> None:

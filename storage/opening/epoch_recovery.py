@@ -4,10 +4,10 @@
     the manifest, which has a checksum of its first rows      its own format has none
     later rows: a batch begins at each start offset           they are newer than the manifest
     the epoch of the log's last batch                         the file is not flushed, so a power
-                                                              loss may bring an older one back
+                                                              loss may restore an older one
 
-A rebuild reads a few batches, since epochs rise with the offsets: a binary search for the first
-batch of each.
+A rebuild reads only a few batches: epochs rise with the offsets, so the first batch of each is
+found by binary search.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
         if epoch > epochs.latest:
             epochs.begin(epoch, start_offset)
     try:
-        epochs.write()  # even without epochs: otherwise a damaged file would stay
+        epochs.write()  # written even without epochs, as otherwise a damaged file would remain
     except OSError as error:
         log_lack_of_space(f"the leader epochs of {files.directory}", error)
     return epochs
 
 
 class _BatchPlace(NamedTuple):
-    """The place of a batch; two fields of its header are read on demand."""
+    """The place of a batch. Two fields of the batch's header are read on demand."""
 
     segment: Segment
     position: int
@@ -88,7 +88,7 @@ class _BatchPlace(NamedTuple):
 
 
 def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
-    """The number of the file's rows that match the manifest; all if the manifest does not have the
+    """The number of rows of the file that match the manifest; all if the manifest does not list the
     file.
 
     Raises: CorruptCheckpoint if not even the first rows match.
@@ -103,7 +103,7 @@ def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
 
 
 def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tuple[int, int]]:
-    """(epoch, offset of its first batch) for each epoch with a batch in the log."""
+    """Yield (epoch, offset of its first batch) for each epoch that has a batch in the log."""
     batch = _batch_at(segments, segments[0].base_offset)
     while batch is not None:
         epoch, start_offset = batch.leader_epoch(), batch.base_offset()
@@ -120,7 +120,7 @@ def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tup
 
 
 def _batch_at(segments: list[Segment], offset: int) -> _BatchPlace | None:
-    """The first batch whose last offset is not below `offset`; None without one.
+    """The first batch whose last offset is not below `offset`; None if there is none.
 
     Raises: CorruptLog.
     """

@@ -1,6 +1,6 @@
-"""One pass over the part of a log that is not trusted, when the log is opened.
+"""Reads, in one pass, the part of a log that is not trusted, when the log is opened.
 
-It begins
+The pass begins
 
     at the manifest's end        if the files match it, and all written data are trusted or the
                                  manifest ends at or below the recovery point; the producers'
@@ -9,9 +9,9 @@ It begins
                                  first one that is shorter than in the manifest; its indexes are
                                  rebuilt, and the producers come from an older snapshot and replay
 
-From there each batch is checked, with its checksum, and added to the indexes and the producers'
-state. A torn end (`torn_tail`) is written again from the flush journals as far as they have it, and
-cut beyond that. Valid batches behind a hole are set aside in files with the segment's name and
+From there each batch is checked, including its checksum, and added to the indexes and the
+producers' state. A torn end (`torn_tail`) is written again as far as the flush journals have it,
+and cut beyond that. Valid batches behind a hole are set aside in files with the segment's name and
 `.log.set-aside` instead of `.log`.
 """
 
@@ -47,10 +47,10 @@ logger = logging.getLogger(__name__)
 
 
 class Opening(NamedTuple):
-    """The common parameters of all logs that one start opens.
+    """The parameters that all logs have in common that one start opens.
 
-    redo: the content of the flush journals; None without journals. on_read: called repeatedly with
-    the number of bytes that were read of a log.
+    redo: the content of the flush journals; None if there are none. on_read: called repeatedly with
+    the number of bytes that were read from a log.
     """
 
     last_run: LastRun
@@ -60,10 +60,11 @@ class Opening(NamedTuple):
 
 
 class LogLoader:
-    """The pass over one log. It changes the segments and snapshots of `files`, and the files.
+    """The pass over one log. It changes the segments and snapshots in `files`, and the files
+    themselves.
 
     trusted_point: the offset below which everything is trusted. was_closed: whether the last stop
-    was clean, and all files are there. read_bytes: the amount that was read because it was not in a
+    was clean, and all files exist. read_bytes: the amount that was read because it was not in a
     checkpoint, as in `Log.unread_bytes`. has_kept_gap: whether compaction has left gaps before
     segments at or above the recovery point.
     """
@@ -115,7 +116,7 @@ class LogLoader:
                     0, f"the segment before it reaches to offset {state.end_offset}"
                 )
             if position == 0 and segment.base_offset > state.end_offset:
-                # Offsets that are missing before this segment may be in these files.
+                # The offsets that are missing before this segment may be in these snapshots.
                 self.files.snapshots.drop_above(state.end_offset)
                 if self._is_torn_before(number - 1, state.end_offset):
                     self._end_with(self.segments[number - 2], state.end_offset)
@@ -133,8 +134,9 @@ class LogLoader:
     # --- the beginning ---------------------------------------------------------------------------
 
     def _begin_at_manifest(self) -> tuple[int, int, ProducerStateManager] | None:
-        """Segment number, position and state at the manifest's end; None: the files do not
-        match."""
+        """The segment number, position and state at the manifest's end; None if the files do not
+        match it.
+        """
         manifest = self.manifest
         if manifest is None or self.trusted_point < manifest.log_end_offset:
             return None
@@ -144,7 +146,7 @@ class LogLoader:
             return None
         for base_offset, note in manifest.segments.items():
             number = numbers.get(base_offset)
-            if number is not None:  # otherwise retention deleted it
+            if number is not None:  # otherwise retention has deleted the segment
                 size = self.segments[number].batches.size
                 if size < note.size or (size != note.size and base_offset != last):
                     return None
@@ -165,20 +167,21 @@ class LogLoader:
         return number, note.size, state
 
     def _note_size(self, segment: Segment) -> int:
-        """The segment's size in the manifest; -1 if it is not there."""
+        """The segment's size in the manifest; -1 if the manifest does not list it."""
         note = None if self.manifest is None else self.manifest.segments.get(segment.base_offset)
         return -1 if note is None else note.size
 
     def _forget_grown(self) -> None:
-        """Trust no index of a segment that has grown since the manifest: it may lack the last
-        entries.
+        """Mark the indexes of segments that have grown since the manifest as untrusted.
+
+        They may lack the last entries.
         """
         for segment in self.segments:
             if self._note_size(segment) not in (-1, segment.batches.size):
                 segment.indexes.manifest = None
 
     def _first_suspect(self) -> int:
-        """The number of the first segment that is checked."""
+        """The number of the first segment that has to be checked."""
         suspect = 0
         for number, segment in enumerate(self.segments):
             if segment.base_offset > self.trusted_point:
@@ -211,10 +214,12 @@ class LogLoader:
             segment.close_for_appends()
         elif self.was_closed:
             self._write_indexes(segment)
-        # otherwise the untrusted index files are written with the next checkpoint
+        # Otherwise the next checkpoint writes the index files, which are not trusted now.
 
     def _write_indexes(self, segment: Segment) -> None:
-        """Write the index files, with which an unchanged log can be closed without a write."""
+        """Write the index files, after which the log can be closed without a write if it does not
+        change.
+        """
         try:
             segment.indexes.write()
         except OSError as error:
@@ -227,7 +232,7 @@ class LogLoader:
         """Add the valid batches from `position` on.
 
         Gives:  the position of their end, and the reason if that is not the end of the file.
-        Raises: CorruptLog where an offset is wrong, which no CRC covers.
+        Raises: CorruptLog if an offset is wrong, which no CRC covers.
         """
         end = segment.batches.size
         chunk, chunk_at = b"", position
@@ -276,7 +281,7 @@ class LogLoader:
     def _may_have_gaps(self, segment: Segment) -> bool:
         """Whether compaction may have left gaps in the segment's offsets.
 
-        It never leaves gaps in the last segment: there a gap means a wrong offset.
+        It never leaves gaps in the last segment, where a gap therefore means a wrong offset.
         """
         return self.is_compacted or segment is not self.segments[-1]
 
@@ -307,7 +312,7 @@ class LogLoader:
         """Write the missing bytes from `position` on, if a flush journal has them.
 
         Bytes of the file beyond these are kept, since they may be valid: they were written later,
-        without a flush.
+        and not flushed.
         """
         if self.redo is None or end_offset < self.recovery_point:
             return False
@@ -335,7 +340,7 @@ class LogLoader:
     # --- cut data --------------------------------------------------------------------------------
 
     def _cut(self, segment: Segment, position: int, why: str, end_offset: int) -> None:
-        """Cut a torn end. Raises: CorruptLog if the fault is more than a torn end."""
+        """Cut a torn end. Raises: CorruptLog if the fault is not just a torn end."""
         if end_offset < self.recovery_point:
             raise segment.batches.corrupt(
                 position, f"{why}, although all below offset {self.recovery_point} was durable"
@@ -359,15 +364,15 @@ class LogLoader:
             end_offset,
         )
         segment.batches.truncate(position)
-        # Otherwise a power loss could restore the cut bytes, below later durable data.
+        # Otherwise a power loss could restore the bytes that were cut, below later durable data.
         segment.batches.file.fsync()
         self.disk.fsync_dir(self.files.directory)
 
     def _is_torn_before(self, number: int, end_offset: int) -> bool:
         """Whether the offsets that are missing before a segment were lost in a power loss.
 
-        Data at or above the recovery point may be lost. Compaction leaves gaps between segments,
-        too, but only below the recovery point; Apache Kafka's compaction leaves them anywhere
+        Data at or above the recovery point may be lost. Compaction also leaves gaps between
+        segments, but only below the recovery point; Apache Kafka's compaction leaves them anywhere
         before the active segment.
         """
         if end_offset < self.recovery_point:
@@ -379,7 +384,7 @@ class LogLoader:
         )
 
     def _end_with(self, segment: Segment, end_offset: int) -> None:
-        """End the log with a whole segment, since the next one does not begin at its end."""
+        """End the log after a complete segment, since the next one does not begin at its end."""
         following = self.segments[self.segments.index(segment) + 1]
         why = f"the segment after it begins at offset {following.base_offset}"
         self._set_later_aside(segment, segment.batches.size, why)
@@ -393,7 +398,8 @@ class LogLoader:
         self._check(segment, 0, self._state_at(self.segments.index(segment)))
 
     def _remove_emptied(self, state: ProducerStateManager, end_before: dict[int, int]) -> None:
-        """Remove emptied last segments, if the offsets before them are missing, too."""
+        """Remove empty segments at the end of the log, if the offsets before them are also missing.
+        """
         while len(self.segments) > 1 and self.segments[-1].batches.size == 0:
             base_offset = self.segments[-1].base_offset
             end_offset = end_before.get(base_offset, base_offset)
@@ -403,7 +409,8 @@ class LogLoader:
             state.end_offset = end_offset
 
     def _remove_left_over(self, segment: Segment, end_offset: int) -> None:
-        """Remove empty files within this segment's offsets, left by a roll on a full disk."""
+        """Remove empty files within this segment's offsets, which a roll on a full disk has left.
+        """
         later = self.segments[self.segments.index(segment) + 1 :]
         if any(following.batches.size for following in later):
             return
@@ -417,7 +424,7 @@ class LogLoader:
                 self.segments.remove(following)
 
     def _set_later_aside(self, segment: Segment, position: int, why: str) -> None:
-        """Set aside the segments after the one with which the log ends."""
+        """Set aside the segments that follow the one with which the log ends."""
         for following in self.segments[self.segments.index(segment) + 1 :]:
             if following.batches.size:
                 _report_set_aside(following.batches.path(SET_ASIDE_SUFFIX), why, segment, position)
@@ -429,7 +436,7 @@ class LogLoader:
             self.segments.remove(following)
 
     def _set_tail_aside(self, segment: Segment, position: int) -> str:
-        """Copy the end that will be cut, if it has valid batches. Gives: the copy's path."""
+        """Copy the end that will be cut, if it has valid batches. Gives: the path of the copy."""
         path = f"{segment.batches.path(SET_ASIDE_SUFFIX)}-{position}"
         self.disk.unlink(path)
         copy = self.disk.open(path, create=True)

@@ -1,4 +1,4 @@
-"""Making a new, empty log in memory; its files come with its first batch."""
+"""Makes a new, empty log in memory. Its files are made with its first batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def new_log(
     now_ms: int,
     leader_epoch: int,
 ) -> Log:
-    """Make the empty log of a partition, whose first leader epoch is the given one."""
+    """Make the empty log of a partition, whose first leader epoch is `leader_epoch`."""
     directory = log_dir.partition_path(partition.topic, partition.partition)
     segment = Segment.without_files(
         log_dir.disk,

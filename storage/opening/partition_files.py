@@ -1,13 +1,13 @@
 """The content of a partition's directory at a start, before the log is read.
 
-<20 digits>.log, .index, .timeindex, .txnindex    a segment, see `segment`
-<20 digits>.snapshot                              the producers, see `producer_snapshots`
-segments.manifest                                 the noted state of the files, see `checkpoints`
-leader-epoch-checkpoint, partition.metadata       see `checkpoints`
-<20 digits>.log.set-aside[-<position>]            batches behind a hole after a power loss; kept
-*.swap                                            a swap of cleaned segments, completed here
-*.deleted, *.cleaned, *.tmp                       of an interrupted change: removed here, like
-                                                  indexes without their log
+<20 digits>.log, .index, .timeindex, .txnindex    a segment, see `segment` <20 digits>.snapshot
+the producers, see `producer_snapshots` segments.manifest                                 the noted
+state of the files, see `checkpoints` leader-epoch-checkpoint, partition.metadata       see
+`checkpoints` <20 digits>.log.set-aside[-<position>]            batches behind a hole after a power
+loss; kept *.swap                                            a swap of cleaned segments, completed
+here *.deleted, *.cleaned, *.tmp                       of an interrupted change: removed here, and
+so
+                                                  are indexes without a log
 """
 
 from __future__ import annotations
@@ -68,11 +68,14 @@ class PartitionFiles:
         self.partition = TopicIdPartition(topic, partition, self._read_topic_id())
 
     def _whole_names(self) -> list[str]:
-        """The names in the directory, after a compaction that a stop interrupted is completed."""
+        """The names in the directory. A compaction that was interrupted by a stop is completed
+        first.
+        """
         names = self.disk.list(self.directory)
         if not any(name.endswith(SWAP_SUFFIX) for name in names):
             return names
-        from barnabas.storage.cleaning.segment_swap import complete_swaps  # few starts need it
+        # imported here, since few starts need it
+        from barnabas.storage.cleaning.segment_swap import complete_swaps
 
         return complete_swaps(self.disk, self.directory)
 
@@ -83,7 +86,7 @@ class PartitionFiles:
 
     @property
     def topic_id_path(self) -> str:
-        """The path of the file with the topic's id."""
+        """The path of the file that contains the topic id."""
         return f"{self.directory}/{PARTITION_METADATA_NAME}"
 
     def log_path(self, base_offset: int) -> str:
@@ -91,13 +94,12 @@ class PartitionFiles:
         return f"{self.directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
 
     def remove_manifest(self) -> None:
-        """Remove the manifest's file: the log has changed, and the file must not appear to
-        match.
-        """
+        """Remove the manifest's file, since the log has changed and must not seem to match it."""
         self.disk.unlink(self.manifest_path)
 
     def _sort_names(self, names: set[str]) -> None:
-        """Sort the names; remove files of an interrupted change, and indexes without a log."""
+        """Sort the names. Files of an interrupted change, and indexes without a log, are removed.
+        """
         for name in sorted(names):
             stem, suffix = name[:20], name[20:]
             if name.endswith(_LEFT_OVER):
@@ -121,7 +123,7 @@ class PartitionFiles:
             return None
 
     def _read_topic_id(self) -> uuid.UUID:
-        """The topic's id, from its file, else from the manifest; NO_TOPIC_ID without both."""
+        """The topic id, from its file or else from the manifest; NO_TOPIC_ID if neither has it."""
         path, manifest = self.topic_id_path, self.manifest
         try:
             return decode_partition_metadata(self.disk.read(path))
@@ -140,10 +142,11 @@ class PartitionFiles:
             return manifest.topic_id
 
     def drop_manifest_of_lost_segments(self, recovery_point: int) -> None:
-        """Remove a manifest that survived a power loss and names segments that did not.
+        """Remove the manifest if it remained after a power loss, but segments that it lists did
+        not.
 
-        These segments were not durable, so they do not count as missing, neither now nor at the
-        next start, which may follow a kill.
+        These segments were not durable, so they must not be considered missing, neither now nor at
+        the next start, which may follow a kill.
         """
         if self.manifest is None:
             return
@@ -162,9 +165,9 @@ class PartitionFiles:
             self.manifest = None
 
     def open_segments(self, config: LogConfig, log_start_offset: int, now_ms: int) -> None:
-        """Open the segments, in order; without segments, make a new one at `log_start_offset`.
+        """Open the segments, in order. If there are none, make one at `log_start_offset`.
 
-        Raises: CorruptLog where a segment of the manifest is missing, except the oldest ones.
+        Raises: CorruptLog if a segment in the manifest is missing, unless it is one of the oldest.
         """
         self._check_none_missing()
         if self.bases:
@@ -189,8 +192,9 @@ class PartitionFiles:
         self.segments = [segment]
 
     def _is_dispensable(self) -> bool:
-        """Whether nothing in the directory is needed: with its first batch the log makes all of it
-        again, as a new one does.
+        """Whether nothing in the directory is needed.
+
+        If so, the log makes all of it again with its first batch, as a new log does.
         """
         return self.manifest is None and not any(SET_ASIDE_SUFFIX in name for name in self._names)
 
@@ -229,11 +233,11 @@ class PartitionFiles:
         return segment
 
     def sizes(self) -> dict[int, int]:
-        """The size of each segment's log file, by its base offset."""
+        """The size of each segment's log file, by base offset."""
         return {segment.base_offset: segment.batches.size for segment in self.segments}
 
     def is_as_noted(self) -> bool:
-        """Whether the segments have the sizes in the manifest, so that nothing was written
+        """Whether the segments have the sizes in the manifest, which means that nothing was written
         since.
         """
         return self.manifest is not None and self.sizes() == {
@@ -241,10 +245,10 @@ class PartitionFiles:
         }
 
     def report_shrunk(self, sizes: dict[int, int]) -> None:
-        """Log the segments that lost bytes since a clean stop, by their sizes before any cut.
+        """Log which segments have lost bytes since a clean stop, by their sizes before any cut.
 
-        Only segments before the last one are reported: otherwise a shortened one that ends with a
-        whole batch would not be noticed.
+        Only segments before the last one are reported. Without this, a segment that was shortened
+        and ends with a complete batch would not be noticed.
         """
         if self.manifest is None:
             return

@@ -1,8 +1,8 @@
-"""Loading a log from its directory, in any state after the last run of a broker.
+"""Loads a log from its directory, in any state after the last run of a broker.
 
-In this order:
+The steps are in this order:
 
-    1  `partition_files`            the directory's files: an interrupted swap is completed, rests
+    1  `partition_files`            the directory's files: an interrupted swap is completed, remains
                                     of other changes are removed
     2  here                         the log's start and the end of its durable part, by the
                                     checkpoints and the manifest
@@ -10,8 +10,8 @@ In this order:
                                     flush journals, or cut
     4  `epoch_recovery`             leader epochs
 
-How the last run ended decides what is trusted, redone and cut: the tables in `last_run`. Damage is
-never cut: CorruptLog names the file, the position, and what to do.
+How the last run ended decides what is trusted, redone and cut: see the tables in `last_run`. Damage
+is never cut: CorruptLog names the file, the position, and what to do.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def load_log(
 ) -> Log:
     """Open the log of one partition. One long function, which shows the order of the steps.
 
-    Takes:  recovery_point and log_start_offset from the data directory's checkpoints, or None. If
-            the manifest is up to date, the higher log start counts: a start that clients have seen
+    Takes:  recovery_point and log_start_offset, from the data directory's checkpoints, or None. If
+            the manifest is up to date, the higher log start is used: a start that clients have seen
             is never lowered, and Apache Kafka raises it only in the checkpoint.
-    Raises: CorruptLog, naming the file and what to do. OSError.
+    Raises: CorruptLog, which names the file and what to do; OSError.
     """
     trust = TRUST[opening.last_run]
     gaps_are_lost = trust.gaps_are_lost and recovery_point is not None
@@ -52,7 +52,7 @@ def load_log(
         files.drop_manifest_of_lost_segments(point)
     files.open_segments(config, start, opening.now_ms)
     manifest = files.manifest
-    # A manifest that does not match after a clean stop is older than Apache Kafka's last run in
+    # If the manifest does not match after a clean stop, it is older than Apache Kafka's last run in
     # this directory.
     if manifest is not None and (not trust.all_flushed or files.is_as_noted()):
         start = max(start, manifest.log_start_offset)
@@ -83,15 +83,15 @@ def load_log(
     )
     log = Log(log_dir, files.partition, config, contents)
     if not trust.all_flushed and log.topic_id != NO_TOPIC_ID:
-        # The id assigns entries of a flush journal to this log.
+        # Entries of a flush journal are assigned to this log by the id.
         log.durability.add_names(files.topic_id_path)
     if manifest is not None and log.log_start_offset > manifest.log_start_offset:
-        # The later manifest was lost in a power loss, and the next start after a kill would trust
-        # this one.
+        # A later manifest was lost in a power loss. After a kill, the next start would trust this
+        # older one.
         log_dir.changed_starts.add((topic, partition))
     is_at_end = manifest is not None and manifest.log_end_offset == end_offset
     if loader.has_kept_gap:
-        # The log's recovery point is raised above the gaps: otherwise a start after a power loss
+        # The log's recovery point is raised above the gaps. Otherwise a start after a power loss
         # would treat them as lost data, since Barnabas's compaction leaves gaps only below the
         # recovery point.
         log.flush()

@@ -1,9 +1,10 @@
-"""The rows of a snapshot of many producers, kept packed, so that a snapshot is made quickly.
+"""The rows of a snapshot of many producers, which are kept packed, since snapshots have to be made
+quickly.
 
 Packing takes about a microsecond for each producer: a hundred thousand of them would block the
-broker's loop for a tenth of a second, at each roll of a segment. So with many producers their rows
-stay packed from one snapshot to the next. Changed producers are recorded. They are packed when
-their packing would take a millisecond, or with the next snapshot. The layout is the table of
+broker's loop for a tenth of a second, at each roll of a segment. If there are many producers, their
+rows therefore remain packed from one snapshot to the next. Changed producers are recorded, and
+packed when that would take a millisecond, or with the next snapshot. The layout is the table in
 `producer_state`.
 """
 
@@ -27,17 +28,20 @@ _FIRST_ROW_AT = HEAD.size + COUNT.size
 
 
 class ProducerRows:
-    """A snapshot of the producers of one log that grows and changes with them.
+    """A snapshot of the producers of one log, which is updated when they change.
 
     _data: its bytes, with the rows in any order. _changed: producers that have changed since they
-    were packed, or have no row yet. A producer's `row` is the index of its row; -1: no row.
+    were packed, or have no row yet. The `row` of a producer is the index of its row; -1 if it has
+    none.
     """
 
     __slots__ = ("_changed", "_data", "_producers")
 
     def __init__(self, producers: Mapping[int, ProducerEntry], snapshot: bytes = b"") -> None:
-        """Takes: snapshot, with the rows of exactly these producers, in order; empty: no
-        rows yet."""
+        """Takes:  snapshot, with the rows of exactly these producers, in order; empty if there are
+        no
+                rows.
+        """
         self._producers = producers
         self._data = bytearray(snapshot or bytes(_FIRST_ROW_AT))
         self._changed: dict[int, ProducerEntry] = {}
@@ -46,18 +50,20 @@ class ProducerRows:
                 entry.row = row
         else:
             for entry in producers.values():
-                entry.row = -1  # the entry has the row of a former entry
+                entry.row = -1  # the entry may still have the index of an earlier row
             self._changed.update(producers)
 
     def note(self, entry: ProducerEntry) -> None:
-        """Record a changed producer. Called after the change, since it may be packed at once."""
+        """Record a changed producer. Called after the change, since the producer may be packed in
+        this call.
+        """
         changed = self._changed
         changed[entry.producer_id] = entry
         if len(changed) >= MOST_CHANGED:
             self._pack_changed()
 
     def remove(self, entry: ProducerEntry) -> None:
-        """Remove the row of a removed producer: the last row takes its place."""
+        """Remove the row of a removed producer, and move the last row to its place."""
         self._changed.pop(entry.producer_id, None)
         if entry.row < 0:
             return

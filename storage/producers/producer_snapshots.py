@@ -2,7 +2,7 @@
 log.
 
 A snapshot `<offset>.snapshot` is the producers' state before the batch at that offset; its layout
-is the table of `producer_state`. The snapshots at the base offsets of segments are kept, so that
+is the table in `producer_state`. The snapshots at the base offsets of segments are kept, with which
 the state at a segment's start needs no replay, and so are the two latest, one of which may be
 damaged.
 """
@@ -32,10 +32,11 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerSnapshots:
-    """The snapshots of one log. offsets: the offsets of existing snapshots, rising.
+    """The snapshots of one log.
 
-    sound_offset: the highest offset of a snapshot that was written or read since the start; -1 for
-    none. The files of others may be damaged.
+    offsets: the offsets of existing snapshots, rising. sound_offset: the highest offset of a
+    snapshot that was written or read since the start; -1 if there is none. The files of other
+    snapshots may be damaged.
     """
 
     __slots__ = ("_directory", "_disk", "offsets", "sound_offset")
@@ -51,7 +52,7 @@ class ProducerSnapshots:
         return f"{self._directory}/{offset_name(offset)}{SNAPSHOT_SUFFIX}"
 
     def write(self, state: ProducerStateManager, base_offsets: Collection[int]) -> None:
-        """Write the state at its end, and remove unneeded snapshots.
+        """Write the state, at its end offset, and remove snapshots that are no longer needed.
 
         Takes:  base_offsets, those of the log's segments.
         """
@@ -64,8 +65,9 @@ class ProducerSnapshots:
         self._remove([old for old in self.offsets if old not in needed])
 
     def read(self, offset: int, now_ms: int) -> ProducerStateManager | None:
-        """The state before `offset`; None if the snapshot is missing or damaged; a damaged one is
-        removed.
+        """Read the state before `offset`; None if the snapshot is missing or damaged.
+
+        A damaged snapshot is removed.
         """
         path = self.path(offset)
         try:
@@ -84,9 +86,11 @@ class ProducerSnapshots:
         return state
 
     def latest(self, offset: int, first_offset: int, now_ms: int) -> ProducerStateManager:
-        """The state of the latest good snapshot at or below `offset`; without one, an empty state.
+        """The state in the latest valid snapshot at or below `offset`; an empty state if there is
+        none.
 
-        Takes:  first_offset, of the log's first segment, at which replay without a snapshot begins.
+        Takes:  first_offset, that of the log's first segment, at which a replay without a snapshot
+                begins.
         """
         for at in sorted(self.offsets, reverse=True):
             state = self.read(at, now_ms) if at <= offset else None
@@ -97,7 +101,7 @@ class ProducerSnapshots:
     def state_at_segment(
         self, segments: Sequence[Segment], number: int, now_ms: int
     ) -> ProducerStateManager:
-        """The producers' state before a whole segment, while a log is being opened.
+        """The producers' state before the first batch of a segment, while a log is being opened.
 
         Raises: CorruptLog.
         """
@@ -110,18 +114,22 @@ class ProducerSnapshots:
         return state
 
     def drop_below(self, offset: int) -> None:
-        """Remove the snapshots below `offset`: compaction may remove the markers of their open
-        transactions."""
+        """Remove the snapshots below `offset`, since compaction may remove markers of their open
+        transactions.
+        """
         self._remove([below for below in self.offsets if below < offset])
 
     def drop_above(self, offset: int) -> None:
-        """Remove the snapshots above `offset`: by them a lost batch that is sent again would count
-        as a duplicate."""
+        """Remove the snapshots above `offset`: with them, a lost batch that is sent again would
+        seem a duplicate.
+        """
         self._remove([above for above in self.offsets if above > offset])
 
     def take_deleted(self, log_start_offset: int) -> list[str]:
-        """Drop the snapshots below the log's first segment, except the latest one. Gives: their
-        paths.
+        """Remove the snapshots below the log's first segment from `offsets`, except the latest
+        ones.
+
+        Gives:  their paths.
         """
         older, latest = self.offsets[:-KEPT_SNAPSHOTS], self.offsets[-KEPT_SNAPSHOTS:]
         self.offsets = [offset for offset in older if offset >= log_start_offset] + latest
@@ -168,7 +176,7 @@ def replaying(
     now_ms: int,
     completed: list[CompletedTxn],
 ) -> Iterator[None]:
-    """Do the same as `replay_segment`, a slice at each step.
+    """Do the same as `replay_segment`, one slice in each step.
 
     Takes:  completed, a list to which the ended transactions are added.
     Raises: CorruptLog.
@@ -204,12 +212,13 @@ def replay_batch(
 ) -> CompletedTxn | None:
     """Replay one batch of a producer into the state.
 
-    Takes:  read_batch, returns its bytes, which only a marker needs.
-    Gives:  the transaction that it ended, if it is a marker and a transaction was open.
+    Takes:  read_batch, which returns the bytes of the batch, and is only called for a marker.
+    Gives:  the transaction that the batch ended, if it is a marker and a transaction was open.
     """
     if header.attributes & CONTROL:
         if not header.record_count:
-            # Apache Kafka's cleaner has emptied the marker, after its transaction's records
+            # Apache Kafka's cleaner has emptied the marker, after the records of the marker's
+            # transaction.
             return None
         marker = decode_marker(read_batch())
         return state.on_marker(

@@ -1,8 +1,8 @@
 """The state of a log's producers: epochs, sequences, open transactions; and snapshots of it.
 
-Pure: this module reads no clock or file. `check_batch` decides whether a batch may be written and
-changes nothing. `on_batch` and `on_marker` update the state after the write and never refuse, so
-that live appends and replay share their code.
+This module reads no clock or file. `check_batch` decides whether a batch may be written and changes
+nothing. `on_batch` and `on_marker` update the state after the write and never raise an error, so
+live appends and replay share their code.
 
 A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at that offset.
 
@@ -12,7 +12,7 @@ A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at
      6   4    producer count            10   4   last_sequence (-1: no batch)
     10        the producers             14   8   last_offset (-1: no batch)
                                         22   4   offset_delta: last minus first offset of it;
-                                                 without a batch 0, or -1 where there may have
+                                                 without a batch 0, or -1 if there may have
                                                  been some in the epoch (`MAY_HAVE_WRITTEN`)
                                         26   8   timestamp
                                         34   4   coordinator_epoch (-1: no marker yet)
@@ -20,6 +20,7 @@ A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at
 
 It has only the last batch of each producer; earlier ones are read from the log when a batch is
 repeated (`producer_window`). It has no checksums of batches (`repetition`).
+
 Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apache Kafka 3.9 writes
         it.
 """
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from barnabas.storage.producers.producer_rows import ProducerRows
 
 REMEMBERED_BATCHES = 5
-MOST_REFUSED = 10_000  # maximum size of `refused` in one log
-FEWEST_PRODUCERS = 1000  # with fewer producers in a log each snapshot packs all rows
+MOST_REFUSED = 10_000  # the maximum size of `refused` in one log
+FEWEST_PRODUCERS = 1000  # if a log has fewer producers, each snapshot packs all rows
 SNAPSHOT_VERSION = 1
 HEAD = struct.Struct(">hI")
 COUNT = struct.Struct(">i")
@@ -50,18 +51,19 @@ PRODUCER_SIZE = PRODUCER.size
 NO_OFFSET = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_CRC = -1
-MAY_HAVE_WRITTEN = -1  # value of offset_delta, which Apache Kafka ignores without a batch
+MAY_HAVE_WRITTEN = -1  # a value of offset_delta, which Apache Kafka ignores if there is no batch
 _HALF_THE_SEQUENCES = 1 << 30
 
 
 class CorruptSnapshot(Exception):
-    """The bytes are not a snapshot, or damaged."""
+    """The bytes are not a snapshot, or are damaged."""
 
 
 class BatchMeta(NamedTuple):
     """A written batch, with the values by which a duplicate is recognised.
 
-    crc: the checksum of the batch as the client sent it; NO_CRC if it is unknown, after a restart.
+    crc: the checksum of the batch as the client sent it; NO_CRC if it is unknown, as after a
+    restart.
     """
 
     first_sequence: int
@@ -73,7 +75,7 @@ class BatchMeta(NamedTuple):
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction that a marker ended, on this partition."""
+    """A transaction that a marker has ended on this partition."""
 
     producer_id: int
     first_offset: int
@@ -83,9 +85,9 @@ class CompletedTxn(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer of a partition, as in the answer to DescribeProducers.
+    """A producer of a partition, as in the response to DescribeProducers.
 
-    -1 means none: no batch yet, no marker yet, no open transaction.
+    -1 means that there is none: no batch yet, no marker yet, no open transaction.
     """
 
     producer_id: int
@@ -100,11 +102,11 @@ class ProducerEntry:
     """One producer on one partition.
 
     batches: the last five of the current epoch, oldest first. has_whole_window: False while earlier
-    batches may be in the log but not here. That is so after a snapshot was loaded, or if a marker
-    made the entry: its producer may have written before, and expired since. (A snapshot
+    batches may be in the log but not in `batches`. That is the case after a snapshot was loaded, or
+    if a marker made the entry: the producer may have written before, and expired since. (A snapshot
     distinguishes this case from an epoch that began with a marker and has no batches.) seen_ms: the
     broker's clock at the last append (or at loading), by which the entry expires, since the
-    batches' own timestamps may be of any year. row: the index in `ProducerRows`; -1: none.
+    timestamps of batches may have any value. row: the index in `ProducerRows`; -1 if there is none.
     """
 
     __slots__ = (
@@ -139,7 +141,7 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def find(self, first_sequence: int, last_sequence: int) -> BatchMeta | None:
-        """The remembered batch with exactly these sequences."""
+        """The batch in `batches` that has exactly these sequence numbers."""
         for batch in self.batches:
             if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                 return batch
@@ -165,9 +167,9 @@ class ProducerEntry:
 
 
 def used_again(producer_id: int, base_sequence: int) -> KafkaError:
-    """The refusal of a batch with sequences that were used for another batch.
+    """The error for a batch with sequence numbers that were used for another batch.
 
-    The client dropped the other batch. The code is chosen for the reaction of clients.
+    The client dropped the other batch. The code was chosen by how clients react.
     UNKNOWN_PRODUCER_ID makes librdkafka, the Java client and franz-go abort the transaction, and
     kafka-python end it, and all of them request a new epoch, in which sequences restart. An
     idempotent librdkafka or Java producer sends the batch again in its next epoch.
@@ -188,7 +190,7 @@ class ProducerStateManager:
     open_txns: producer id -> first offset of its open transaction, in the order of the first
     offsets (a transaction begins at the end of the log, so the order of insertion is that of the
     offsets). end_offset: the state includes all batches below it. refused: (producer id, epoch) ->
-    the first sequence of a refused batch that may be sent again (`add_refused`). _rows: the packed
+    the first sequence of a rejected batch that may be sent again (`add_refused`). _rows: the packed
     rows of a snapshot, if there are many producers.
     """
 
@@ -204,14 +206,14 @@ class ProducerStateManager:
     # --- reading ---------------------------------------------------------------------------------
 
     def first_open_offset(self) -> int | None:
-        """The first offset of the earliest open transaction."""
+        """The first offset of the earliest open transaction; None if none is open."""
         for offset in self.open_txns.values():
             return offset
         return None
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has an open transaction in that epoch, so that its batches are
-        already verified.
+        """Whether the producer has an open transaction in that epoch, in which case its batches are
+        verified.
         """
         if producer_id not in self.open_txns:
             return False
@@ -222,40 +224,41 @@ class ProducerStateManager:
         return producer_id in self.open_txns
 
     def first_offset_of_transaction(self, producer_id: int) -> int | None:
-        """The first offset of the producer's open transaction; None without one."""
+        """The first offset of the producer's open transaction; None if it has none."""
         return self.open_txns.get(producer_id)
 
     def open_transactions(self) -> list[int]:
-        """The producers with an open transaction, in the order of the transactions' first
-        offsets.
-        """
+        """The producers with an open transaction, in the order in which the transactions began."""
         return list(self.open_txns)
 
     def producer_epoch_of(self, producer_id: int) -> int:
-        """The producer's last epoch; -1 for an unknown producer."""
+        """The producer's last epoch; -1 if the producer is unknown."""
         entry = self.producers.get(producer_id)
         return -1 if entry is None else entry.producer_epoch
 
     def has_batch_of(self, producer_id: int) -> bool:
-        """Whether a batch of the producer's last epoch is known, and so the next sequence."""
+        """Whether a batch of the producer's last epoch is known, and so its next sequence number.
+        """
         entry = self.producers.get(producer_id)
         return entry is not None and bool(entry.batches)
 
     def coordinator_epoch_of(self, producer_id: int) -> int:
-        """The coordinator epoch of the producer's last marker; 0: none."""
+        """The coordinator epoch of the producer's last marker; 0 if it has none."""
         entry = self.producers.get(producer_id)
         return 0 if entry is None else max(entry.coordinator_epoch, 0)
 
     def epochs_of_decision(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> tuple[int, int] | None:
-        """(producer epoch, coordinator epoch) of the marker for a coordinator's decision; None if
-        no transaction is open, and the producer has a later epoch here.
+        """(producer epoch, coordinator epoch) of the marker for a coordinator's decision.
 
         An open transaction can always be ended. There is no other coordinator, so a higher epoch in
         the partition was caused by a client (WriteTxnMarkers accepts any coordinator epoch, a batch
         any producer epoch), and the marker gets that epoch. Apache Kafka does not write such a
         marker, and the transaction hangs.
+
+        Gives:  None if no transaction is open, and the producer has a later epoch in this
+                partition.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -271,7 +274,7 @@ class ProducerStateManager:
         return list(self.each_active_producer())
 
     def each_active_producer(self) -> Iterator[ActiveProducer]:
-        """The result of `active_producers`, one by one; appends may happen in between."""
+        """Iterate over the result of `active_producers`. Appends may happen in between."""
         for entry in list(self.producers.values()):
             yield ActiveProducer(
                 entry.producer_id,
@@ -293,16 +296,16 @@ class ProducerStateManager:
     ) -> BatchMeta | None:
         """Check that a client's batch is the next one. One long function, since calls cost time.
 
-        Takes:  restore_window, called where the entry's earlier batches are needed and may be only
-                in the log: it adds them to the entry.
-        Gives:  None if the batch is to be appended; else the earlier batch that it repeats.
+        Takes:  restore_window, which adds the entry's earlier batches to it; called if they are
+                needed and may be only in the log.
+        Gives:  None if the batch has to be appended, otherwise the earlier batch that it repeats.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE;
-                UNKNOWN_PRODUCER_ID for a transactional batch with used sequences, unless it
+                UNKNOWN_PRODUCER_ID for a transactional batch with used sequence numbers, unless it
                 repeats a batch of the same transaction, see `used_again`.
         Source: KIP-98; an unknown producer may begin with any sequence, a new epoch must begin with
-                0. A producer that is known only by the marker of a transaction without a batch here
-                   may have expired before, and may also begin with any sequence: Apache Kafka
-                   refuses that, which is fatal to a librdkafka producer.
+                0. If a producer is known only by the marker of a transaction that has no batch in
+                this partition, it may have expired before, and may also begin with any sequence:
+                Apache Kafka rejects that, which is fatal to a librdkafka producer.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -349,9 +352,9 @@ class ProducerStateManager:
         return None
 
     def check_overtaking(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Refuse a batch while an earlier, refused batch of its producer has to be sent again.
+        """Reject a batch while an earlier, rejected batch of its producer has to be sent again.
 
-        Once that one is sent again, later batches are accepted.
+        Once the earlier batch was sent again, later batches are accepted.
 
         Raises: KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
@@ -376,7 +379,7 @@ class ProducerStateManager:
         TRANSACTION_COORDINATOR_FENCED.
 
         A marker of version 2 has a later epoch than its transaction (KIP-1228). One with the same
-        epoch and without an open transaction is a repeated marker.
+        epoch, while no transaction is open, is a repeated marker.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -402,14 +405,14 @@ class ProducerStateManager:
     # --- change ----------------------------------------------------------------------------------
 
     def add_refused(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Remember an idempotent producer's batch that was refused.
+        """Remember an idempotent producer's batch that was rejected.
 
-        It was refused because the disk was full, or the broker was not the leader. Later batches of
-        the producer, which are already in flight, must not overtake the refused one: a log accepts
-        the first batch of an unknown producer with any sequence. A later batch would leave a gap in
-        the sequences, and the refused one, sent again, would be permanently out of order. A
-        duplicate of a written batch may arrive late, over a broken connection; it is not
-        remembered, since no client sends it again.
+        It was rejected because the disk was full, or the broker was not the leader. Later batches
+        of the producer, which are already in flight, must not overtake the rejected one: a log
+        accepts the first batch of an unknown producer with any sequence. A later batch would leave
+        a gap in the sequences, and the rejected one, when it is sent again, would be permanently
+        out of order. A duplicate of a written batch may arrive late, over a broken connection; it
+        is not remembered, since no client sends it again.
         """
         entry = self.producers.get(producer_id)
         if entry is not None and entry.producer_epoch == producer_epoch and entry.batches:
@@ -433,7 +436,8 @@ class ProducerStateManager:
         now_ms: int,
         crc: int = NO_CRC,
     ) -> None:
-        """Update the state for a written batch. crc: of the batch as its client sent it.
+        """Update the state for a written batch. Takes: crc, that of the batch as its client sent
+        it.
 
         Its parameters are single fields, since it is called with every append, and an object would
         cost time.
@@ -479,7 +483,7 @@ class ProducerStateManager:
     ) -> CompletedTxn | None:
         """Update the state for a written marker.
 
-        Gives: the transaction that it ended; None if that had no data in this log.
+        Gives:  the transaction that the marker ended; None if that had no data in this log.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -509,9 +513,10 @@ class ProducerStateManager:
         )
 
     def expire(self, now_ms: int, expiration_ms: int, most: int = sys.maxsize) -> int:
-        """Drop producers that were idle for that time and have no open transaction.
+        """Remove producers that were idle for that time and have no open transaction.
 
-        Takes: most, the bound for one call. Gives: their number.
+        Takes:  most, the maximum number in one call.
+        Gives:  the number of removed producers.
         """
         all_expired = (
             producer_id
@@ -531,7 +536,7 @@ class ProducerStateManager:
     # --- snapshots -------------------------------------------------------------------------------
 
     def encode_snapshot(self) -> bytes:
-        """The current state as a snapshot, in the format of the module's table."""
+        """Encode the current state as a snapshot, in the format in the module's docstring."""
         if self._rows is not None:
             return self._rows.encode()
         rows = [COUNT.pack(len(self.producers))]
@@ -541,7 +546,7 @@ class ProducerStateManager:
 
     @classmethod
     def decode_snapshot(cls, data: bytes, offset: int, now_ms: int) -> ProducerStateManager:
-        """The state before `offset`. Raises: CorruptSnapshot."""
+        """Decode the state before `offset`. Raises: CorruptSnapshot."""
         if len(data) < HEAD.size + COUNT.size:
             raise CorruptSnapshot(f"{len(data)} bytes are too few")
         version, crc = HEAD.unpack_from(data)
@@ -592,7 +597,7 @@ class ProducerStateManager:
 
 
 def _rows_of(producers: dict[int, ProducerEntry], snapshot: bytes = b"") -> ProducerRows:
-    """Packed rows of many producers. Their module is loaded only if a log needs them."""
+    """The packed rows of many producers. The module for them is loaded only if a log needs it."""
     from barnabas.storage.producers.producer_rows import ProducerRows
 
     return ProducerRows(producers, snapshot)

@@ -1,4 +1,4 @@
-"""The five-batch window of a producer, read back from the log.
+"""The five-batch window of a producer, which is read from the log.
 
 A snapshot has the last batch of each producer. The four previous ones, by which a duplicate is
 recognised, are read from the log when they are needed, once for each producer.
@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 def restore_window(entry: ProducerEntry, segments: SegmentList) -> None:
-    """Add to the entry the earlier batches of its epoch, if the log has them.
+    """Add the earlier batches of the entry's epoch to the entry, if the log has them.
 
-    Raises: OSError; the next call tries again.
+    Raises: OSError, after which the next call tries again.
     """
     oldest = entry.batches[0].first_offset if entry.batches else segments.end_offset
     missing = REMEMBERED_BATCHES - len(entry.batches)

@@ -1,6 +1,7 @@
-"""Refused batches that the producer will send again.
+"""Rejected batches that the producer will send again.
 
-Until then later batches of that producer are refused: otherwise its sequences would have a gap.
+Until then later batches of that producer are rejected, since its sequences would otherwise have a
+gap.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from barnabas.storage.producers.producer_state import ProducerStateManager
 
 
 def add_refused(state: ProducerStateManager, batch: memoryview | bytearray) -> None:
-    """Remember a refused batch of a client, if it is a whole batch of an idempotent producer.
+    """Remember a rejected batch of a client, if it is a complete batch of an idempotent producer.
 
-    It was refused because the disk was full, or the broker is not the leader.
+    It was rejected because the disk was full, or the broker is not the leader.
 
-    After: `check_overtaking` refuses later batches of the producer until it is sent again.
+    After:  `check_overtaking` rejects later batches of the producer until this one is sent again.
     """
     if len(batch) >= HEADER_SIZE:
         state.add_refused(*producer_of(batch))
 
 
 def check_overtaking(state: ProducerStateManager, batch: memoryview | bytearray) -> None:
-    """Refuse a client's batch while an earlier one of its producer has to be sent again.
+    """Reject a client's batch while an earlier one of its producer has to be sent again.
 
     Raises: KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER.
     """

@@ -1,22 +1,22 @@
-"""Decides whether a batch with the same producer, epoch and sequences is a duplicate of the written
-one.
+"""Decides whether a batch with the same producer, epoch and sequences as a written batch is a
+duplicate of it.
 
 A client that aborts after a broken connection may drop batches that were written, and use their
-sequences for other records (librdkafka does). If such a batch counted as a duplicate, it would be
-acknowledged with the offsets of the dropped one, and a record of a committed transaction would be
-missing. So a duplicate must have the same records. The first row that applies:
+sequences for other records (librdkafka does). If such a batch were treated as a duplicate, it would
+be acknowledged with the offsets of the dropped one, and a record of a committed transaction would
+be missing. A duplicate must therefore have the same records. The first row that applies:
 
     the transaction of the written one has ended                another batch
     (`producer_state`)
     the checksum is that of the written one, as received        the same
     the log has the written one: both are opened, and the       by the comparison
     bytes and base timestamps of their records compared
-    the log does not have it, or opening takes long             by the checksums; where the first
-                                                                one is unknown, the same
+    the log does not have it, or opening takes long             by the checksums; if the first is
+                                                                unknown, the same
 
 The checksum of the written one is unknown after a restart. A client that encodes a batch again for
 its second attempt, in another codec, is recognised as long as the log has the batch. Not covered:
-after a restart, another batch counts as the same if the written one is no longer in the log.
+after a restart, another batch is considered the same if the written one is no longer in the log.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.producers.producer_state import NO_CRC, BatchMeta
 
-MOST_COMPARED_BYTES = 1 << 20  # bytes of opened records
+MOST_COMPARED_BYTES = 1 << 20  # the limit of the size of opened records
 
 
 def is_repetition(
     written: BatchMeta, batch: memoryview | bytearray, crc: int, segments: SegmentList
 ) -> bool:
-    """Whether `batch`, of the same producer and sequences, has the records of `written`.
+    """Whether `batch`, with the same producer and sequences, has the records of `written`.
 
-    Takes: crc, of the batch as the client sent it; `batch` itself may be in the topic's codec.
+    Takes:  crc, that of the batch as the client sent it; `batch` itself may be in the topic's
+            codec.
     """
     if written.crc == crc:
         return True
@@ -50,7 +51,7 @@ def is_repetition(
 
 
 def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
-    """The batch in the log; None if it is missing, incomplete or damaged."""
+    """Read the written batch from the log. Gives: None if it is missing, incomplete or damaged."""
     try:
         place = segments.find(written.first_offset)
         if place is None:
@@ -62,7 +63,7 @@ def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
     is_whole = (
         header.base_offset == written.first_offset
         and header.record_count == written.last_offset - written.first_offset + 1
-        # a batch with a delete horizon has lost its base timestamp, so it cannot be compared
+        # a batch with a delete horizon has lost its base timestamp, and cannot be compared
         and header.delete_horizon_ms is None
         and has_right_crc(batch, header)
     )
@@ -70,7 +71,7 @@ def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
 
 
 def _have_same_records(stored: bytes, batch: memoryview | bytearray) -> bool | None:
-    """Compare the records. Gives: None if that would take long."""
+    """Whether two batches have the same records; None if the comparison would take long."""
     one, other = read_header(stored), read_header(batch)
     if (one.base_timestamp, one.record_count) != (other.base_timestamp, other.record_count):
         return False
@@ -81,7 +82,7 @@ def _have_same_records(stored: bytes, batch: memoryview | bytearray) -> bool | N
 
 
 def _opened(batch: bytes | memoryview | bytearray) -> bytes | bytearray | memoryview:
-    """The records' bytes. Raises: KafkaError, TooManyPartsError."""
+    """Decompress the records. Raises: KafkaError, TooManyPartsError."""
     codec = read_header(batch).attributes & CODEC_MASK
     records = memoryview(batch)[HEADER_SIZE:]
     if not codec:

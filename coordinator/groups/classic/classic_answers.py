@@ -1,4 +1,4 @@
-"""The answers to JoinGroup and SyncGroup, and the requests that wait for them."""
+"""The responses to JoinGroup and SyncGroup, and the requests that are parked until then."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class JoinRequest(NamedTuple):
 
 
 class ParkedRequest(NamedTuple):
-    """A JoinGroup or SyncGroup that a later event will answer."""
+    """A JoinGroup or SyncGroup request that a later event will answer."""
 
     ticket: int
     api_version: int
 
 
 def join_error_response(code: Code, member_id: str, api_version: int) -> JoinGroupResponse:
-    """A JoinGroup answer with an error; the protocol's name may be null from version 7 on."""
+    """A JoinGroup response with an error; the protocol's name may be null from version 7 on."""
     return JoinGroupResponse(
         error_code=code,
         generation_id=NO_GENERATION,
@@ -54,7 +54,7 @@ def sync_response(
     protocol_name: str | None = None,
     assignment: bytes = b"",
 ) -> SyncGroupResponse:
-    """A SyncGroup answer; with an error it has no assignment."""
+    """A SyncGroup response; with an error it has no assignment."""
     return SyncGroupResponse(
         error_code=code,
         protocol_type=protocol_type,

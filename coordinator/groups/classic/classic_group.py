@@ -1,12 +1,13 @@
-"""One group of the classic protocol: its members join, stay, and leave.
+"""One group of the classic protocol, whose members join, stay, and leave.
 
-`GroupMembers` has the members and the waiting requests; `Rebalance` has the state, the generation
-and the assignments. This module finds the member of each request, and changes both. All of it is
-soft state: the group's record (`Rebalance.metadata_value`) outlives the broker, and
+`GroupMembers` has the members and the parked requests; `Rebalance` has the state, the generation
+and the assignments. This module finds the member that sent a request, and changes both. All of this
+is soft state: only the group's record (`Rebalance.metadata_value`) survives a restart, and
 `ClassicGroup.load` builds the group from it.
 
 Source: KIP-345 (static members), KIP-389 (group.max.size), KIP-394 (ids first), KIP-559 (protocol
-        in answers), KIP-814 (skip_assignment); Apache Kafka 3.9's behaviour where these are silent.
+        in responses), KIP-814 (skip_assignment); Apache Kafka 3.9's behaviour where the KIPs do not
+        specify it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.heartbeat import HeartbeatRequest
     from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
-MAX_PROTOCOLS = 1000  # maximum length of a member's metadata or id
+MAX_PROTOCOLS = 1000  # the maximum number of protocols in a JoinGroup
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
@@ -43,7 +44,7 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 class ClassicGroup:
     """One group of the classic protocol.
 
-    rebalance: its state machine, which other parts may read.
+    rebalance: the group's state machine, which other parts may read.
     """
 
     __slots__ = ("_members", "_new_member_suffix", "rebalance")
@@ -65,7 +66,7 @@ class ClassicGroup:
     def load(self, value: GroupMetadataValue, now_ms: int) -> None:
         """Build a new group from its record: Stable with the recorded members, or Empty.
 
-        Members' sessions begin now.
+        The members' sessions begin now.
         """
         members = self._members
         self.rebalance.load(value)
@@ -87,7 +88,7 @@ class ClassicGroup:
         self.rebalance.update_subscribed_topics()
 
     def maybe_rebalance_oversized(self, result: Result, now_ms: int) -> None:
-        """Rebalance a loaded group that exceeds the configured size."""
+        """Rebalance a loaded group if it exceeds the configured size."""
         if len(self._members.by_id) > self.rebalance.settings.max_size:
             self.rebalance.prepare(result, now_ms)
 
@@ -142,9 +143,9 @@ class ClassicGroup:
         return self.rebalance.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether its members read the topic.
+        """Whether members of the group read the topic.
 
-        If subscriptions are unknown, a group of consumers counts as reading all topics.
+        If their subscriptions are unknown, a group of consumers counts as reading all topics.
         """
         if self.rebalance.subscribed_topics is None:
             return self.uses_consumer_protocol
@@ -153,7 +154,7 @@ class ClassicGroup:
     def check_commit(
         self, member_id: str, group_instance_id: str | None, generation: int, *, transactional: bool
     ) -> Code:
-        """NONE where the sender may commit offsets, else the code.
+        """NONE if the sender may commit offsets, otherwise the error code.
 
         Source: KIP-447 for commits inside transactions.
         """
@@ -172,9 +173,10 @@ class ClassicGroup:
         return Code.NONE
 
     def check_offset_delete(self) -> Code:
-        """NONE where offsets may be deleted, else the code.
+        """NONE if offsets may be deleted, otherwise the error code.
 
-        They may be deleted if all topics that members read are known, or without members.
+        They may be deleted if the group has no members, or if the topics that its members read are
+        known.
         """
         if self.state is State.EMPTY or self.uses_consumer_protocol:
             return Code.NONE
@@ -183,7 +185,7 @@ class ClassicGroup:
     # --- joining ---------------------------------------------------------------------------------
 
     def on_join(self, join: JoinRequest, result: Result, now_ms: int) -> None:
-        """Answer a JoinGroup, or park it until all members have joined or the wait ends."""
+        """Answer a JoinGroup, or park it until all members have joined or the join timeout ends."""
         if not self._has_room_for(join.member_id):
             self.rebalance.remove_member(join.member_id, Code.GROUP_MAX_SIZE_REACHED, result)
             _refuse(join, Code.GROUP_MAX_SIZE_REACHED, "", result)
@@ -200,7 +202,7 @@ class ClassicGroup:
     def _has_room_for(self, member_id: str) -> bool:
         """Whether the group's maximum size allows the member.
 
-        During a rebalance only the members that have joined count: so a group that is too large
+        During a rebalance only members that have joined are counted, so a group that is too large
         loses the members that join last.
         """
         members, max_size = self._members, self.rebalance.settings.max_size
@@ -241,8 +243,8 @@ class ClassicGroup:
     def _add_member(self, member_id: str, join: JoinRequest, result: Result, now_ms: int) -> None:
         """Add a member, which takes part in a rebalance.
 
-        The member cannot send heartbeats before it knows its id, so its wait has a special time
-        limit.
+        The member cannot send heartbeats before it knows its id, so a special timeout applies until
+        then.
         """
         member = Member(
             member_id,
@@ -278,9 +280,9 @@ class ClassicGroup:
             self.rebalance.on_joined(result, now_ms)
 
     def _repeats_former_join(self, member: Member, join: JoinRequest) -> bool:
-        """Whether the request repeats an answered JoinGroup.
+        """Whether the request repeats a JoinGroup that was answered.
 
-        It does not if the leader of a stable group joins again, which requests a rebalance.
+        The leader of a stable group that joins again does not repeat it: it requests a rebalance.
         """
         if self.state is State.COMPLETING_REBALANCE:
             return member.has_protocols(join.protocols)
@@ -291,7 +293,7 @@ class ClassicGroup:
         )
 
     def _update_member(self, member: Member, join: JoinRequest, result: Result) -> None:
-        """Update a member from its JoinGroup, and park the request."""
+        """Update a member from its JoinGroup request, and park the request."""
         members = self._members
         members.set_protocols(member, join.protocols)
         member.session_timeout_ms, member.rebalance_timeout_ms = (
@@ -306,10 +308,10 @@ class ClassicGroup:
     ) -> None:
         """Let a returning static member replace its former incarnation, which is fenced.
 
-        In a stable group that keeps its protocol there is no rebalance; the member gets its
-        assignment with SyncGroup. If the leader returns in this way, versions before 9 get its
-        former id as the leader's, so that it does not assign again; later versions have a field for
-        that.
+        A stable group that keeps its protocol does not rebalance; the member receives its
+        assignment with SyncGroup. If the returning member was the leader, a response before version
+        9 names its former id as the leader's, which keeps the member from assigning again; later
+        versions have a field for that.
         """
         rebalance, members = self.rebalance, self._members
         former_leader_id = members.leader_id
@@ -344,10 +346,10 @@ class ClassicGroup:
     def on_sync(
         self, request: SyncGroupRequest, parked: ParkedRequest, result: Result, now_ms: int
     ) -> None:
-        """Answer a SyncGroup with the assignment, or park it until the leader has assigned.
+        """Answer a SyncGroup with the assignment, or park it until the leader has sent assignments.
 
-        After: the leader's assignments are in the Result as the group's record, and the group is
-               Stable.
+        After:  if the leader has sent them, the group is Stable, and the Result has its record with
+                the assignments.
         """
         members = self._members
         code = self._check_sync(request)
@@ -357,7 +359,8 @@ class ClassicGroup:
         member = members.by_id[request.member_id]
         self.rebalance.pending_syncs.pop(member.member_id, None)
         if self.state is State.STABLE:
-            members.restart_session(member, now_ms)  # it renews the session, as a heartbeat does
+            # a SyncGroup renews the session, as a heartbeat does
+            members.restart_session(member, now_ms)
             self.rebalance.answer_sync(member, parked, result)
             return
         members.refuse_sync(member.member_id, Code.REBALANCE_IN_PROGRESS, result)
@@ -367,7 +370,9 @@ class ClassicGroup:
             self.rebalance.on_leader_assigned(assignments, result, now_ms)
 
     def is_completed_by(self, request: SyncGroupRequest) -> bool:
-        """Whether the request makes the group Stable, with a record of the assignments."""
+        """Whether the request makes the group Stable, and so has the assignments for the group's
+        record.
+        """
         return (
             self.state is State.COMPLETING_REBALANCE
             and request.member_id == self._members.leader_id
@@ -392,7 +397,8 @@ class ClassicGroup:
     # --- staying and leaving ---------------------------------------------------------------------
 
     def on_heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Code:
-        """Restart the member's session; REBALANCE_IN_PROGRESS if it must join again."""
+        """Restart the member's session. Gives: REBALANCE_IN_PROGRESS if the member must join again.
+        """
         code = self._members.check(request.member_id, request.group_instance_id)
         if code is not Code.NONE:
             return code
@@ -412,7 +418,7 @@ class ClassicGroup:
     def on_leave(
         self, leaving: Iterable[tuple[str, str | None]], result: Result, now_ms: int
     ) -> list[Code]:
-        """Remove each (member_id, group_instance_id). Gives: the code of each.
+        """Remove each member, given as (member_id, group_instance_id). Gives: the code of each.
 
         The member_id of a static member may be empty.
         """
@@ -433,7 +439,8 @@ class ClassicGroup:
     def on_session_timeout(self, member_id: str, result: Result, now_ms: int) -> None:
         """Remove a member whose session has expired.
 
-        A member with a parked request stays, unless it is new: its client may have disconnected.
+        A member with a parked request stays, since the broker has yet to answer it. A new member is
+        removed all the same: its client may have disconnected.
         """
         member = self._members.by_id.get(member_id)
         if member is not None and not member.is_new and self._members.is_waiting(member_id):
@@ -442,9 +449,9 @@ class ClassicGroup:
         self._after_departure(member_left, result, now_ms)
 
     def _after_departure(self, member_left: bool, result: Result, now_ms: int) -> None:
-        """Rebalance after a member was removed.
+        """Rebalance the group after a member was removed.
 
-        During a rebalance the removed member may have been the last that had not joined.
+        During a rebalance the removed member may have been the last one that had not joined.
         """
         if self.state is State.PREPARING_REBALANCE:
             self.rebalance.maybe_complete_join(result, now_ms)
@@ -452,11 +459,11 @@ class ClassicGroup:
             self.rebalance.prepare(result, now_ms)
 
     def on_join_timeout(self, result: Result, now_ms: int) -> None:
-        """End the wait for JoinGroups."""
+        """End the wait for JoinGroup requests."""
         self.rebalance.on_join_timeout(result, now_ms)
 
     def on_sync_timeout(self, result: Result, now_ms: int) -> None:
-        """End the wait for SyncGroup."""
+        """End the wait for SyncGroup requests."""
         self.rebalance.on_sync_timeout(result, now_ms)
 
 
@@ -466,6 +473,6 @@ def _refuse(join: JoinRequest, code: Code, member_id: str, result: Result) -> No
 
 
 def _max_stored_bytes(member_id: str, join: JoinRequest) -> int:
-    """The maximum bytes of the member's ids and metadata in the group's record."""
+    """The maximum number of bytes that the member's ids and metadata take in the group's record."""
     ids = len(member_id.encode()) + len(join.client_id.encode()) + len(join.client_host.encode())
     return ids + max(map(len, join.protocols.values()))

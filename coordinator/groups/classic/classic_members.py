@@ -1,20 +1,20 @@
 """Members of the classic protocol in a consumer group (KIP-848, "Supporting Online Consumer Group
 Upgrade").
 
-Such a member joins, syncs and sends heartbeats as in a classic group. JoinGroup is answered at
-once, with the member's epoch as its generation; no member is a leader; SyncGroup returns the
+Such a member joins, syncs and sends heartbeats as in a classic group. JoinGroup is answered
+immediately, with the member's epoch as its generation; no member is a leader; SyncGroup returns the
 broker's assignment. Heartbeat is answered with REBALANCE_IN_PROGRESS when the member has to join
-again, and then its time to join begins.
+again; its rebalance timeout begins then.
 
-    request     answered
-    JoinGroup   MEMBER_ID_REQUIRED with an id; INCONSISTENT_GROUP_PROTOCOL where it shares no
+    request     answered with
+    JoinGroup   MEMBER_ID_REQUIRED and an id; INCONSISTENT_GROUP_PROTOCOL if it shares no
                 protocol with the other classic members; GROUP_MAX_SIZE_REACHED; else NONE
-    SyncGroup   ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS where a newer assignment exists; NONE
-    Heartbeat   ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS where it has to give up partitions, or can
+    SyncGroup   ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS if a newer assignment exists; NONE
+    Heartbeat   ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS if it has to give up partitions, or can
                 get more; NONE
     LeaveGroup  NONE, also for a member of the consumer protocol
 
-All get UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID as in a classic group.
+All are answered with UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID as in a classic group.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class ClassicMembers:
-    """The requests of members of the classic protocol to a consumer group."""
+    """Handles the requests that members of the classic protocol send to a consumer group."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ClassicMembers:
     def _join(
         self, group: Group, join: JoinRequest, result: Result, now_ms: int
     ) -> JoinGroupResponse | None:
-        """Handle the JoinGroup. Gives: the answer; None if the group became classic: then the
+        """Handle the JoinGroup. Gives: the response, or None if the group became classic: then the
         classic group's state machine answers.
         """
         consumer = group.require_consumer()
@@ -135,7 +135,7 @@ class ClassicMembers:
             raise KafkaError(Code.GROUP_MAX_SIZE_REACHED)
 
     def _former_id(self, consumer: ConsumerGroup, join: JoinRequest) -> str | None:
-        """The current id of the member in the group; None for a new member."""
+        """The member's current id in the group; None for a new member."""
         if join.group_instance_id is None:
             return join.member_id if join.member_id in consumer.members else None
         if join.member_id:
@@ -167,7 +167,9 @@ class ClassicMembers:
         self, group: Group, former_id: str | None, join: JoinRequest, result: Result, now_ms: int
     ) -> bool:
         """Make the group classic if a returning static member was its last member of the consumer
-        protocol. Gives: whether it did so; then the member has joined the classic group.
+        protocol.
+
+        Gives:  whether the group was changed; if so, the member has joined the classic group.
         """
         consumer = group.require_consumer()
         remaining = [member_id for member_id in consumer.members if member_id != former_id]
@@ -218,10 +220,11 @@ class ClassicMembers:
         return sync_response(Code.NONE, request.protocol_type, request.protocol_name, assignment)
 
     def on_heartbeat(self, group: Group, request: HeartbeatRequest, now_ms: int) -> Code:
-        """Restart the session; REBALANCE_IN_PROGRESS if the member has to join again.
+        """Restart the session. Gives: REBALANCE_IN_PROGRESS if the member has to join again.
 
-        It has to if its target has changed, or has to change and all members are classic, since
-        their heartbeats neither raise the group's epoch nor compute a new target.
+        The member has to join again if its target has changed. It also has to if a new target is
+        due and all members are classic, since their heartbeats neither raise the group's epoch nor
+        compute a new target.
         """
         consumer = group.require_consumer()
         try:
@@ -254,7 +257,7 @@ class ClassicMembers:
         result: Result,
         now_ms: int,
     ) -> list[Code]:
-        """Remove each (member_id, group_instance_id).
+        """Remove each member, given as (member_id, group_instance_id). Gives: the code of each.
 
         The member_id of a static member may be empty.
         """
@@ -282,10 +285,11 @@ class ClassicMembers:
     def _require_member(
         self, group: Group, member_id: str, instance_id: str | None
     ) -> tuple[str, MemberValue]:
-        """The id and the value of the request's classic member.
+        """The id and the value of the classic member that sent the request.
 
         Raises: KafkaError UNKNOWN_MEMBER_ID, also for a member of the consumer protocol;
-                COORDINATOR_NOT_AVAILABLE where its removal is decided and waits for space.
+                COORDINATOR_NOT_AVAILABLE if its removal is decided but not yet written, for lack of
+                space.
         """
         consumer, group_id = group.require_consumer(), group.group_id
         if instance_id is not None:
@@ -294,7 +298,8 @@ class ClassicMembers:
         if value is None or value.classic is None:
             raise KafkaError(Code.UNKNOWN_MEMBER_ID)
         if (timers_of.SESSION, group_id, member_id) not in self._timers:
-            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)  # its removal is not written yet
+            # the member's removal is not written yet
+            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
         return member_id, value
 
     def _restart_session(
@@ -310,8 +315,8 @@ class ClassicMembers:
         compute.
 
         If all members are classic, their heartbeats neither raise the group's epoch nor compute a
-        new target. In a group with members of the consumer protocol the next heartbeat of such a
-        member computes it.
+        new target. If the group has members of the consumer protocol, their next heartbeat computes
+        it.
         """
         return (
             consumer.may_be_assigned(self._assignment_interval_ms(group_id), now_ms)
@@ -335,7 +340,7 @@ class ClassicMembers:
 
 
 def _needs_id(join: JoinRequest) -> bool:
-    """Whether the answer to a new member is only its id (KIP-394)."""
+    """Whether the response to a new member has only an id for it (KIP-394)."""
     return (
         not join.member_id
         and join.group_instance_id is None

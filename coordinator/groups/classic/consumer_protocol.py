@@ -3,7 +3,7 @@
 In a classic group the broker reads only the topics of the subscriptions; the other bytes are for
 the consumers. In a consumer group with classic members the broker reads their whole subscriptions,
 and writes their assignments. Each version begins with the fields of the versions before it. Numbers
-are big-endian; a string is its size as int16, and its bytes in UTF-8:
+are big-endian; a string is its size as int16, followed by its bytes in UTF-8:
 
     subscription   version int16, topics (int32 count, each a string),
                    user_data (int32 size, -1 for null, bytes)
@@ -44,13 +44,13 @@ class Subscription(NamedTuple):
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
-    """The topics of a consumer's subscription; None where the bytes cannot be read."""
+    """The topics of a consumer's subscription; None if the bytes cannot be read."""
     head = _read_head(metadata)
     return None if head is None else head[1]
 
 
 def read_subscription(metadata: bytes) -> Subscription | None:
-    """A consumer's subscription; None where the bytes cannot be read."""
+    """A consumer's subscription; None if the bytes cannot be read."""
     head = _read_head(metadata)
     if head is None:
         return None
@@ -70,7 +70,7 @@ def read_subscription(metadata: bytes) -> Subscription | None:
 
 
 def read_assignment(assignment: bytes) -> PartitionsByTopic | None:
-    """The partitions of a leader's assignment; None where the bytes cannot be read."""
+    """The partitions of a leader's assignment; None if the bytes cannot be read."""
     if not assignment:
         return {}
     try:
@@ -81,7 +81,7 @@ def read_assignment(assignment: bytes) -> PartitionsByTopic | None:
 
 
 def write_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> bytes:
-    """An assignment without user data."""
+    """The bytes of an assignment without user data."""
     parts = [_HEAD.pack(max(0, min(version, LAST_VERSION)), len(partitions))]
     for topic, numbers in partitions.items():
         encoded = topic.encode()

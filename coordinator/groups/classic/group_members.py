@@ -1,10 +1,11 @@
-"""The members of one classic group: their ids, protocols, sessions, and waiting requests.
+"""The members of one classic group: their ids, protocols, sessions, and parked requests.
 
 Members are in the order in which they joined. An assigned id (KIP-394) is pending until its member
 joins with it. JoinGroup and SyncGroup may be parked: the event that ends the wait puts the replies
 into its Result. A parked request is only removed together with its reply.
 
-Each member, and each pending id, has a timer, (SESSION, group, member), the end of its session.
+Each member, and each pending id, has a timer with the key (SESSION, group, member), which expires
+at the end of the session.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from barnabas.protocol.errors import Code
 class Member:
     """One member of a group.
 
-    protocols: name to metadata, in the order of preference. is_new: whether its first JoinGroup is
-    not answered yet.
+    protocols: the metadata by protocol name, the preferred protocol first. is_new: whether its
+    first JoinGroup is not answered yet.
     """
 
     member_id: str
@@ -43,7 +44,7 @@ class Member:
     is_new: bool = False
 
     def has_protocols(self, protocols: dict[str, bytes]) -> bool:
-        """Whether these are its protocols, in the same order."""
+        """Whether the member has these protocols, in this order."""
         return list(self.protocols.items()) == list(protocols.items())
 
     def vote(self, candidates: dict[str, None]) -> str:
@@ -54,9 +55,9 @@ class Member:
 class GroupMembers:
     """The members of one classic group.
 
-    by_id: the members. leader_id: the member that assigns; None before an election. pending_ids:
-    ids that were assigned and whose members have not joined. parked_joins, parked_syncs: the
-    waiting requests, by member.
+    by_id: the members. leader_id: the member that computes the assignment; None before an election.
+    pending_ids: ids that were assigned to members that have not joined yet. parked_joins,
+    parked_syncs: the parked requests, by member.
     """
 
     __slots__ = (
@@ -71,13 +72,14 @@ class GroupMembers:
         self.parked_joins: dict[str, ParkedRequest] = {}
         self.parked_syncs: dict[str, ParkedRequest] = {}
         self.group_id, self.timers = group_id, timers
-        self._static_ids: dict[str, str] = {}  # member ids by instance
-        self._supported_protocols: dict[str, int] = {}  # how many members have each protocol
+        self._static_ids: dict[str, str] = {}  # member id by group_instance_id
+        # the number of members that support each protocol
+        self._supported_protocols: dict[str, int] = {}
 
     # --- ids -------------------------------------------------------------------------------------
 
     def check(self, member_id: str, group_instance_id: str | None) -> Code:
-        """NONE for a member under its current id, else the code for its request."""
+        """NONE if this is the current id of a member, otherwise the code for its request."""
         if group_instance_id is not None:
             current_id = self._static_ids.get(group_instance_id)
             if current_id is None:
@@ -87,11 +89,11 @@ class GroupMembers:
         return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
 
     def id_of_instance(self, group_instance_id: str) -> str | None:
-        """The member id of a static member; None where the instance has not joined."""
+        """The member id of a static member; None if the instance has not joined."""
         return self._static_ids.get(group_instance_id)
 
     def add(self, member: Member) -> None:
-        """Add a member behind the others."""
+        """Add a member at the end of the order."""
         self.by_id[member.member_id] = member
         self.pending_ids.pop(member.member_id, None)
         self._count_protocols(member, 1)
@@ -122,7 +124,7 @@ class GroupMembers:
     ) -> Member:
         """Give a static member a new id; it keeps its place in the order.
 
-        Parked requests of the former id are answered with FENCED_INSTANCE_ID.
+        The parked requests of the former id are answered with FENCED_INSTANCE_ID.
         """
         self.refuse_join(former_id, Code.FENCED_INSTANCE_ID, former_id, result)
         self.refuse_sync(former_id, Code.FENCED_INSTANCE_ID, result)
@@ -142,8 +144,10 @@ class GroupMembers:
         return member
 
     def elect_leader(self) -> bool:
-        """Elect the first member that has joined, unless the leader has joined. Gives: False if no
-        member has joined.
+        """Elect the first member that has joined as the leader, unless the current leader has
+        joined.
+
+        Gives:  False if no member has joined.
         """
         if self.leader_id not in self.parked_joins:
             selected = next(
@@ -155,7 +159,7 @@ class GroupMembers:
         return True
 
     def have_all_joined(self) -> bool:
-        """Whether every member's JoinGroup waits, and no id is pending."""
+        """Whether the JoinGroup of every member is parked, and no id is pending."""
         return len(self.parked_joins) == len(self.by_id) and not self.pending_ids
 
     # --- protocols -------------------------------------------------------------------------------
@@ -167,12 +171,12 @@ class GroupMembers:
         self._count_protocols(member, 1)
 
     def have_any_of(self, protocols: dict[str, bytes]) -> bool:
-        """Whether there is one of the protocols that all members support."""
+        """Whether all members support at least one of the protocols."""
         return any(self._supported_protocols.get(name) == len(self.by_id) for name in protocols)
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes among those that all members support; with equal votes
-        the one with the first vote.
+        """The protocol that all members support and that most of them prefer; if several have as
+        many votes, the one that was voted for first.
         """
         candidates = {
             name: None
@@ -186,7 +190,8 @@ class GroupMembers:
         return max(votes, key=votes.__getitem__)
 
     def topics_of_consumers(self, protocol_name: str | None) -> frozenset[str] | None:
-        """The topics that the members of a group of consumers read; None if these are unknown."""
+        """The topics that the members of a group of consumers read; None if the topics are unknown.
+        """
         if not self.by_id:
             return frozenset()
         if protocol_name is None:
@@ -214,13 +219,13 @@ class GroupMembers:
     # --- sessions --------------------------------------------------------------------------------
 
     def restart_session(self, member: Member, now_ms: int) -> None:
-        """Let the member's session end after one session timeout."""
+        """Schedule the end of the member's session for one session timeout from now."""
         self.timers.schedule(
             (SESSION, self.group_id, member.member_id), now_ms + member.session_timeout_ms
         )
 
     def set_session_end(self, member_id: str, deadline_ms: int) -> None:
-        """Set the end of a session, that of a pending id or of a new member."""
+        """Set when the session of a pending id or of a new member ends."""
         self.timers.schedule((SESSION, self.group_id, member_id), deadline_ms)
 
     def end_session(self, member_id: str) -> None:
@@ -236,14 +241,14 @@ class GroupMembers:
     def refuse_join(
         self, member_id: str, code: Code, response_member_id: str, result: Result
     ) -> None:
-        """Answer the member's JoinGroup with the code, if one is parked."""
+        """If a JoinGroup of the member is parked, answer it with the code."""
         parked = self.parked_joins.pop(member_id, None)
         if parked is not None:
             response = join_error_response(code, response_member_id, parked.api_version)
             result.replies.append(Reply(parked.ticket, response))
 
     def refuse_sync(self, member_id: str, code: Code, result: Result) -> None:
-        """Answer the member's SyncGroup with the code, if one is parked."""
+        """If a SyncGroup of the member is parked, answer it with the code."""
         parked = self.parked_syncs.pop(member_id, None)
         if parked is not None:
             result.replies.append(Reply(parked.ticket, sync_response(code)))

@@ -1,17 +1,17 @@
 """The rebalances of one classic group: its state, generation and protocol.
 
-A rebalance has two waits: for the members to join (PREPARING_REBALANCE), then for the leader's
-assignments (COMPLETING_REBALANCE). The group's record is written when the leader has assigned, and
-when the last member has left. All state here is soft; a start builds it from the record. So a
-generation that began and was never assigned begins again after a restart, with the same number.
-That does no harm, since no member has an assignment of that generation.
+A rebalance waits first for the members to join (PREPARING_REBALANCE), then for the leader's
+assignments (COMPLETING_REBALANCE). The group's record is written when the leader has sent the
+assignments, and when the last member has left. All state here is soft; a start builds it from the
+record. A generation that began but received no assignments therefore begins again after a restart,
+with the same number. That does no harm, since no member has an assignment of that generation.
 
 Timers, keyed (kind, group, ""):
 
     JOIN    the end of the wait for members to join
     SYNC    the end of the wait for their SyncGroup
 
-The next wait of a kind moves its timer. A timer that becomes due while no member waits has no
+Another wait of the same kind moves its timer. A timer that becomes due while no member waits has no
 effect.
 
 Source: KIP-134 (initial delay), KIP-814 (skip_assignment).
@@ -36,16 +36,16 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.wall_clock import WallClock
 
-# the maximum overhead of a batch of one record: its header, and the record's lengths, time and
-# offset
+# the most bytes that a batch of one record adds to it: the batch header, and the record's lengths,
+# timestamp delta and offset delta
 BATCH_OVERHEAD_BYTES = 61 + 32
 
 
 class State(Enum):
     """The state of a group; the value is its name in ListGroups and DescribeGroups.
 
-    Each docstring lists the answers to a member of the current generation. Others get
-    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or ILLEGAL_GENERATION in every state.
+    Each docstring lists the responses to a member of the current generation. Requests of others are
+    answered with UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or ILLEGAL_GENERATION in every state.
     """
 
     EMPTY = "Empty"
@@ -76,7 +76,7 @@ class State(Enum):
     """
 
 
-DEAD = "Dead"  # the state in descriptions of groups that do not exist
+DEAD = "Dead"  # the state that descriptions show for groups that do not exist
 
 LEGAL_PREDECESSORS: dict[State, tuple[State, ...]] = {
     State.EMPTY: (State.PREPARING_REBALANCE,),
@@ -109,7 +109,7 @@ class Rebalance:
         self.subscribed_topics: frozenset[str] | None = None
         self.pending_syncs: dict[str, None] = {}
         self._members, self.settings, self._wall = members, settings, wall
-        self._is_initial = False  # the running rebalance began in EMPTY
+        self._is_initial = False  # whether the running rebalance began in the state EMPTY
         self._has_new_member = False
         self._initial_remaining_ms = 0
 
@@ -121,7 +121,7 @@ class Rebalance:
         return self._members.remove(member_id, code, result)
 
     def on_member_added(self, protocol_type: str, result: Result, now_ms: int) -> None:
-        """Let a new member, whose JoinGroup is parked, take part in a rebalance."""
+        """Let a new member take part in a rebalance. Its JoinGroup is parked."""
         self.protocol_type = protocol_type
         self._has_new_member = True
         self.on_joined(result, now_ms)
@@ -129,7 +129,9 @@ class Rebalance:
     # --- the wait for members --------------------------------------------------------------------
 
     def on_joined(self, result: Result, now_ms: int) -> None:
-        """Begin a rebalance for a parked JoinGroup, or end the wait if that was the last one."""
+        """Begin a rebalance for a parked JoinGroup; if one is running, end its wait if all have
+        joined.
+        """
         if self.state is State.PREPARING_REBALANCE:
             self.maybe_complete_join(result, now_ms)
         else:
@@ -173,7 +175,10 @@ class Rebalance:
         self._schedule(JOIN, now_ms + delay_ms)
 
     def maybe_complete_join(self, result: Result, now_ms: int) -> None:
-        """End the wait for members early if all have joined and no id is pending."""
+        """End the wait for members early if all have joined and no id is pending.
+
+        The first rebalance of a group always waits until its timer is due.
+        """
         if self.state is not State.PREPARING_REBALANCE or self._is_initial:
             return
         if self._members.have_all_joined():
@@ -218,8 +223,8 @@ class Rebalance:
         result.records.append(group_record(self._members.group_id, self.metadata_value()))
 
     def update_subscribed_topics(self) -> None:
-        """Compute the topics that the members read. The topics of other clients than consumers are
-        unknown.
+        """Set `subscribed_topics`. Which topics are read is unknown unless the members are
+        consumers.
         """
         is_consumer = self.protocol_type == CONSUMER_PROTOCOL_TYPE
         self.subscribed_topics = (
@@ -236,7 +241,7 @@ class Rebalance:
         with_members: bool = True,
         skip_assignment: bool = False,
     ) -> None:
-        """Answer a JoinGroup with the generation; only the leader gets the list of members."""
+        """Answer a JoinGroup with the generation; only the leader receives the list of members."""
         members = self._members
         response_members = []
         if with_members and member.member_id == members.leader_id:
@@ -267,7 +272,7 @@ class Rebalance:
     ) -> None:
         """Store the leader's assignments, answer all parked SyncGroups, and write the record.
 
-        If the record is too large for its log, the members rebalance again, as with Apache Kafka.
+        If the record is too large for the log, the members rebalance again, as in Apache Kafka.
         """
         if self.record_bytes(assignments) > self.settings.max_record_bytes:
             for member_id in list(self._members.parked_syncs):
@@ -277,7 +282,9 @@ class Rebalance:
             self._set_assignments(assignments, result, now_ms)
 
     def _set_assignments(self, assignments: dict[str, bytes], result: Result, now_ms: int) -> None:
-        """Set each member's assignment (empty if the leader named none), and write the record."""
+        """Set each member's assignment (empty if the leader sent none for it), and write the
+        record.
+        """
         members = self._members
         for member in members.by_id.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -288,7 +295,8 @@ class Rebalance:
             parked = members.parked_syncs.pop(member.member_id, None)
             if parked is not None:
                 self.answer_sync(member, parked, result)
-                members.restart_session(member, now_ms)  # it ran during the member's wait
+                # part of the session has passed while the member waited
+                members.restart_session(member, now_ms)
 
     def answer_sync(self, member: Member, parked: ParkedRequest, result: Result) -> None:
         """Answer a SyncGroup with the member's assignment."""
@@ -298,7 +306,7 @@ class Rebalance:
         result.replies.append(Reply(parked.ticket, response))
 
     def _reset_assignments(self, result: Result) -> None:
-        """Clear the assignments; members that wait for one join again."""
+        """Clear the assignments; members with a parked SyncGroup have to join again."""
         for member in self._members.by_id.values():
             member.assignment = b""
             self._members.refuse_sync(member.member_id, Code.REBALANCE_IN_PROGRESS, result)
@@ -314,7 +322,10 @@ class Rebalance:
     # --- the record ------------------------------------------------------------------------------
 
     def metadata_value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:
-        """The value of the group's record. Takes: assignments, in place of the current ones."""
+        """The value of the group's record.
+
+        Takes:  assignments, those to write in place of the current ones.
+        """
         return GroupMetadataValue(
             self.protocol_type or "",
             self.generation,
@@ -344,7 +355,7 @@ class Rebalance:
         return BATCH_OVERHEAD_BYTES + len(record.key) + len(record.value or b"")
 
     def load(self, value: GroupMetadataValue) -> None:
-        """Restore the state from a group's record: Stable with members, else Empty."""
+        """Restore the state from a group's record: Stable if it has members, otherwise Empty."""
         self.state = State.STABLE if value.members else State.EMPTY
         self.state_since_ms = (
             self._wall.since_ms(value.state_timestamp_ms) if value.state_timestamp_ms >= 0 else None
@@ -365,6 +376,6 @@ class Rebalance:
         self._members.timers.schedule((kind, self._members.group_id, ""), deadline_ms)
 
     def cancel_timers(self) -> None:
-        """Cancel both waits of a group that is being replaced."""
+        """Cancel the timers of both waits, for a group that is being replaced."""
         self._members.timers.cancel((JOIN, self._members.group_id, ""))
         self._members.timers.cancel((SYNC, self._members.group_id, ""))

@@ -1,18 +1,19 @@
-"""Assignors: how the partitions of topics are distributed to the members of a consumer group.
+"""Assignors, which distribute the partitions of topics to the members of a consumer group.
 
 `uniform` gives each member the same number of partitions, as far as the subscriptions allow, and
-moves as few partitions as possible. `range` gives each member a run of consecutive partitions of
-each topic, so that a member gets the same partition numbers of topics with equal partition counts
-(and can join them by key); it ignores the former assignment.
+moves as few partitions as possible. `range` gives each member consecutive partitions of each topic.
+A member then gets the same partition numbers of all topics with equal partition counts, and can
+join them by key. `range` ignores the former assignment.
 
 `uniform` has two algorithms. If all members want the same topics, each member above its share gives
-up the excess, which members below their share get. Otherwise each partition without an owner goes
-to the least loaded member that wants its topic; then single partitions are moved along the shortest
-path of members, from a member to another one with at least two fewer, until no such path exists.
-The result is as balanced as any assignment can be: the sum of the squares of the loads is minimal
-(a path that lowers it is a negative cycle of the flow network, and none is left).
+up the excess, which goes to members below their share. Otherwise each partition without an owner
+goes to the least loaded member that wants its topic; then single partitions are moved along the
+shortest path of members, from a member to another one with at least two partitions fewer, until no
+such path exists. The result is as balanced as an assignment can be: the sum of the squares of the
+loads is minimal (a path that lowers the sum is a negative cycle of the flow network, and none is
+left).
 
-Both are deterministic: members and topics are processed in the given order.
+Both assignors are deterministic: they process members and topics in the given order.
 
 Source: KIP-848, "Server Side Assignors".
 """
@@ -42,11 +43,11 @@ Assignor = Callable[[Mapping[str, MemberToAssign], Mapping[uuid.UUID, int]], dic
 def assign_range(
     members: Mapping[str, MemberToAssign], topics: Mapping[uuid.UUID, int]
 ) -> dict[str, Assignment]:
-    """Give each member a run of partitions of each topic that it wants; the first members get one
-    more.
+    """Give each member consecutive partitions of each topic that it wants.
 
-    Static members are first, sorted by instance name, so that a member that returns with another id
-    gets the same run.
+    If the partitions cannot be divided equally, the first members get one more. Static members come
+    first, sorted by instance name, so a member that returns with another id gets the same
+    partitions.
     """
     ordered = sorted(
         members, key=lambda member_id: (members[member_id].instance_id is None,
@@ -70,7 +71,7 @@ def assign_range(
 def assign_uniform(
     members: Mapping[str, MemberToAssign], topics: Mapping[uuid.UUID, int]
 ) -> dict[str, Assignment]:
-    """Distribute the partitions evenly, and move as few as possible."""
+    """Distribute the partitions evenly, and move as few of them as possible."""
     if not members:
         return {}
     wanted = next(iter(members.values())).topics
@@ -88,9 +89,9 @@ _Partition = tuple[uuid.UUID, int]
 def _kept(
     members: Mapping[str, MemberToAssign], topics: Mapping[uuid.UUID, int]
 ) -> tuple[dict[str, list[_Partition]], list[_Partition]]:
-    """The partitions that members keep, and those without an owner.
+    """The partitions that members keep, and the partitions without an owner.
 
-    If two members have a partition, the first one keeps it.
+    If two members have the same partition, the first one keeps it.
     """
     free = {topic_id: dict.fromkeys(range(count)) for topic_id, count in topics.items()}
     kept: dict[str, list[_Partition]] = {}
@@ -143,7 +144,9 @@ def _assign_alike(
 def _as_assignments(
     members: Mapping[str, MemberToAssign], given: Mapping[str, Iterable[_Partition]]
 ) -> dict[str, Assignment]:
-    """The assignments; a member with an unchanged assignment keeps the former object."""
+    """The given partitions as assignments; a member with an unchanged assignment keeps the former
+    object.
+    """
     assigned = {}
     for member_id, partitions in given.items():
         by_topic: dict[uuid.UUID, list[int]] = {}
@@ -181,7 +184,7 @@ class _Balance:
                 self._give(member_id, topic_id, partition)
 
     def assign(self) -> dict[str, Assignment]:
-        # topics that few members want are first, since they leave less choice
+        # Topics that few members want come first, while the choice of members is free.
         self._unowned.sort(key=lambda partition: len(self._takers[partition[0]]))
         for topic_id, partition in self._unowned:
             takers = self._takers[topic_id]
@@ -201,10 +204,10 @@ class _Balance:
         self._loads[member_id] += 1
 
     def _level(self) -> None:
-        """Move partitions until no member reaches another one with two fewer.
+        """Move partitions until no member has a path to another one with at least two fewer.
 
-        A member that receives a partition after its turn may then be two above another one: so the
-        passes are repeated until none moves a partition.
+        The passes are repeated until none of them moves a partition, since a member that receives
+        one after its turn may then have two more than another member.
         """
         waiting = sorted(self._members, key=self._loads.__getitem__, reverse=True)
         is_level = False
@@ -216,8 +219,8 @@ class _Balance:
                     self._move_along(path)
 
     def _path_down(self, giver: str) -> list[tuple[str, uuid.UUID, str]]:
-        """The shortest path from a member to one with at least two fewer partitions; empty if there
-        is none.
+        """The shortest path from a member to one with at least two partitions fewer, or an empty
+        list.
         """
         goal = self._loads[giver] - 2
         if goal < 0:
@@ -245,8 +248,10 @@ class _Balance:
     def _steps(
         self, giver: str, reached: str, came_from: Mapping[str, tuple[str, uuid.UUID]]
     ) -> list[tuple[str, uuid.UUID, str]]:
-        """The moves from `giver` to `reached`, along the path of the search: (giving member, topic,
-        receiving member), the last move first.
+        """The moves along the path that the search found from `giver` to `reached`, the last move
+        first.
+
+        Gives:  for each move, the giving member, the topic, and the receiving member.
         """
         steps = []
         taker = reached
@@ -257,9 +262,9 @@ class _Balance:
         return steps
 
     def _move_along(self, path: Sequence[tuple[str, uuid.UUID, str]]) -> None:
-        """Move one partition from each member on the path to the next.
+        """Move one partition from each member on the path to the next member.
 
-        The moved partition is the one that was added last, so that a member keeps its former
+        The partition that was added last is moved, since a member should keep its former
         partitions.
         """
         for giver, topic_id, taker in path:

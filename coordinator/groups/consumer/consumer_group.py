@@ -1,9 +1,9 @@
 """One group of the consumer protocol (KIP-848): its members, their current and target assignments.
 
-This is hard state, which only `replay` writes, in the form of its records
-(consumer_group_records.py), with values computed from it. A group exists from its epoch 1 on. The
-only soft state is the times of the last assignment and of the last lookup of patterns, which bound
-their frequency, and a running lookup.
+The group is hard state: its records (consumer_group_records.py) and values computed from them. Only
+`replay` writes it. A group exists from its epoch 1 on. The only soft state is a running lookup of
+patterns, and the times of the last assignment and of the last lookup, which limit how often these
+are done.
 
     state of the group    when
     Empty                 it has no members
@@ -37,7 +37,7 @@ from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
 NO_TOPICS_VERSION = -1
-# version of OffsetCommit from which on members of the consumer protocol may use it
+# the first version of OffsetCommit that members of the consumer protocol may use
 FIRST_COMMIT_VERSION = 9
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
@@ -45,11 +45,11 @@ EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "St
 class ConsumerGroup:
     """The members of one group of the consumer protocol.
 
-    epoch: 0 for a group that does not exist. owners: the member that has a partition, even if it
-    has to give the partition up. assigned_ms, patterns_ms: when the target assignment was computed,
-    and when patterns were last looked up; topics_version: `TopicDirectory.version` when the topics
-    of the group were last read. lookup: a running lookup of patterns; looked_up_for: the topics
-    that may be described by the member that caused the lookup.
+    epoch: 0 for a group that does not exist. owners: the member that has each partition, even if it
+    has to give the partition up. assigned_ms: when the target assignment was computed. patterns_ms:
+    when patterns were last looked up. topics_version: `TopicDirectory.version` when the topics of
+    the group were last read. lookup: a running lookup of patterns. looked_up_for: whether the
+    member that caused the lookup may describe a topic.
     """
 
     def __init__(self) -> None:
@@ -70,8 +70,8 @@ class ConsumerGroup:
         self._subscribed: frozenset[str] | None = None
 
     def decide_again(self) -> None:
-        """Let the next heartbeat read the topics and assign again: the records of the last one were
-        dropped.
+        """Make the next heartbeat read the topics and assign again, after records of an assignment
+        were dropped.
         """
         self.assigned_ms, self.topics_version = None, NO_TOPICS_VERSION
 
@@ -132,7 +132,8 @@ class ConsumerGroup:
                 self.owners.setdefault(topic_id, {})[partition] = member_id
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; its own record is the last."""
+        """The records that remove the group; the last is the tombstone of the group's own record.
+        """
         for member_id in list(self.currents):
             yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
         for member_id in list(self.targets):
@@ -156,13 +157,15 @@ class ConsumerGroup:
         return self.owners.get(topic_id, {}).get(partition, member_id) == member_id
 
     def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
-        """Whether the last target assignment is old enough for another. Source: KIP-1263."""
+        """Whether enough time has passed since the last target assignment. Source: KIP-1263."""
         return self.assigned_ms is None or now_ms - self.assigned_ms >= interval_ms
 
     def notices_topics(self, topics: TopicDirectory) -> bool:
-        """Whether a topic of the group was created, grew or was deleted since its epoch was raised.
+        """Whether a topic of the group was created, grew or was deleted since the group's epoch was
+        raised.
 
-        After: topics_version is current if no topic has changed, so that each version is read once.
+        After:  if no topic has changed, topics_version is current, and the same version is not read
+                again.
         """
         if self.topics_version == topics.version:
             return False
@@ -183,7 +186,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """The name of the group's state. O(members)."""
+        """The name of the group's state. It takes time in proportion to the number of members."""
         if not self.members:
             return EMPTY
         if self.epoch > self.target_epoch:
@@ -194,7 +197,7 @@ class ConsumerGroup:
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
-        """The names of all topics that a member wants."""
+        """The names of all topics that at least one member wants."""
         if self._subscribed is None:
             self._subscribed = wanted_topics(self.members.values(), self.patterns)
         return self._subscribed
@@ -202,7 +205,7 @@ class ConsumerGroup:
     def check_commit(
         self, member_id: str, epoch: int, api_version: int, *, transactional: bool
     ) -> CommitCheck:
-        """Whether the member may commit offsets in that epoch.
+        """Whether the member may commit offsets in the given epoch.
 
         Source: KIP-848, "OffsetCommit"; KIP-1251 for commits in an earlier epoch.
         """
@@ -225,8 +228,8 @@ class ConsumerGroup:
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
-        """Whether the member has had the partition since the epoch of the commit, or since an
-        earlier one.
+        """Whether the member got the partition in the epoch of the commit or earlier, and still has
+        it.
         """
         if topic_id is None:
             return False
@@ -238,8 +241,9 @@ class ConsumerGroup:
         return False
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE where offsets may be fetched, else the code. A request without a member is
-        accepted.
+        """NONE if offsets may be fetched, otherwise the error code.
+
+        A request that names no member is accepted.
         """
         if member_id is None and epoch < 0:
             return Code.NONE
@@ -252,7 +256,7 @@ class ConsumerGroup:
 
 
 def held(current: CurrentValue) -> Iterator[tuple[uuid.UUID, int]]:
-    """Each partition that a member has, including partitions that it has to give up."""
+    """Each partition that a member has, including those that it has to give up."""
     for partitions in (current.assigned, current.pending_revocation):
         for topic_id, epochs in partitions.items():
             for partition in epochs:
@@ -260,7 +264,7 @@ def held(current: CurrentValue) -> Iterator[tuple[uuid.UUID, int]]:
 
 
 def topics_of(member: MemberValue, patterns: Mapping[str, PatternValue]) -> frozenset[str]:
-    """The topics that a member wants, by name and by pattern; they need not exist."""
+    """The topics that a member wants, by name and by pattern; they may not exist."""
     pattern = patterns.get(member.subscribed_topic_regex)
     if pattern is None:
         return frozenset(member.subscribed_topic_names)
@@ -270,7 +274,7 @@ def topics_of(member: MemberValue, patterns: Mapping[str, PatternValue]) -> froz
 def wanted_topics(
     members: Iterable[MemberValue], patterns: Mapping[str, PatternValue]
 ) -> frozenset[str]:
-    """The topics that any of the members wants."""
+    """The topics that at least one of the members wants."""
     distinct = {
         (member.subscribed_topic_names, member.subscribed_topic_regex): member for member in members
     }

@@ -1,9 +1,9 @@
 """The change of a consumer group by one event, computed before its records are written.
 
-The steps are in the order of Apache Kafka's records: members and patterns; the group's epoch, if
+The steps follow the order of Apache Kafka's records: members and patterns; the group's epoch, if
 the subscriptions have changed; the target assignment of that epoch; the current assignment of the
-request's member. Each step uses the results of the earlier ones. The group itself does not change
-until `records` are replayed.
+member that sent the request. Each step uses the results of the earlier ones. The group itself does
+not change until `records` are replayed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ FIRST_EPOCH = 1  # the lowest epoch of an existing group
 class GroupChange:
     """The change of one group by one event.
 
-    records: to be written, in order. members, patterns, epoch, target_epoch: the values after it.
+    records: the records to write, in order. members, patterns, epoch, target_epoch: the values
+    after the change.
     """
 
     def __init__(self, group_id: str, group: ConsumerGroup, topics: TopicDirectory) -> None:
@@ -62,7 +63,7 @@ class GroupChange:
         return self._targets.get(member_id, {})
 
     def set_member(self, member_id: str, value: MemberValue) -> None:
-        """Set the value of a member. Without a change no record is written."""
+        """Set the value of a member. If it is the same as before, no record is written."""
         if self.members.get(member_id) != value:
             self._own_members()[member_id] = value
             self.records.append(records.member_record(self.group_id, member_id, value))
@@ -77,7 +78,7 @@ class GroupChange:
             self.records.append(records.tombstone(version, self.group_id, member_id))
 
     def replace_member(self, former_id: str, member_id: str) -> None:
-        """Give the current and the target assignment of a static member to its new id."""
+        """Move the current and the target assignment of a static member to the member's new id."""
         value, target = self.members[former_id], self.target(former_id)
         current = self.current(former_id)._replace(member_epoch=0, previous_member_epoch=0)
         self.remove_member(former_id)
@@ -120,10 +121,10 @@ class GroupChange:
     # --- epochs ----------------------------------------------------------------------------------
 
     def raise_epoch_if(self, has_changed: bool, first_epoch: int = FIRST_EPOCH) -> None:
-        """Raise the group's epoch where subscriptions or topics have changed.
+        """Raise the group's epoch if subscriptions or topics have changed.
 
-        Takes: first_epoch, the epoch of a new group before its first change.
-        After: a new group exists.
+        Takes:  first_epoch, the epoch of a new group before its first change.
+        After:  the group exists, if it is new.
         """
         group = self._group
         is_new = group.epoch == 0
@@ -139,8 +140,7 @@ class GroupChange:
             self.records.append(records.group_epoch_record(self.group_id, self.epoch, topics_hash))
 
     def assign_if_due(self, settings: ConsumerGroupSettings, interval_ms: int, now_ms: int) -> None:
-        """Compute the target assignment of the group's epoch, unless the last assignment is too
-        recent.
+        """Compute the target assignment of the group's epoch, unless the last one is too recent.
 
         Source: KIP-1263 for the interval.
         """
@@ -179,7 +179,9 @@ class GroupChange:
         return members, counts
 
     def assignor(self, settings: ConsumerGroupSettings) -> str:
-        """The assignor that most members prefer; the first of the settings if none does."""
+        """The assignor that most members prefer, or the first one of the settings if they prefer
+        none.
+        """
         return preferred_assignor(self.members.values(), settings)
 
     # --- the member of the request ---------------------------------------------------------------
@@ -188,7 +190,7 @@ class GroupChange:
         """Move the member towards its target. Gives: its current assignment afterwards.
 
         While the target belongs to an earlier epoch of the group, topics that the member no longer
-        wants are left out of the target.
+        wants are left out of it.
         """
         target = self.target(member_id)
         if self.target_epoch < self.epoch and target:
@@ -224,7 +226,8 @@ class GroupChange:
 
 
 def preferred_assignor(members: Iterable[MemberValue], settings: ConsumerGroupSettings) -> str:
-    """The assignor that most members prefer; the first of the settings where none does."""
+    """The assignor that most members prefer, or the first one of the settings if they prefer none.
+    """
     votes: dict[str, int] = {}
     for member in members:
         if member.server_assignor in settings.assignors:

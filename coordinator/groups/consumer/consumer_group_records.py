@@ -3,7 +3,8 @@
 Keys: int16 version, then strings of int16 length and UTF-8:
 
     3      the group                   group_id
-    4      its topics (4.0)            group_id; removed if it is found, since 4.1 stores a hash
+    4      its topics (4.0)            group_id; a tombstone is written for a record of this
+                                       version, since 4.1 stores a hash
     5      a member                    group_id, member_id
     6      its target assignment       group_id
     7      a member's target           group_id, member_id
@@ -12,7 +13,7 @@ Keys: int16 version, then strings of int16 length and UTF-8:
 
 Values: int16 version (0), then, in compact forms and with tagged fields at the end of each struct:
 
-    3      epoch int32; tag 0: metadata_hash int64 (not written where it is 0)
+    3      epoch int32; tag 0: metadata_hash int64 (not written if it is 0)
     5      instance_id, rack_id (nullable strings), client_id, client_host (strings),
            subscribed_topic_names (array of strings), subscribed_topic_regex (nullable string),
            rebalance_timeout_ms int32, server_assignor (nullable string); tag 0, of a member that
@@ -23,7 +24,7 @@ Values: int16 version (0), then, in compact forms and with tagged fields at the 
     8      member_epoch int32, previous_member_epoch int32, state int8 (0 stable, 1 unrevoked
            partitions, 2 unreleased partitions), assigned_partitions, partitions_pending_revocation:
            arrays of (topic_id uuid, partitions array of int32; tag 0: assignment_epochs, an array
-           of int32 as long, KIP-1251)
+           of int32 with the same length, KIP-1251)
     16     topics (array of strings), version int64 (of the metadata that they come from),
            timestamp int64
 
@@ -32,7 +33,7 @@ the directory computes another hash, raises the group's epoch once, and leaves p
 members. Barnabas does the same with Kafka's hash.
 
 Source: Apache Kafka's schemas ConsumerGroup*Key and ConsumerGroup*Value; KIP-848, KIP-1101,
-KIP-1251.
+        KIP-1251.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ VERSIONS_OF_GROUPS = (
     GROUP_VERSION,
     TOPICS_VERSION,
     TARGET_VERSION,
-)  # the name in a key that has only the group's id
+)  # the keys of these versions contain only the group's id
 
 NO_HASH = 0
 FIRST_TAG = 0
@@ -96,7 +97,7 @@ PartitionEpochs = dict[uuid.UUID, dict[int, int]]
 class ConsumerGroupKey(NamedTuple):
     """The key of a record of a consumer group.
 
-    version: the kind of the record. name: the member's id, or the regular expression; empty in
+    version: the kind of the record. name: the member's id or the regular expression; empty for the
     other kinds.
     """
 
@@ -188,7 +189,7 @@ def _key(version: int, group_id: str, name: str) -> bytes:
 
 
 def tombstone(version: int, group_id: str, name: str = "") -> CoordinatorRecord:
-    """The tombstone of the record with a key of that version."""
+    """The tombstone for the record with this key."""
     return CoordinatorRecord(_key(version, group_id, name), None)
 
 
@@ -221,7 +222,7 @@ def decode_group_epoch(value: bytes) -> GroupEpochValue:
 
 
 def member_record(group_id: str, member_id: str, member: MemberValue) -> CoordinatorRecord:
-    """The record of a member's subscription and identity."""
+    """The record of a member, with its subscription and its identity."""
     out = bytearray(_VALUE_VERSION)
     write_nullable_string(out, member.instance_id, True)
     write_nullable_string(out, member.rack_id, True)
@@ -320,7 +321,7 @@ def _read_target_topic(
 
 
 def current_record(group_id: str, member_id: str, current: CurrentValue) -> CoordinatorRecord:
-    """The record of the current assignment of a member."""
+    """The record of a member's current assignment."""
     out = bytearray(_VALUE_VERSION)
     out += _CURRENT_HEAD.pack(current.member_epoch, current.previous_member_epoch, current.state)
     for partitions in (current.assigned, current.pending_revocation):
@@ -338,7 +339,7 @@ def current_record(group_id: str, member_id: str, current: CurrentValue) -> Coor
 def decode_current(value: bytes) -> CurrentValue:
     """The current assignment of a member.
 
-    A partition without an assignment epoch in the record gets the member's epoch.
+    A partition that has no assignment epoch in the record gets the member's epoch.
     """
     at = value_start(value, "consumer")
     member_epoch, previous_epoch, state = _CURRENT_HEAD.unpack_from(value, at)
@@ -349,8 +350,8 @@ def decode_current(value: bytes) -> CurrentValue:
     return CurrentValue(
         member_epoch,
         previous_epoch,
-        # a state of a later Apache Kafka: the member takes the next step from its present
-        # partitions
+        # A later Apache Kafka may have further states. The member then takes the next step from its
+        # present partitions.
         MemberState(state) if state in known_states else MemberState.UNRELEASED_PARTITIONS,
         dict(assigned),
         dict(pending_revocation),
@@ -393,7 +394,7 @@ def decode_pattern(value: bytes) -> PatternValue:
 
 
 def _write_tag(out: bytearray, field: bytes | bytearray) -> None:
-    """Write tagged fields with a single field, of the first tag."""
+    """Write a tagged section that has only one field, with the first tag."""
     out.append(1)
     out.append(FIRST_TAG)
     write_uvarint(out, len(field))

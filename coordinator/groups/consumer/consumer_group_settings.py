@@ -1,16 +1,15 @@
 """The settings of consumer groups (KIP-848).
 
-Apache Kafka 3.9 has a preview of consumer groups, whose answers differ from those of later
-releases. With `is_preview` the broker gives the answers of the preview:
+Apache Kafka 3.9 has a preview of consumer groups, whose responses differ from those of later
+releases. With `is_preview` the broker responds as the preview does:
 
-| event | answer with `is_preview` | answer without |
-|---|---|---|
-| the epoch of a new group | 0, so that the first member gets 1 | 1 |
-| a member joins with an empty list of topics | INVALID_REQUEST | accepted, without partitions |
-| LeaveGroup of a member of the consumer protocol | UNKNOWN_MEMBER_ID | the member leaves |
-| a classic member joins, by `group.consumer.migration.policy=disabled` | accepted | refused |
-| a commit in an earlier epoch | STALE_MEMBER_EPOCH | accepted for former partitions (KIP-1251) |
-| TxnOffsetCommit without a member, to a group with members | UNKNOWN_MEMBER_ID | accepted |
+| event | with `is_preview` | without | |---|---|---| | the epoch of a new group | 0, and the first
+member gets 1 | 1 | | a member joins with an empty list of topics | INVALID_REQUEST | accepted,
+without partitions | | LeaveGroup of a member of the consumer protocol | UNKNOWN_MEMBER_ID | the
+member leaves | | a classic member joins, `group.consumer.migration.policy=disabled` | accepted |
+rejected | | a commit in an earlier epoch | STALE_MEMBER_EPOCH | accepted for former partitions
+(KIP-1251) | | TxnOffsetCommit without a member, to a group with members | UNKNOWN_MEMBER_ID |
+accepted |
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import NamedTuple
 
 
 class ConsumerGroupSettings(NamedTuple):
-    """The broker's settings of consumer groups; Kafka's names are in the comments."""
+    """The broker's settings of consumer groups, each with Kafka's name in its comment."""
 
     session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
     heartbeat_interval_ms: int = 5_000  # group.consumer.heartbeat.interval.ms

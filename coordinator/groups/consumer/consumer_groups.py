@@ -1,25 +1,25 @@
 """Members of the consumer protocol (KIP-848): heartbeats that join, stay and leave; sessions;
 patterns.
 
-A heartbeat contains the whole request of a member, and its answer the member's assignment. Steps in
-order: the request is checked; the group is created, or converted from a classic one; the member is
-found or created, or replaces its former incarnation; then the steps of `GroupChange` follow.
+A heartbeat request contains everything that a member requests, and the response its assignment. The
+steps are: the request is checked; the group is created, or converted from a classic one; the member
+is found or created, or replaces its former incarnation; then the steps of `GroupChange` follow.
 
-Timers, keyed (kind, group, member):
+Timers, keyed (kind, group, member). When one of the first four is due, the member is removed:
 
-    SESSION    the end of a member's session: it is removed
-    REBALANCE  the end of the time to give partitions up: it is removed
-    JOIN       of a classic member that has to join again: it is removed
-    SYNC       of a classic member that has joined: it is removed
+    SESSION    the end of a member's session
+    REBALANCE  the end of the time to give partitions up
+    JOIN       the end of the wait for a classic member that has to join again
+    SYNC       the end of the wait for the SyncGroup of a classic member that has joined
     PATTERNS   the patterns of a group are looked up (without a member)
 
-Patterns are looked up after the answer, in separate events, a bounded part in each, so that no
-heartbeat waits for the lookup; as in Apache Kafka a later heartbeat gives the topics to the member.
-As there, a lookup finds the topics that may be described by the member whose heartbeat caused it:
-after a start, the member of the first heartbeat.
+Patterns are looked up after the response, in separate events with a bounded amount of work, which
+keeps heartbeats from waiting for the lookup. As in Apache Kafka, a later heartbeat gives the topics
+to the member, and a lookup finds the topics that may be described by the member whose heartbeat
+caused it. After a start, that is the member of the first heartbeat.
 
-Source: KIP-848; KIP-1082 (members name themselves); Apache Kafka 4.3's answers where these are
-silent.
+Source: KIP-848; KIP-1082 (members choose their ids); Apache Kafka 4.3's responses where the KIPs do
+        not specify them.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
 
-# special member epochs in requests; any other epoch below 0 leaves for good
+# Special member epochs in requests. With any other negative epoch a member leaves for good.
 JOINING, LEAVING_FOR_A_WHILE = 0, -2
 NO_REBALANCE_TIMEOUT = -1
 FIRST_VERSION_WITH_OWN_ID = 1
-PATTERNS_INTERVAL_MS = 1_000  # minimum time between two lookups of a group's patterns
-LOOKUP_PAUSE_MS = 40  # the pause keeps lookups below a fifth of the broker's time
-LONGEST_NAME_BYTES = (1 << 15) - 1  # maximum length of a text in the key of a record
+PATTERNS_INTERVAL_MS = 1_000  # the minimum time between two lookups of a group's patterns
+LOOKUP_PAUSE_MS = 40  # with this pause, lookups take less than a fifth of the broker's time
+LONGEST_NAME_BYTES = (1 << 15) - 1  # the maximum length of a text in the key of a record
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1  # KIP-1099
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
@@ -78,9 +78,10 @@ ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 
 
 class ConsumerGroupsContext(NamedTuple):
-    """The parts that the machines of consumer groups share with the coordinator.
+    """What the state machines of consumer groups share with the coordinator.
 
-    overrides: a group's own settings. new_member_id: a unique id for a member without one.
+    overrides: returns the settings that a group overrides. new_member_id: makes a unique id for a
+    member that has none.
     """
 
     settings: ConsumerGroupSettings
@@ -92,7 +93,7 @@ class ConsumerGroupsContext(NamedTuple):
 
 
 class ConsumerGroups:
-    """The requests of members of the consumer protocol, and their timers."""
+    """Handles the requests of members of the consumer protocol, and their timers."""
 
     def __init__(self, context: ConsumerGroupsContext, conversion: GroupConversion) -> None:
         self._context, self._conversion = context, conversion
@@ -112,7 +113,8 @@ class ConsumerGroups:
         ):
             _require(text != "", f"{name} is empty: set it, or leave it out if it is optional.")
         for text in (request.group_id, request.member_id, request.subscribed_topic_regex):
-            if text and len(text) > LONGEST_NAME_BYTES // 4:  # UTF-8 has up to four bytes a letter
+            # a character has up to four bytes in UTF-8
+            if text and len(text) > LONGEST_NAME_BYTES // 4:
                 _require(
                     len(text.encode()) <= LONGEST_NAME_BYTES,
                     f"an id or a pattern is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
@@ -161,11 +163,11 @@ class ConsumerGroups:
     ) -> ConsumerGroupHeartbeatResponse:
         """Answer the heartbeat of a member that joins or stays.
 
-        Takes:  a request that passed `check_request` and does not leave; group, of any type if the
-                request joins, else a consumer group.
+        Takes:  request, one that passed `check_request` and does not leave; group, of any type if
+                the request joins, otherwise a consumer group.
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
-                FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION,
-                GROUP_ID_NOT_FOUND where the group is classic and may not be converted.
+                FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION;
+                GROUP_ID_NOT_FOUND if the group is classic and may not be converted.
         """
         if request.subscribed_topic_regex:
             self._check_pattern(request.subscribed_topic_regex)
@@ -173,7 +175,7 @@ class ConsumerGroups:
         consumer = upgrade.consumer
         member_id = request.member_id or self._context.new_member_id()
         former_id = self._former_id(consumer, request, member_id)
-        if group.consumer is not consumer:  # only now, after all checks of the request
+        if group.consumer is not consumer:  # Not earlier, since the checks of the request may fail.
             self._conversion.begin(group, upgrade, result, now_ms)
         change = GroupChange(request.group_id, consumer, self._topics)
         if former_id is not None:
@@ -208,10 +210,10 @@ class ConsumerGroups:
         )
 
     def _upgraded(self, group: Group) -> Upgrade:
-        """The consumer group of a group, which exists or is created by this heartbeat.
+        """The group as a consumer group, which this heartbeat may create.
 
-        Gives: the consumer group, and the records of the conversion of a classic group with
-               members.
+        Gives:  the consumer group; if a classic group with members is converted, also the records
+                of the conversion.
         """
         if group.is_consumer:
             return Upgrade(group.require_consumer(), [])
@@ -234,7 +236,8 @@ class ConsumerGroups:
     ) -> str | None:
         """The current id of the member in the group; None for a new member.
 
-        Raises: KafkaError if it is not a member, its epoch is wrong, or the group is full.
+        Raises: KafkaError if a request that does not join comes from a non-member, the epoch is
+                wrong, or the group is full.
         """
         known_id: str | None = member_id if member_id in consumer.members else None
         if request.instance_id is not None:
@@ -257,7 +260,7 @@ class ConsumerGroups:
     def _static_id(
         self, consumer: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, member_id: str
     ) -> str | None:
-        """The current member id of the instance; None for a new one."""
+        """The current member id of the instance; None for a new instance."""
         assert request.instance_id is not None
         if request.member_epoch != JOINING:
             return static_member_id(consumer, request.instance_id, member_id)
@@ -274,8 +277,10 @@ class ConsumerGroups:
         return known_id
 
     def _take_over(self, change: GroupChange, former_id: str, member_id: str) -> None:
-        """Let the member replace its former incarnation, which had another id, or used the classic
-        protocol and has timers for its next join or sync.
+        """Let the member replace its former incarnation.
+
+        The former incarnation had another id, or used the classic protocol: then it has timers for
+        its next join or sync, which are cancelled.
         """
         if former_id != member_id or change.members[former_id].classic is not None:
             timers_of.cancel_member(self._timers, change.group_id, former_id)
@@ -297,8 +302,9 @@ class ConsumerGroups:
     def on_leave(
         self, group: Group, request: ConsumerGroupHeartbeatRequest, result: Result, now_ms: int
     ) -> ConsumerGroupHeartbeatResponse:
-        """Leave for good, or temporarily: then a static member keeps its partitions for the rest of
-        its session.
+        """Let a member leave, for good or temporarily.
+
+        A static member that leaves temporarily keeps its partitions for the rest of its session.
 
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
         """
@@ -328,8 +334,8 @@ class ConsumerGroups:
     def remove_members(
         self, group: Group, member_ids: Iterable[str], result: Result, now_ms: int
     ) -> None:
-        """Remove members, and raise the group's epoch; it becomes classic if only classic ones
-        remain.
+        """Remove members, and raise the group's epoch. If only classic members remain, the group
+        becomes classic.
         """
         consumer = group.require_consumer()
         removed = dict.fromkeys(member_ids)
@@ -349,7 +355,8 @@ class ConsumerGroups:
     # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
-        """Begin the sessions of all members, and the time to give partitions up."""
+        """Begin the sessions of all members of a loaded group, and the time to give partitions up.
+        """
         consumer, group_id = group.require_consumer(), group.group_id
         overrides = self._context.overrides(group_id)
         session_timeout_ms = overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms)
@@ -364,7 +371,7 @@ class ConsumerGroups:
                 )
 
     def on_timers(self, group: Group, due: Iterable[TimerKey], result: Result, now_ms: int) -> None:
-        """Handle all timers of the group that are due at once."""
+        """Handle all timers of the group that are due at the same time."""
         consumer = group.require_consumer()
         removed: dict[str, None] = {}
         looks_up = False
@@ -378,7 +385,8 @@ class ConsumerGroups:
                 removed[member_id] = None
         if removed:
             self.remove_members(group, removed, result, now_ms)
-            if looks_up and group.is_consumer:  # the lookup must see the changes of this event
+            # in a later event, since the lookup has to see the changes of this one
+            if looks_up and group.is_consumer:
                 self._timers.schedule((timers_of.PATTERNS, group.group_id, ""), now_ms + 1)
         elif looks_up:
             self._look_up_patterns(group, result, now_ms)
@@ -399,10 +407,10 @@ class ConsumerGroups:
         context: RequestContext,
         now_ms: int,
     ) -> None:
-        """Look up the group's patterns if one is new, topics have changed, or the last lookup was
-        long ago.
+        """Schedule a lookup of the group's patterns if a pattern is new, topics have changed, or
+        the last lookup was long ago.
 
-        Takes: regex, the member's pattern, or empty; context, the context of its heartbeat.
+        Takes:  regex, the member's pattern, or empty; context, the context of its heartbeat.
         """
         is_new = bool(regex) and regex not in consumer.patterns
         if not is_new and not consumer.patterns:
@@ -421,7 +429,9 @@ class ConsumerGroups:
             consumer.looked_up_for = self._topics.visible_to(context)
 
     def _look_up_patterns(self, group: Group, result: Result, now_ms: int) -> None:
-        """Look up the group's patterns, or continue; the result is applied at the end."""
+        """Begin or continue the lookup of the group's patterns; apply the result when it is
+        complete.
+        """
         consumer, key = group.require_consumer(), (timers_of.PATTERNS, group.group_id, "")
         if consumer.lookup is None:
             consumer.patterns_ms, consumer.patterns_version = now_ms, self._topics.version
@@ -460,7 +470,7 @@ class ConsumerGroups:
     def _matching(
         self, regexes: Iterable[str]
     ) -> Generator[None, None, dict[str, tuple[str, ...]]]:
-        """The topics that match each pattern."""
+        """Find the topics that match each pattern, in slices."""
         names = sorted(self._topics.names())
         found: dict[str, tuple[str, ...]] = {}
         for regex in regexes:
@@ -469,7 +479,7 @@ class ConsumerGroups:
                     yield
                 found[regex] = yield from self.patterns(regex).matching(names)
             except InvalidPatternError:
-                # a pattern from a log of Apache Kafka, which supports more of RE2
+                # a pattern that an Apache Kafka wrote to the log, which supports more of RE2
                 found[regex] = ()
         return found
 
@@ -478,8 +488,9 @@ class ConsumerGroups:
     def describe(
         self, group: Group, most: int | None = None
     ) -> InSlices[describing.DescribedGroup]:
-        """The group's row in ConsumerGroupDescribe, in slices. Takes: most, the maximum number of
-        members.
+        """The group's row in ConsumerGroupDescribe, in slices.
+
+        Takes:  most, the maximum number of members.
         """
         consumer = group.require_consumer()
 
@@ -516,7 +527,7 @@ class ConsumerGroups:
         return described
 
     def _described(self, partitions: Mapping[uuid.UUID, Iterable[int]]) -> describing.Assignment:
-        """Partitions of known topics."""
+        """The partitions as the response lists them; unknown topics are left out."""
         return describing.Assignment(
             [
                 describing.TopicPartitions(topic_id, name, sorted(of_topic))
@@ -527,18 +538,18 @@ class ConsumerGroups:
 
 
 def _regexes(consumer: ConsumerGroup) -> list[str]:
-    """The patterns that members of the group have."""
+    """The distinct patterns of the group's members."""
     regexes = dict.fromkeys(member.subscribed_topic_regex for member in consumer.members.values())
     return [regex for regex in regexes if regex]
 
 
 def heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
-    """The answer to a refused heartbeat."""
+    """The response to a heartbeat with an error."""
     return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
 def static_member_id(consumer: ConsumerGroup, instance_id: str, member_id: str) -> str:
-    """The member id of an instance, which must be that of the request.
+    """The current member id of an instance, which must be the one in the request.
 
     Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
@@ -561,8 +572,10 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _check_epoch(current: CurrentValue, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Check the epoch of a request: the member's epoch, or the previous one where it owns only
-    partitions that are assigned to it, since it may not have received the last answer.
+    """Check the epoch of a request against the member's epoch.
+
+    The previous epoch is accepted if the member owns only partitions that are assigned to it, since
+    it may not have received the last response.
 
     Raises: KafkaError FENCED_MEMBER_EPOCH.
     """
@@ -623,7 +636,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request has all fields: its member may not have received the last answer."""
+    """Whether the request has all fields, as after a response that the member did not receive."""
     return request.member_epoch == JOINING or (
         request.rebalance_timeout_ms != NO_REBALANCE_TIMEOUT
         and (
@@ -636,19 +649,21 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 def _is_due(
     request: ConsumerGroupHeartbeatRequest, before: CurrentValue, current: CurrentValue
 ) -> bool:
-    """Whether the answer has the assignment: it has changed, or the last answer may be lost."""
+    """Whether the response includes the assignment: if it has changed, or the last response may be
+    lost.
+    """
     if _is_full(request):
         return True
     if current is not before:
         return _partitions(before.assigned) != _partitions(current.assigned)
-    # A member that lists other partitions than it has may have missed the answer with them. Kafka
-    # does not repeat it, and librdkafka, which sends the same list again, waits for it.
+    # A member whose list differs from its partitions may have missed the response that had them.
+    # Kafka does not repeat that, and librdkafka sends the same list again and waits.
     owned = _owned(request)
     return owned is not None and not _lists(owned, current.assigned)
 
 
 def _lists(owned: Owned, assigned: PartitionEpochs) -> bool:
-    """Whether the partitions that the member lists are those that it has."""
+    """Whether the listed partitions are exactly those that the member has."""
     listed = {topic_id: set(partitions) for topic_id, partitions in owned.items() if partitions}
     return listed == {topic_id: set(epochs) for topic_id, epochs in assigned.items() if epochs}
 

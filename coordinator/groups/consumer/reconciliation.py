@@ -11,10 +11,10 @@
     UNRELEASED_PARTITIONS        any                       a step
 
 A step keeps the partitions that are in the target. If the member has others, and its heartbeat does
-not confirm that it gave them up, it is UNREVOKED_PARTITIONS and stays in its epoch. Else it enters
-the target's epoch, gets the remaining partitions of its target that are free, and is STABLE, or
-UNRELEASED_PARTITIONS if other members still have some of them. So no partition has two owners: it
-is free only after its former owner has confirmed the revocation, or has left.
+not confirm that it gave them up, it is UNREVOKED_PARTITIONS and stays in its epoch. Otherwise it
+enters the target's epoch, gets the remaining partitions of its target that are free, and is STABLE,
+or UNRELEASED_PARTITIONS if other members still have some of them. No partition can have two owners,
+since it is free only after its former owner has confirmed the revocation, or has left.
 
 A partition keeps the epoch in which the member got it; commits are checked against that epoch
 (KIP-1251).
@@ -53,8 +53,8 @@ def reconcile(
 ) -> CurrentValue:
     """The current assignment after a heartbeat; the same object if nothing changes.
 
-    Takes: owned, the partitions in the heartbeat, None without a list; is_free, a test of whether
-           no other member has a partition.
+    Takes:  owned, the partitions that the heartbeat lists, None if it has no list; is_free, which
+            returns whether no other member has a partition.
     """
     if current.state is MemberState.UNREVOKED_PARTITIONS:
         if _owns_any(owned, current.pending_revocation):
@@ -106,7 +106,8 @@ def _in_epoch(
     assigned: PartitionEpochs,
     pending_revocation: PartitionEpochs,
 ) -> CurrentValue:
-    """The assignment in an epoch. The previous epoch stays valid, since the answer may be lost."""
+    """The assignment in an epoch. The previous epoch remains valid, since the response may be lost.
+    """
     previous = (
         current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     )
@@ -114,7 +115,7 @@ def _in_epoch(
 
 
 def _owns_any(owned: Owned | None, partitions: PartitionEpochs) -> bool:
-    """Whether the member may still own one of the partitions, which is assumed without a list."""
+    """Whether the member may still own one of the partitions; True if its heartbeat has no list."""
     if owned is None:
         return True
     return any(
@@ -126,5 +127,7 @@ def _owns_any(owned: Owned | None, partitions: PartitionEpochs) -> bool:
 
 
 def _exceeds(assigned: PartitionEpochs, target: Assignment) -> bool:
-    """Whether the member has topics that it no longer wants, so that they are not in its target."""
+    """Whether the member has partitions of topics that are not in its target, as it no longer wants
+    them.
+    """
     return any(topic_id not in target for topic_id in assigned)

@@ -1,19 +1,19 @@
-"""Patterns of topics' names in RE2's syntax, matched in time linear in the name.
+"""Patterns of topic names in RE2's syntax, matched in time linear in the length of the name.
 
 A pattern is parsed, compiled to a nondeterministic automaton (Thompson's construction), and run as
-a deterministic one whose states are made when a name first reaches them. Nothing backtracks, so no
-pattern of a client can block the broker: `(a+)+$` costs as much as `a+`.
+a deterministic one whose states are made when a name first reaches them. The matcher never
+backtracks, so no pattern of a client can block the broker: `(a+)+$` costs as much as `a+`.
 
-    supported    literals, `.`, classes with ranges and `[:alpha:]`, `\\d \\D \\w \\W \\s \\S`,
-                 `\\pL` and the like, escapes, `\\Q...\\E`, groups of every kind, `|`, `* + ?`
+    supported    literals, `.`, classes with ranges and `[:alpha:]`, `\d \D \w \W \s \S`,
+                 `\pL` and the like, escapes, `\Q...\E`, groups of every kind, `|`, `* + ?`
                  and `{n,m}` with their lazy forms, flags `(?i)` `(?s)` `(?U)` `(?m)`, anchors
-                 `^ $ \\A \\z`
-    refused      what RE2 refuses: look-around, back references, possessive and nested repetition,
-                 counts above 1,000; besides, `\\b` and `\\B`, useless in a whole name,
-                 and patterns of more than 20,000 states
+                 `^ $ \A \z`
+    rejected     what RE2 rejects: look-around, back references, possessive and nested repetition,
+                 counts above 1,000; also `\b` and `\B`, which are useless if the whole name has to
+                 match, and patterns of more than 20,000 states
 
 A pattern matches a whole name, as in Apache Kafka. A class is limited to the characters that the
-matched names may have: names of topics, or other texts (transactional ids, KIP-1152). `\\p{...}`
+matched names may have: names of topics, or other texts (transactional ids, KIP-1152). `\p{...}`
 supports the general categories and no scripts.
 
 Source: RE2's wiki, "Syntax"; KIP-848, "Regular Expressions".
@@ -29,17 +29,17 @@ from typing import NamedTuple
 
 LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
 MAX_REPEAT = 1000
-MOST_DIGITS = 100  # digits of a count: Python refuses to convert thousands of digits
+MOST_DIGITS = 100  # the most digits of a count, since Python does not convert thousands of digits
 MAX_STATES = 20_000
 MAX_DEPTH = 200
-MAX_CACHED_STATES = 50_000  # states in all cached sets of one automaton
-MAX_KEPT_STATES = 100_000  # states of all cached patterns
-MOST_KEPT_LETTERS = 1 << 20  # characters of all cached patterns
+MAX_CACHED_STATES = 50_000  # the number of states in all cached sets of one automaton
+MAX_KEPT_STATES = 100_000  # the number of states of all cached patterns
+MOST_KEPT_LETTERS = 1 << 20  # the number of characters of all cached patterns
 MOST_KEPT = 100
-# a longer text, or one that counts repetitions, takes up to 100 ms to compile
+# Compiling a longer pattern, or one that counts repetitions, takes up to 100 ms.
 LONGEST_AT_ONCE = 500
-MOST_SHOWN = 100  # characters of a pattern in an error
-WORK_BETWEEN_PAUSES = 20_000  # visited states: some 10 ms
+MOST_SHOWN = 100  # the number of characters of a pattern that an error message shows
+WORK_BETWEEN_PAUSES = 20_000  # the number of visited states, which takes some 10 ms
 
 _CLASSES = {
     "d": frozenset(string.digits),
@@ -68,7 +68,7 @@ _HIGHEST_CODE_POINT = 0x10FFFF
 
 
 class InvalidPatternError(ValueError):
-    """The text is not a pattern of RE2's syntax; the message names the mistake and its place."""
+    """The text is not a pattern in RE2's syntax; the message names the mistake and its position."""
 
 
 # --- the parts of a pattern ---------------------------------------------------------------------
@@ -89,7 +89,7 @@ class _Choice(NamedTuple):
 
 
 class _Repeat(NamedTuple):
-    """A repeated part. `highest`: None for no bound."""
+    """A repeated part. `highest` is None if there is no upper bound."""
 
     part: _Node
     lowest: int
@@ -116,7 +116,7 @@ class _Parser:
         self._letters = letters
         self._ignores_case = self._dot_is_any = False
         self._group_names: set[str] = set()
-        # characters that a letter matches under the current flags
+        # the parts that match a literal character under the current flags
         self._literals: dict[str, _One] = {}
         self._categories: dict[str, frozenset[str]] = {}
         self._any, self._any_but_line_end = _One(letters), _One(letters - {"\n"})
@@ -132,7 +132,7 @@ class _Parser:
         raise InvalidPatternError(f"{reason} (at letter {self._at + 1} of {shown!r})")
 
     def _take(self, text: str) -> bool:
-        """Read the text if it is next. Gives: whether it was."""
+        """If the given text comes next, read it. Gives: whether it did."""
         if not self._text.startswith(text, self._at):
             return False
         self._at += len(text)
@@ -155,8 +155,10 @@ class _Parser:
         return options[0] if len(options) == 1 else _Choice(options)
 
     def _sequence(self) -> _Node:
-        """A sequence of parts, without empty ones: each part makes a state, so `MAX_STATES` bounds
-        the work on all parts, including repeated ones.
+        """A sequence of parts. Empty parts are left out.
+
+        Every other part makes at least one state, so `MAX_STATES` limits the work on all parts,
+        including repeated ones.
         """
         parts: list[_Node] = []
         atom: _Node | None
@@ -221,7 +223,7 @@ class _Parser:
     # --- one part --------------------------------------------------------------------------------
 
     def _atom(self) -> _Node | None:
-        """One part; None for flags, which are not a part."""
+        """One part of the pattern; None for flags that apply to the enclosing group."""
         start = self._at
         if self._bounds() is not None:
             self._at = start
@@ -279,7 +281,8 @@ class _Parser:
         self._at = end + 1
 
     def _flags(self) -> bool:
-        """Read `i-s)` or `i-s:`. Gives: whether it was the former, which opens no group."""
+        """Read flags, such as `i-s)` or `i-s:`. Gives: whether `)` ends them, which opens no group.
+        """
         value, count = True, 0
         while True:
             letter = self._next()
@@ -318,7 +321,7 @@ class _Parser:
         return self._literal(self._letter_escape(letter))
 
     def _class_escape(self, letter: str) -> frozenset[str] | None:
-        """The letters of `\\d` and `\\pL`; None where the escape is not a class."""
+        """The characters of a class such as `\d` or `\pL`; None if the escape is not a class."""
         if letter in "dws":
             return _CLASSES[letter]
         if letter in "DWS":
@@ -345,7 +348,7 @@ class _Parser:
         return self._letters - letters if is_negated else self._both_cases(letters)
 
     def _letter_escape(self, letter: str) -> str:
-        """The letter of an escape."""
+        """The character that an escape denotes."""
         if letter in _CONTROLS:
             return _CONTROLS[letter]
         if letter == "x":
@@ -403,14 +406,14 @@ class _Parser:
         return self._letters - letters if is_negated else letters
 
     def _range(self, first: str) -> frozenset[str]:
-        """The letters from `first` to the one after a dash; only `first` without a dash."""
+        """The characters from `first` to the one after a dash; only `first` if no dash follows."""
         if not self._text.startswith("-", self._at) or self._text.startswith("-]", self._at):
             return frozenset(first)
         self._at += 1
         last = self._letter_escape(self._next()) if self._take("\\") else self._next()
         if last < first:
             self._refuse("a range of letters ends before it begins")
-        # includes characters whose other case may be in a name
+        # only characters that a name may have, since others cannot match
         return frozenset(one for one in self._letters if first <= one <= last)
 
     def _posix_class(self) -> frozenset[str]:
@@ -441,8 +444,8 @@ class _Automaton:
     """The nondeterministic automaton; state 0 accepts.
 
     letters: by state, the characters that lead to `following`; None if the state leads to all of
-    `following` without a character. is_start, is_end: such a state leads on only at the beginning
-    or the end.
+    `following` without a character. condition: `_Start` or `_End` if the state only leads on at the
+    beginning or the end of the name.
     """
 
     letters: list[frozenset[str] | None] = field(default_factory=lambda: [None])
@@ -494,8 +497,8 @@ class _Automaton:
         return then
 
     def closure(self, states: tuple[int, ...], *, is_start: bool, is_end: bool) -> _States:
-        """The states reached without a character that accept, or wait for a character or the
-        end.
+        """The states reached without a character, as far as they accept or wait for a character or
+        the end.
         """
         seen, waiting = set(states), list(states)
         while waiting:
@@ -513,10 +516,10 @@ class _Automaton:
 
 
 class TopicPattern:
-    """A pattern of topics' names.
+    """A pattern of topic names.
 
-    Takes:  text, in RE2's syntax; letters, the characters that names may have: others match only
-            where they are literal in the pattern.
+    Takes:  text, in RE2's syntax; letters, the characters that names may have. Other characters
+            match only if they are literals in the pattern.
     Raises: InvalidPatternError.
     """
 
@@ -540,11 +543,13 @@ class TopicPattern:
 
     @property
     def state_count(self) -> int:
-        """The number of states of the automaton, the size of the pattern."""
+        """The number of states of the automaton, which measures the size of the pattern."""
         return len(self._automaton.letters)
 
     def matches(self, name: str) -> bool:
-        """Whether the whole name matches. O(length), once its states are cached."""
+        """Whether the whole name matches. The time is linear in its length once the states are
+        cached.
+        """
         if not name:
             states = self._automaton.closure((self._first,), is_start=True, is_end=True)
             return _ACCEPT in states
@@ -557,9 +562,9 @@ class TopicPattern:
         return self._is_accepted(states)
 
     def matching(self, names: Iterable[str]) -> Generator[None, None, tuple[str, ...]]:
-        """Find the matching names, and pause after each `WORK_BETWEEN_PAUSES`.
+        """Find the matching names, and pause whenever `WORK_BETWEEN_PAUSES` is done.
 
-        For states that are not cached, a character of a name costs as many steps as the pattern has
+        If states are not cached, each character of a name costs as many steps as the pattern has
         states.
         """
         found = []
@@ -579,7 +584,7 @@ class TopicPattern:
         return tuple(found)
 
     def _is_accepted(self, states: _States) -> bool:
-        """Whether a name that led to these states may end there."""
+        """Whether a name that led to these states is accepted if it ends there."""
         accepts = self._accepts.get(states)
         if accepts is None:
             end = self._automaton.closure(tuple(states), is_start=False, is_end=True)
@@ -587,7 +592,7 @@ class TopicPattern:
         return accepts
 
     def _next(self, states: _States, letter: str) -> _States:
-        """The states after a letter, cached."""
+        """The states after a character, which are cached."""
         following = self._step(states, letter)
         self._steps.setdefault(states, {})[letter] = following
         self._work += len(states) + len(following)
@@ -612,7 +617,7 @@ class TopicPattern:
 class PatternReader:
     """Compiles patterns, and caches the last hundred, or fewer if they are large.
 
-    The cache has a pattern or an error for each text.
+    For each text the cache has the pattern, or the error if it is invalid.
     """
 
     def __init__(self) -> None:
@@ -620,7 +625,7 @@ class PatternReader:
         self._kept_states = self._kept_letters = 0
 
     def __call__(self, text: str) -> TopicPattern:
-        """The pattern. Raises: InvalidPatternError."""
+        """The pattern of a text. Raises: InvalidPatternError."""
         made = self._made.pop(text, None)
         if made is None:
             self.keep(text, read_pattern(text))
@@ -635,7 +640,7 @@ class PatternReader:
         return text not in self._made and (len(text) > LONGEST_AT_ONCE or "{" in text)
 
     def keep(self, text: str, made: TopicPattern | InvalidPatternError) -> None:
-        """Cache the result of `read_pattern`, and drop the oldest results to make room."""
+        """Cache the result of `read_pattern`, and remove the oldest results to make room."""
         self._forget(text)
         self._made[text] = made
         self._kept_states += _state_count(made)
@@ -659,7 +664,7 @@ def _state_count(made: TopicPattern | InvalidPatternError) -> int:
 
 
 def read_pattern(text: str) -> TopicPattern | InvalidPatternError:
-    """The pattern, or the error of its text."""
+    """The compiled pattern, or the error if the text is invalid."""
     try:
         return TopicPattern(text)
     except InvalidPatternError as error:

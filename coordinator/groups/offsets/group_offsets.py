@@ -2,8 +2,8 @@
 
 The offsets are hard state: only the `replay_*` methods change them. An offset of a transaction is
 pending, by producer, until the transaction's marker is replayed. When the transaction commits, each
-pending offset is compared with the committed one: the one with the later record in the log stays.
-So a plain commit after the pending one survives, live and after a restart.
+pending offset is compared with the committed one, and the one with the later record in the log
+remains. A plain commit after the pending one therefore survives, both live and after a restart.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NO_OFFSET = -1
 class CommittedOffset(NamedTuple):
     """One committed offset.
 
-    expire_timestamp_ms: NO_TIMESTAMP unless the request (versions 2 to 4) named a retention time.
-    record_offset: the offset of its record in the internal topic.
-    since_ms: the steady time of the commit; the timestamps are wall-clock times, as in the record.
+    expire_timestamp_ms: NO_TIMESTAMP unless the request (versions 2 to 4) specified a retention
+    time. record_offset: the offset of its record in the internal topic. since_ms: the steady time
+    of the commit; the timestamps are wall-clock times, as in the record.
     """
 
     offset: int
@@ -62,12 +62,11 @@ class CommitCheck(NamedTuple):
 
 
 class Expiry(NamedTuple):
-    """The offsets of one group whose retention is over at one moment.
+    """The offsets of one group whose retention is over at a given time.
 
-    expired: the offsets to remove now.
-    next_ms: when the next one expires; None if no other offset can expire by time alone.
-    is_complete: whether all offsets are in `expired`, and no transaction is open.
-    has_more: whether more offsets may have expired than the limit of `expired` allows.
+    expired: the offsets to remove now. next_ms: when the next offset expires; None if no other
+    offset can expire by time only. is_complete: whether all offsets are in `expired`, and no
+    transaction is open. has_more: whether the limit may have left expired offsets out of `expired`.
     """
 
     expired: list[TopicPartition]
@@ -95,7 +94,7 @@ class GroupOffsets:
         return partition in self.committed or self.is_pending(partition)
 
     def all_partitions(self) -> Iterator[TopicPartition]:
-        """Each partition with a committed or a pending offset, once."""
+        """Each partition that has a committed or a pending offset, once."""
         yield from self.committed
         seen = dict.fromkeys(self.committed)
         for offsets in self.pending.values():
@@ -113,7 +112,7 @@ class GroupOffsets:
         self.pending.setdefault(producer_id, {})[partition] = committed
 
     def replay_tombstone(self, partition: TopicPartition) -> None:
-        """Remove the committed offset of the partition, and the pending ones of open
+        """Remove the committed offset of the partition, and its pending offsets in open
         transactions.
         """
         self.committed.pop(partition, None)
@@ -124,7 +123,7 @@ class GroupOffsets:
                 del self.pending[producer_id]
 
     def replay_end(self, producer_id: int, commit: bool) -> None:
-        """Commit or drop the pending offsets of the producer, whose transaction ended."""
+        """Commit or drop the pending offsets of a producer whose transaction has ended."""
         ended = self.pending.pop(producer_id, {})
         for partition, pending in ended.items() if commit else ():
             committed = self.committed.get(partition)
@@ -141,9 +140,10 @@ class GroupOffsets:
     ) -> Expiry:
         """Find the offsets whose retention is over, at most `max_count` of them.
 
-        Offsets of topics that members read, and those with a pending successor, do not expire.
+        Offsets of topics that members read do not expire, nor do those of partitions with a pending
+        offset.
 
-        Takes:  retained_since_ms, the time at which the retention of an offset begins.
+        Takes:  retained_since_ms, which returns when the retention of an offset begins.
         Source: KIP-211; Kafka also excludes partitions with pending offsets.
         """
         expired: list[TopicPartition] = []
@@ -174,7 +174,8 @@ class GroupOffsets:
 class OpenTransaction:
     """The open transaction of one producer on one partition of the internal topic.
 
-    producer_epoch: the latest epoch. group_ids: the groups with its pending offsets, in order.
+    producer_epoch: the epoch of the last offset. group_ids: the groups for which it has pending
+    offsets, in order.
     """
 
     producer_epoch: int

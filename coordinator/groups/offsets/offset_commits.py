@@ -1,9 +1,9 @@
 """OffsetCommit and TxnOffsetCommit: the checks of a request's offsets, and the records of the
-accepted ones.
+accepted offsets.
 
-Both requests pass the same checks: of the partitions' existence; of the member and its generation
-or epoch, which must be the group's (`CommitCheck`); of the length of the metadata. A refused offset
-has a code in `PartitionCodes`; each other offset has a record.
+Both requests pass the same checks: that the partitions exist, that the member and its generation or
+epoch are the group's (`CommitCheck`), and that the metadata are not too long. A rejected offset has
+an error code in `PartitionCodes`; each other offset has a record.
 
 Source: KIP-447 (commits in a transaction), KIP-848, KIP-1251.
 """
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
         TxnOffsetCommitRequestTopic,
     )
 
-# a partition's row, with the name of its topic
+# the row of a partition in the request, preceded by the name of its topic
 RequestedOffset = tuple[str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"]
 
 
 class OffsetCommits:
-    """Decides on commits of offsets."""
+    """Checks commits of offsets, and makes their records."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class OffsetCommits:
     ) -> Result:
         """Commit offsets.
 
-        Unknown partitions and too long metadata are refused individually; other errors refuse the
-        whole request.
+        Unknown partitions and metadata that are too long fail only their own offset; other errors
+        fail the whole request.
         """
         result = self._table.result(request.group_id)
         topics = request.topics
@@ -117,10 +117,11 @@ class OffsetCommits:
     ) -> Result:
         """Store offsets as pending until the producer's transaction ends.
 
-        The host has verified that the group is in the transaction, and the producer's epoch
-        (`TransactionCoordinator.verify_offsets`).
+        The host has verified that the group is in the transaction, and has checked the producer's
+        epoch (`TransactionCoordinator.verify_offsets`).
 
-        Source: KIP-447: besides the producer's epoch, the member and its generation fence a zombie.
+        Source: KIP-447: a zombie is fenced by the member and its generation, besides the producer's
+                epoch.
         """
         result = self._table.result(request.group_id)
         codes, offsets = self._partition_codes(request.topics)
@@ -162,7 +163,7 @@ class OffsetCommits:
         *,
         transactional: bool,
     ) -> CommitCheck:
-        """Whether the member of the request may commit in that generation."""
+        """Whether the request's member may commit in that generation."""
         group = self._table.by_id.get(request.group_id)
         member_id, instance_id = request.member_id, request.group_instance_id
         if group is not None and group.is_typed:
@@ -188,8 +189,8 @@ class OffsetCommits:
             )
         if generation < 0:
             return CommitCheck(Code.NONE)
-        # the code in every version: consumers join again after it, and cannot handle
-        # GROUP_ID_NOT_FOUND
+        # The same code in every version: consumers then join again, but cannot handle
+        # GROUP_ID_NOT_FOUND.
         return CommitCheck(Code.ILLEGAL_GENERATION)
 
     def _accepted(
@@ -199,7 +200,9 @@ class OffsetCommits:
         codes: PartitionCodes,
         offsets: list[RequestedOffset],
     ) -> list[RequestedOffset]:
-        """The offsets that may be committed. After: `codes` has the code of each other offset."""
+        """The offsets that may be committed. After: `codes` has an error code for each other
+        offset.
+        """
         if check.code is not Code.NONE:
             for topic, requested in offsets:
                 codes[topic][requested.partition_index] = check.code
@@ -229,7 +232,7 @@ class OffsetCommits:
     ) -> None:
         """Add the records of the offsets to a Result.
 
-        After: `codes` has OFFSET_METADATA_TOO_LARGE for offsets with too long metadata.
+        After:  `codes` has OFFSET_METADATA_TOO_LARGE for each offset whose metadata are too long.
         """
         count = 0
         for topic, requested in offsets:

@@ -1,4 +1,4 @@
-"""OffsetFetch: the committed offsets of one group, or, from version 8 on, of several groups.
+"""OffsetFetch: the committed offsets of a group or, from version 8 on, of several groups.
 
 Source: KIP-447 (require_stable), KIP-709 (several groups), KIP-848 (members' epochs, topic ids).
 """
@@ -40,7 +40,8 @@ _FIRST_VERSION_WITH_GROUPS = 8
 
 
 class FetchedOffset(NamedTuple):
-    """One partition of an OffsetFetch answer, whose class depends on the version of the request."""
+    """One partition of an OffsetFetch response, whose class depends on the version of the request.
+    """
 
     partition_index: int
     committed_offset: int
@@ -50,7 +51,7 @@ class FetchedOffset(NamedTuple):
 
 
 class OffsetFetches:
-    """Answers OffsetFetch; it changes nothing."""
+    """Answers OffsetFetch requests, without any change of state."""
 
     def __init__(self, table: GroupTable, topics: TopicDirectory) -> None:
         self._table, self._topics = table, topics
@@ -60,7 +61,8 @@ class OffsetFetches:
     ) -> Result:
         """Fetch committed offsets.
 
-        With require_stable, a partition with a pending offset gets UNSTABLE_OFFSET_COMMIT.
+        With require_stable, the code of a partition with a pending offset is
+        UNSTABLE_OFFSET_COMMIT.
         """
         if context.api_version < _FIRST_VERSION_WITH_GROUPS:
             topics = [
@@ -84,7 +86,7 @@ class OffsetFetches:
     def _fetch_group(
         self, requested: OffsetFetchRequestGroup, api_version: int, require_stable: bool
     ) -> OffsetFetchResponseGroup:
-        """The offsets of one group, by the names of topics or, from version 10 on, by their ids."""
+        """The offsets of one group by topic name, or by topic id from version 10 on."""
         group = self._table.by_id.get(requested.group_id)
         if group is not None and (group.is_consumer or group.is_typed):
             of_type = group.require_typed() if group.is_typed else group.require_consumer()
@@ -116,7 +118,9 @@ class OffsetFetches:
         topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
         require_stable: bool,
     ) -> Iterator[tuple[str, list[FetchedOffset]]]:
-        """(topic, rows) for the requested partitions of a group, or for all that have an offset."""
+        """Yield (topic, rows) for the requested partitions of a group, or for all that have an
+        offset.
+        """
         group = self._table.by_id.get(group_id)
         offsets = group.offsets if group is not None else GroupOffsets()
         if topics is None:

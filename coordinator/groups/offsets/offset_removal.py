@@ -1,8 +1,8 @@
 """The removal of committed offsets: by their retention (KIP-211), by OffsetDelete (KIP-496), and
 with their topics.
 
-The retention of a group's offsets is checked by a timer, (RETENTION, group, ""), which also removes
-a group without remaining state. The rules of retention are a table in group.py.
+A timer with the key (RETENTION, group, "") checks the retention of a group's offsets, and removes a
+group that has no state left. The rules of retention are in a table in group.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
     from barnabas.protocol.request_context import RequestContext
 
-OFFSETS_CHECKED_PER_RECORD = 16  # checking this many offsets costs as much as removing one
+OFFSETS_CHECKED_PER_RECORD = 16  # checking this many offsets takes as long as removing one
 
 
 class OffsetRemoval:
@@ -51,7 +51,9 @@ class OffsetRemoval:
     # --- retention -------------------------------------------------------------------------------
 
     def schedule_check(self, group: Group, now_ms: int) -> None:
-        """Check the retention of the group's offsets within one interval from now."""
+        """Schedule a check of the retention of the group's offsets, one interval from now at the
+        latest.
+        """
         key = (RETENTION, group.group_id, "")
         timers = self._table.timers
         latest_ms = now_ms + self._settings.offsets_retention_check_interval_ms
@@ -60,7 +62,7 @@ class OffsetRemoval:
             timers.schedule(key, latest_ms)
 
     def check(self, group: Group, results: ResultsByPartition, now_ms: int) -> None:
-        """Remove the offsets whose retention is over, and a group without remaining state.
+        """Remove the offsets whose retention is over, and the group if it has no state left.
 
         Source: KIP-211.
         """
@@ -71,7 +73,7 @@ class OffsetRemoval:
             records = [offset_tombstone(group.group_id, *partition) for partition in expiry.expired]
             if records:
                 results.of(group.partition).count(Counted.OFFSET_EXPIRATION, len(records))
-            if expiry.has_more:  # the next tick continues, after other events
+            if expiry.has_more:  # the next tick continues, after requests were served
                 results.add(group.partition, records)
                 timers.schedule(key, now_ms)
                 return
@@ -88,10 +90,10 @@ class OffsetRemoval:
     def on_offset_delete(
         self, request: OffsetDeleteRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Delete offsets, committed and pending, of topics that no member reads.
+        """Delete committed and pending offsets of topics that no member reads.
 
-        An Empty group is removed with its last offset; a group with pending offsets stays until its
-        next retention check.
+        An Empty group is removed with its last offset; a group with pending offsets remains until
+        its next retention check.
 
         Source: KIP-496.
         """
@@ -135,11 +137,11 @@ class OffsetRemoval:
     def on_topics_deleted(
         self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
     ) -> Iterator[Result]:
-        """Delete all offsets, committed and pending, of deleted topics, and the states that share
-        and streams groups have of them.
+        """Delete all committed and pending offsets of deleted topics, and the states that share and
+        streams groups have for them.
 
-        Gives: Results, one part at a time. Between two parts any event may happen, except the
-               creation of a topic with such a name.
+        Gives:  Results, one part of the work at a time. Between two parts any event may happen,
+                except the creation of a topic with one of these names.
         """
         deleted = dict.fromkeys(names)
         results, cost = ResultsByPartition(), 0

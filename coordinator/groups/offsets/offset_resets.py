@@ -1,4 +1,4 @@
-"""Committed offsets beyond the end of their logs, after logs have lost records: pure functions."""
+"""Finds committed offsets beyond the end of their logs, after logs have lost records; no I/O."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from barnabas.protocol.topic_partition import TopicPartition
 def offsets_beyond_log_end(
     groups: Iterable[Group], log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
 ) -> list[OffsetReset]:
-    """The committed offsets beyond the end of their logs, and the offsets that replace them.
+    """The committed offsets beyond the end of their logs, with the offsets that replace them.
 
-    The group has read records that are lost now. It continues where the log was cut: it has
-    received every record below that offset, and no present record above it. So it reads no record
-    twice, even if it commits offsets and outputs together, and it skips no record that is written
-    later.
+    The group has read records that are now lost. It continues where the log was cut: it has
+    received every record below that offset, and none of the present records above it. It therefore
+    reads no record twice, even if it commits offsets and outputs together, and skips no record that
+    is written later.
 
-    An offset without a leader epoch may be a number of the application (of a batch, for example),
-    in particular if it has metadata. Without metadata it counts as a position in the log, if a
-    power loss explains why the log is shorter.
+    An offset without a leader epoch may be a number that the application chose (of a batch, for
+    example), particularly if it has metadata. Without metadata it is considered a position in the
+    log if a power loss explains why the log is shorter.
 
-    Takes: groups, before the first append of a client: later the offset of a lost record could not
-           be distinguished from that of a new one.
+    Takes:  groups, before the first append of a client. After that, the offset of a lost record
+            could not be distinguished from that of a new one.
     """
     resets = []
     ends: dict[TopicPartition, int | None] = {}

@@ -18,7 +18,7 @@ _Topic = TypeVar("_Topic", "OffsetCommitRequestTopic", "OffsetFetchRequestTopics
 def with_names(
     requested: Iterable[_Topic], topics: TopicDirectory
 ) -> tuple[list[_Topic], list[_Topic]]:
-    """The topics of a request with their names filled in, and those with an unknown id."""
+    """The topics of a request with their names filled in, and the topics whose id is unknown."""
     named, unknown = [], []
     for topic in requested:
         name = None if topic.topic_id is None else topics.name(topic.topic_id)

@@ -1,13 +1,13 @@
-"""The changes of the record of a share group's partition states (KIP-932).
+"""How events change the record of a share group's partition states (KIP-932).
 
-    event                                     a partition of a topic is then
+    event                                     afterwards a partition of the topic is
     members want it; offsets are set          initializing; not deleting
     its state was initialised                 initialized
     its state could not be initialised        neither: the next heartbeat tries again
     offsets of its topic are deleted          deleting (the whole topic)
     its states were deleted                   neither
 
-Each function gives the whole value of the next record.
+Each function returns the whole value of the next record.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ Value = TypeVar("Value")
 def begun(
     states: StatesValue, rows: Iterable[StateRow], names: Mapping[uuid.UUID, str]
 ) -> StatesValue:
-    """The value while the states of these partitions are being initialised. Takes: names, the names
-    of all their topics.
+    """The value while the states of these partitions are being initialised.
+
+    Takes:  names, the names of all their topics.
     """
     by_topic = _by_topic(rows)
     return StatesValue(
@@ -39,8 +40,9 @@ def begun(
 def done(
     states: StatesValue, rows: Iterable[StateRow], names: Mapping[uuid.UUID, str]
 ) -> StatesValue:
-    """The value after the states of these partitions are initialised. Topics without a name were
-    deleted.
+    """The value once the states of these partitions are initialised.
+
+    A topic that is not in `names` was deleted.
     """
     by_topic = {one: row for one, row in _by_topic(rows).items() if one in names}
     return StatesValue(
@@ -63,12 +65,12 @@ def ending(states: StatesValue, names: Mapping[uuid.UUID, str]) -> StatesValue:
 
 
 def ended(states: StatesValue, topic_ids: Collection[uuid.UUID]) -> StatesValue:
-    """The value after the states of these topics are deleted."""
+    """The value after the states of these topics were deleted."""
     return states._replace(deleting=_without(states.deleting, topic_ids))
 
 
 def all_ending(states: StatesValue) -> StatesValue:
-    """The value while all states of the group are being deleted, with the group."""
+    """The value while all states are being deleted because the group is."""
     names = {
         topic_id: of_topic.name
         for topics in (states.initialized, states.initializing)

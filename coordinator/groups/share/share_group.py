@@ -1,16 +1,16 @@
 """One share group (KIP-932): its members, their assignments, and the states of its partitions.
 
-This is hard state, which only `replay` writes, in the form of its records (share_group_records.py),
-with values computed from it. A share group has no committed offsets: its progress is the state of
-each share partition, which the share coordinator stores (coordinator/share/). The group stores
-which partitions have a state: a partition is assigned once its state is initialised.
+The group is hard state: its records (share_group_records.py) and values computed from them. Only
+`replay` writes it. A share group has no committed offsets: its progress is the state of each share
+partition, which the share coordinator stores (coordinator/share/). The group stores which
+partitions have a state: a partition is assigned once its state is initialised.
 
     state of the group    when
     Empty                 it has no members
     Stable                it has members
 
 The only soft state is the times of the last assignment and of the initialisations of states, which
-bound how often these are repeated.
+limit how often these are repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
-FIRST_EPOCH = 1  # the epoch of a group before its first record, and of its target assignment
+FIRST_EPOCH = 1  # the epoch of a new group and of its target assignment, before its first record
 NO_HASH = 0
 NO_TOPICS_VERSION = -1
 EMPTY, STABLE = "Empty", "Stable"
@@ -45,8 +45,8 @@ NOTHING = CurrentValue(0, -1, {})
 class ShareGroup:
     """The members of one share group.
 
-    states: the states of its partitions. assigned_ms: when the target assignment was computed;
-    topics_version: `TopicDirectory.version` when the topics of the group were last read;
+    states: the states of the group's partitions. assigned_ms: when the target assignment was
+    computed. topics_version: `TopicDirectory.version` when the topics of the group were last read.
     initializing_since_ms: when the initialisation of states began, by topic id.
     """
 
@@ -102,13 +102,14 @@ class ShareGroup:
             self._forget_times()
 
     def _forget_times(self) -> None:
-        """Drop the times of topics whose states are no longer being initialised."""
+        """Remove the times of topics whose states are no longer being initialised."""
         initializing = self.states.initializing
         for topic_id in [one for one in self.initializing_since_ms if one not in initializing]:
             del self.initializing_since_ms[topic_id]
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; its own record is the last."""
+        """The records that remove the group; the last is the tombstone of the group's own record.
+        """
         for member_id in list(self.currents):
             yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
         for member_id in list(self.targets):
@@ -122,7 +123,9 @@ class ShareGroup:
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]
     ) -> Iterator[CoordinatorRecord]:
-        """The record without the states of deleted topics, which the share coordinator deletes."""
+        """A record without the states of deleted topics. The share coordinator deletes the states
+        themselves.
+        """
         states = self.states
         kept = StatesValue(
             {one: row for one, row in states.initializing.items() if one not in topic_ids},
@@ -150,7 +153,7 @@ class ShareGroup:
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
-        """The names of all topics that a member wants."""
+        """The names of the topics that at least one member wants."""
         if self._subscribed is None:
             self._subscribed = wanted_topics(self.members.values())
         return self._subscribed
@@ -159,18 +162,20 @@ class ShareGroup:
         return self.currents.get(member_id, NOTHING)
 
     def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
-        """Whether the last target assignment is old enough for another. Source: KIP-1263."""
+        """Whether enough time has passed since the last target assignment. Source: KIP-1263."""
         return self.assigned_ms is None or now_ms - self.assigned_ms >= interval_ms
 
     def decide_again(self) -> None:
-        """Let the next heartbeat read the topics and assign again: the records of the last one were
-        dropped.
+        """Make the next heartbeat read the topics and assign again, after records of an assignment
+        were dropped.
         """
         self.assigned_ms, self.topics_version = None, NO_TOPICS_VERSION
         self.initializing_since_ms.clear()
 
     def lacks_assignment(self, topics: TopicDirectory) -> bool:
-        """Whether an assignable partition is not assigned, or an assigned one is not assignable."""
+        """Whether the assignment of a wanted topic differs from its partitions with an initialised
+        state.
+        """
         if self._assigned is None:
             assigned: dict[uuid.UUID, set[int]] = {}
             for target in self.targets.values():
@@ -191,17 +196,17 @@ class ShareGroup:
     def check_commit(
         self, member_id: str, epoch: int, api_version: int, *, transactional: bool
     ) -> CommitCheck:
-        """GROUP_ID_NOT_FOUND: a share group has no committed offsets."""
+        """GROUP_ID_NOT_FOUND, since a share group has no committed offsets."""
         return CommitCheck(Code.GROUP_ID_NOT_FOUND)
 
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
-        """Whether a commit may be accepted: never, since a share group has no commits."""
+        """Whether a commit may be accepted: never, since a share group has no committed offsets."""
         return False
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE: the answer has no offsets, as for a group that does not exist."""
+        """NONE. The response has no offsets, as for a group that does not exist."""
         return Code.NONE
 
     def check_offset_delete(self) -> Code:
@@ -209,23 +214,23 @@ class ShareGroup:
 
 
 class ShareKind:
-    """The reader of the records of share groups."""
+    """Reads the records of share groups."""
 
     def decode_key(self, key: bytes) -> ShareGroupKey | None:
-        """The key of a record; None where it is unknown."""
+        """The key of a record; None if its version is unknown."""
         return records.decode_share_key(key)
 
     def is_group_key(self, key: Any) -> bool:
-        """Whether the key's tombstone removes the group."""
+        """Whether a tombstone with this key removes the group."""
         return bool(key.version == records.GROUP_VERSION)
 
     def new_group(self) -> ShareGroup:
-        """A group without records."""
+        """A group that has no records yet."""
         return ShareGroup()
 
 
 def wanted_topics(members: Iterable[MemberValue]) -> frozenset[str]:
-    """The topics that any of the members wants."""
+    """The topics that at least one of the members wants."""
     distinct = dict.fromkeys(member.subscribed_topic_names for member in members)
     return frozenset().union(*distinct)
 
@@ -233,7 +238,8 @@ def wanted_topics(members: Iterable[MemberValue]) -> frozenset[str]:
 def assignable(
     states: StatesValue, wanted: Collection[str], topics: TopicDirectory
 ) -> Mapping[uuid.UUID, tuple[int, ...]]:
-    """The partitions that may be assigned: those of wanted topics whose states are initialised."""
+    """The partitions that may be assigned: those of wanted topics that have an initialised state.
+    """
     return {
         topic_id: partitions
         for topic_id, (_, partitions) in states.initialized.items()

@@ -1,9 +1,9 @@
 """The change of a share group by one event, computed before its records are written.
 
-The steps are in the order of Apache Kafka's records: the member; the group's epoch, if the
+The steps follow the order of Apache Kafka's records: the member; the group's epoch, if the
 subscriptions or the initialised states have changed; the target assignment of that epoch; the
-current assignment of the request's member; the initialisation of states. Each step uses the results
-of the earlier ones. The group itself does not change until `records` are replayed.
+current assignment of the member that sent the request; the initialisation of states. Each step uses
+the results of the earlier ones. The group itself does not change until `records` are replayed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from barnabas.coordinator.result import CoordinatorRecord, Counted, Result
 class ShareGroupChange:
     """The change of one group by one event.
 
-    records: to be written, in order. members, epoch, target_epoch: the values after it.
+    records: the records to write, in order. members, epoch, target_epoch: the values after the
+    change.
     """
 
     def __init__(self, group_id: str, group: ShareGroup, topics: TopicDirectory) -> None:
@@ -41,7 +42,7 @@ class ShareGroupChange:
 
     @property
     def wanted(self) -> frozenset[str]:
-        """The names of all topics that a member wants."""
+        """The names of the topics that at least one member wants."""
         if self.members is self._group.members:
             return self._group.subscribed_topics
         if self._wanted is None:
@@ -76,8 +77,10 @@ class ShareGroupChange:
     # --- epochs ----------------------------------------------------------------------------------
 
     def raise_epoch_if(self, has_changed: bool) -> bool:
-        """Raise the group's epoch where subscriptions or topics have changed, or the state of a
-        partition was initialised since the last assignment. Gives: whether it was raised.
+        """Raise the group's epoch if subscriptions or topics have changed, or a partition's state
+        was initialised since the last assignment.
+
+        Gives:  whether the epoch was raised.
         """
         group = self._group
         if not has_changed and group.target_epoch >= group.epoch:
@@ -93,8 +96,7 @@ class ShareGroupChange:
         return False
 
     def assign_if_due(self, interval_ms: int, now_ms: int, wall_ms: int) -> None:
-        """Compute the target assignment of the group's epoch, unless the last assignment is too
-        recent.
+        """Compute the target assignment of the group's epoch, unless the last one is too recent.
 
         Source: KIP-1263 for the interval.
         """
@@ -129,8 +131,9 @@ class ShareGroupChange:
         """Give the member its target. Gives: its current assignment afterwards.
 
         While the target belongs to an earlier epoch of the group, topics that the member no longer
-        wants are left out of the target. Takes: is_changed, whether this event raises the group's
-        epoch.
+        wants are left out of it.
+
+        Takes:  is_changed, whether this event raises the group's epoch.
         """
         current = self._group.current(member_id)
         epoch = self.target_epoch
@@ -153,7 +156,7 @@ class ShareGroupChange:
     # --- the states of partitions ----------------------------------------------------------------
 
     def begin_states(self, retry_interval_ms: int, now_ms: int) -> tuple[StateRow, ...]:
-        """Begin the initialisation of states for partitions of wanted topics that have none.
+        """Begin to initialise states for those partitions of wanted topics that have none.
 
         An initialisation that takes longer than the interval is begun again.
         """

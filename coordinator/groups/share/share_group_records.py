@@ -1,6 +1,6 @@
-"""Records of share groups (KIP-932) in `__consumer_offsets`: Apache Kafka's formats.
+"""Records of share groups (KIP-932) in `__consumer_offsets`, in Apache Kafka's formats.
 
-Keys: int16 version, then not compact strings:
+Keys: int16 version, then strings that are not compact:
 
     key    kind                        fields
     10     a member                    group_id, member_id
@@ -15,7 +15,7 @@ Values: int16 version (0), then, in compact forms and with tagged fields at the 
     10     rack_id (nullable string), client_id, client_host (strings), subscribed_topic_names
            (array of strings)
     11     epoch int32, metadata_hash int64
-    12     assignment_epoch int32; tag 0: assignment_timestamp int64 (KIP-1263; not written where it
+    12     assignment_epoch int32; tag 0: assignment_timestamp int64 (KIP-1263; not written if it
            is 0)
     13     topic_partitions: array of (topic_id uuid, partitions array of int32)
     14     member_epoch int32, previous_member_epoch int32, state int8 (always 0),
@@ -71,11 +71,11 @@ _CURRENT_HEAD = struct.Struct(">iib")
 _VALUE_VERSION = _INT16.pack(0)
 _NO_TAGS = 0
 _TIMESTAMP_TAG = 0
-_STABLE = 0  # the only state of a member
+_STABLE = 0  # the only state that a member can have
 
 
 class ShareGroupKey(NamedTuple):
-    """The key of a record. version: the kind of the record. member_id: empty in some kinds."""
+    """The key of a record. version: the kind of the record. member_id: empty for some kinds."""
 
     version: int
     group_id: str
@@ -107,7 +107,7 @@ class CurrentValue(NamedTuple):
 
 
 class TopicStates(NamedTuple):
-    """Partitions of a topic whose states are being initialised, or are initialised.
+    """Partitions of a topic whose states are being initialised, or already are.
 
     name: the topic's name at that time.
     """
@@ -117,7 +117,7 @@ class TopicStates(NamedTuple):
 
 
 class StatesValue(NamedTuple):
-    """The value of the record of the states of a group's partitions, by the ids of topics.
+    """The value of the record of a group's partition states, by topic id.
 
     deleting: the names of the topics whose states are being deleted.
     """
@@ -149,7 +149,7 @@ def _key(version: int, group_id: str, member_id: str) -> bytes:
 
 
 def tombstone(version: int, group_id: str, member_id: str = "") -> CoordinatorRecord:
-    """The tombstone of the record with a key of that version."""
+    """The tombstone for the record with this key."""
     return CoordinatorRecord(_key(version, group_id, member_id), None)
 
 
@@ -173,7 +173,7 @@ def decode_epoch(value: bytes) -> EpochValue:
 
 
 def member_record(group_id: str, member_id: str, member: MemberValue) -> CoordinatorRecord:
-    """The record of a member's subscription and identity."""
+    """The record of a member, with its subscription and its identity."""
     out = bytearray(_VALUE_VERSION)
     write_nullable_string(out, member.rack_id, True)
     write_string(out, member.client_id, True)
@@ -237,7 +237,7 @@ def decode_current(value: bytes) -> CurrentValue:
 
 
 def states_record(group_id: str, states: StatesValue) -> CoordinatorRecord:
-    """The record of the existing states of partitions."""
+    """The record that lists the partitions with a state."""
     out = bytearray(_VALUE_VERSION)
     for topics in (states.initializing, states.initialized):
         write_uvarint(out, len(topics) + 1)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ShareGroupSettings(NamedTuple):
-    """The settings; Kafka's names are in the comments."""
+    """The settings, each with Kafka's name in its comment."""
 
     max_size: int = 200  # group.share.max.size
     initialize_retry_interval_ms: int = 30_000  # group.share.initialize.retry.interval.ms

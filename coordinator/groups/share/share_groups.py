@@ -1,12 +1,12 @@
 """Members of share groups (KIP-932): heartbeats that join, stay and leave; sessions.
 
-Steps of a heartbeat: the request is checked; the group and the member are found or created; then
-the steps of `ShareGroupChange` follow. A member gets its target assignment at once, since several
-members may have the same partition: no revocation comes first.
+The steps of a heartbeat: the request is checked; the group and the member are found or created;
+then the steps of `ShareGroupChange` follow. A member gets its target assignment immediately. No
+revocation has to come first, since several members may have the same partition.
 
-Timers are keyed (SESSION, group, member): the end of a member's session, when it is removed.
+A timer with the key (SESSION, group, member) removes a member at the end of its session.
 
-Source: KIP-932; Apache Kafka 4.3's answers where it is silent.
+Source: KIP-932; Apache Kafka 4.3's responses where it does not specify them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 JOINING, LEAVING = 0, -1  # special member epochs in requests
 LONGEST_MEMBER_ID = 36
-LONGEST_NAME_BYTES = (1 << 15) - 1  # maximum length of a text in the key of a record
+LONGEST_NAME_BYTES = (1 << 15) - 1  # the maximum length of a text in the key of a record
 ASSIGNOR = "simple"
 SESSION_TIMEOUT = "share.session.timeout.ms"
 HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
@@ -49,7 +49,7 @@ ASSIGNMENT_INTERVAL = "share.assignment.interval.ms"
 
 
 class ShareGroups:
-    """The requests of members of share groups, and their timers."""
+    """Handles the requests of members of share groups, and their timers."""
 
     def __init__(
         self,
@@ -59,7 +59,9 @@ class ShareGroups:
         timers: Timers[TimerKey],
         wall: WallClock,
     ) -> None:
-        """Takes: setting_of, the value of a group's setting: its own, or the broker's."""
+        """Takes:  setting_of, which returns the value of a group's setting, its own or the
+        broker's.
+        """
         self._settings, self._setting_of = settings, setting_of
         self._topics, self._timers, self._wall = topics, timers, wall
 
@@ -98,8 +100,8 @@ class ShareGroups:
     ) -> ShareGroupHeartbeatResponse:
         """Answer the heartbeat of a member that joins or stays.
 
-        Takes:  a request that passed `check_request` and does not leave; group, a share group, or,
-                if the request joins, a new group.
+        Takes:  request, one that passed `check_request` and does not leave; group, a share group
+                or, if the request joins, a new group.
         Raises: KafkaError GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
         """
         share, group_id, member_id = share_group(group), request.group_id, request.member_id
@@ -117,7 +119,7 @@ class ShareGroups:
         current = change.reconcile(member_id, is_changed)
         begun = change.begin_states(self._settings.initialize_retry_interval_ms, now_ms)
         self._begin_session(group_id, member_id, now_ms)
-        group.typed = share  # only now, after all checks of the request
+        group.typed = share  # not earlier, since the checks of the request may fail
         change.add_to(result)
         if begun:
             result.state_changes.append(
@@ -136,8 +138,10 @@ class ShareGroups:
         )
 
     def _check_member(self, share: ShareGroup, request: ShareGroupHeartbeatRequest) -> None:
-        """Check the request's member. Raises: KafkaError if the group is full, it is not a member,
-        or its epoch is wrong.
+        """Check the request's member.
+
+        Raises: KafkaError if the group is full, the member is not in the group, or its epoch is
+                wrong.
         """
         member_id, epoch = request.member_id, request.member_epoch
         is_member = member_id in share.members
@@ -204,8 +208,9 @@ class ShareGroups:
     def describe(
         self, group: Group, most: int | None = None
     ) -> InSlices[describing.DescribedGroup]:
-        """The group's row in ShareGroupDescribe, in slices. Takes: most, the maximum number of
-        members.
+        """The group's row in ShareGroupDescribe, in slices.
+
+        Takes:  most, the maximum number of members.
         """
         share = share_group(group)
 
@@ -236,7 +241,7 @@ class ShareGroups:
         return described
 
     def initialized_partitions(self, share: ShareGroup) -> dict[str, tuple[int, ...]]:
-        """The partitions that have a state, by the names of their topics."""
+        """The partitions that have a state, by topic name."""
         return {
             name: partitions
             for topic_id, (_, partitions) in share.states.initialized.items()
@@ -244,7 +249,7 @@ class ShareGroups:
         }
 
     def _described(self, current: CurrentValue) -> describing.Assignment:
-        """Partitions of known topics."""
+        """The assigned partitions as the response lists them; unknown topics are left out."""
         return describing.Assignment(
             [
                 describing.TopicPartitions(topic_id, name, list(partitions))
@@ -255,7 +260,7 @@ class ShareGroups:
 
 
 def share_group(group: Group) -> ShareGroup:
-    """The share group of a group, which exists or is being created."""
+    """The state of a share group, which exists or is being created."""
     typed = group.typed
     if typed is None:
         return ShareGroup()
@@ -264,7 +269,7 @@ def share_group(group: Group) -> ShareGroup:
 
 
 def heartbeat_error(error: KafkaError) -> ShareGroupHeartbeatResponse:
-    """The answer to a refused heartbeat."""
+    """The response to a heartbeat with an error."""
     return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 

@@ -1,12 +1,13 @@
 """The offsets of share groups: setting and deleting the states of their partitions (KIP-932).
 
-AlterShareGroupOffsets and DeleteShareGroupOffsets are decided in two events: first a record lists
-the states that are being initialised or deleted, with the `StateChange` for the share coordinator;
-then, once that change is durable, a second record says that it is done, and the request is
-answered. A kill in between leaves the first record: the next heartbeat of a member, or the same
-request, repeats the change. Deleting a group deletes its states first.
+AlterShareGroupOffsets and DeleteShareGroupOffsets are handled in two events. First, a record lists
+the states that are being initialised or deleted, and the Result has the `StateChange` for the share
+coordinator. Once that change is durable, a second record says that it is done, and the request is
+answered. If the broker is killed in between, only the first record exists: the next heartbeat of a
+member, or the same request, repeats the change. When a group is deleted, its states are deleted
+first.
 
-Source: KIP-932; Apache Kafka 4.3's answers where it is silent.
+Source: KIP-932; Apache Kafka 4.3's responses where it does not specify them.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class ShareOffsets:
     def on_alter(
         self, request: AlterShareGroupOffsetsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Set the start offsets of a group's partitions. The group must have no members, and need
-        not exist.
+        """Set the start offsets of a group's partitions.
+
+        The group must have no members. It is created if it does not exist.
         """
         result = self._table.result(request.group_id)
         try:
@@ -73,7 +75,7 @@ class ShareOffsets:
         names: dict[uuid.UUID, str] = {}
         rows: dict[tuple[uuid.UUID, int], StateRow] = {}
         topics = [self._row_of_alter(topic, names, rows) for topic in request.topics]
-        # unknown partitions are first, as in Kafka
+        # unknown partitions come first, as in Kafka
         topics.sort(key=lambda topic: topic.topic_id is not None)
         response = AlterShareGroupOffsetsResponse(responses=topics)
         if not rows:
@@ -94,8 +96,9 @@ class ShareOffsets:
         return result
 
     def _group_to_alter(self, group_id: str, partition: int) -> Group:
-        """The group whose offsets are set. Raises: KafkaError INVALID_GROUP_ID, GROUP_ID_NOT_FOUND,
-        NON_EMPTY_GROUP.
+        """The group whose offsets are set.
+
+        Raises: KafkaError INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         if not group_id:
             raise KafkaError(Code.INVALID_GROUP_ID, "GroupId is empty: name the group.")
@@ -114,7 +117,7 @@ class ShareOffsets:
         names: dict[uuid.UUID, str],
         rows: dict[tuple[uuid.UUID, int], StateRow],
     ) -> AlterShareGroupOffsetsResponseTopic:
-        """The answer about one topic. After: `rows` has its partitions that exist."""
+        """The response row for one topic. After: `rows` has those of its partitions that exist."""
         known = self._topics.topic(topic.topic_name)
         answered = []
         for one in topic.partitions:
@@ -138,7 +141,7 @@ class ShareOffsets:
     def on_delete(
         self, request: DeleteShareGroupOffsetsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Delete the offsets of whole topics in a group without members."""
+        """Delete the offsets of whole topics in a group that has no members."""
         result = self._table.result(request.group_id)
         try:
             share = self._group_to_delete_of(request.group_id)
@@ -163,7 +166,8 @@ class ShareOffsets:
                 names[known[0]] = name
                 rows += states
             topics.append(row)
-        topics.sort(key=lambda topic: topic.error_code)  # refused topics are last, as in Kafka
+        # topics with an error come last, as in Kafka
+        topics.sort(key=lambda topic: topic.error_code)
         response = DeleteShareGroupOffsetsResponse(responses=topics)
         if not rows:
             return _replied(result, context, response)
@@ -176,8 +180,9 @@ class ShareOffsets:
         return result
 
     def _group_to_delete_of(self, group_id: str) -> ShareGroup:
-        """The group whose offsets are deleted. Raises: KafkaError INVALID_GROUP_ID,
-        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """The group whose offsets are deleted.
+
+        Raises: KafkaError INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         if not group_id:
             raise KafkaError(Code.INVALID_GROUP_ID, "GroupId is empty: name the group.")
@@ -189,8 +194,9 @@ class ShareOffsets:
         return share_group(group)
 
     def begin_deletion(self, group_ids: Iterable[str]) -> list[Result]:
-        """Begin to delete the states of groups that will be deleted, which are share groups without
-        members. Each Result has one `StateChange`.
+        """Begin to delete the states of groups that will be deleted.
+
+        Only share groups without members have a Result, with one `StateChange` each.
         """
         results = []
         for group_id in group_ids:
@@ -221,9 +227,9 @@ class ShareOffsets:
     # --- completion ------------------------------------------------------------------------------
 
     def on_states_changed(self, change: StateChange, codes: Sequence[int]) -> Result:
-        """Record the share coordinator's results, and answer the request for the change.
+        """Record the share coordinator's results, and answer the request that caused the change.
 
-        Takes: codes, one for each row of the change.
+        Takes:  codes, one for each row of the change.
         """
         result = self._table.result(change.group_id)
         group = self._table.by_id.get(change.group_id)
@@ -245,7 +251,8 @@ class ShareOffsets:
             ]
         else:
             unwanted = [row for row in change.rows if (row.topic_id, row.partition) not in wrong]
-        # the result of an earlier group of that name, or of a deleted one
+        # States that were initialised for an earlier group of this name, or for a deleted one, are
+        # deleted.
         if unwanted and not change.is_deletion:
             result.state_changes.append(
                 StateChange(change.group_id, is_deletion=True, rows=tuple(unwanted))
@@ -280,7 +287,9 @@ def _indexes(states: StatesValue, topic_id: uuid.UUID) -> tuple[int, ...]:
 
 
 def _states_to_delete(states: StatesValue, topic_id: uuid.UUID, count: int) -> list[StateRow]:
-    """The states of a topic that the group has, or that an interrupted deletion may have left."""
+    """The states of a topic that the group has, or that an interrupted deletion may have left
+    behind.
+    """
     initialized = states.initialized.get(topic_id)
     if initialized is not None:
         return [StateRow(topic_id, index) for index in initialized.partitions]
@@ -290,7 +299,7 @@ def _states_to_delete(states: StatesValue, topic_id: uuid.UUID, count: int) -> l
 
 
 def _add_errors(response: object, wrong: dict[tuple[uuid.UUID, int], int]) -> None:
-    """Put the codes of partitions into the answer."""
+    """Put the error codes of partitions into the response."""
     if not wrong:
         return
     if isinstance(response, AlterShareGroupOffsetsResponse):

@@ -1,4 +1,4 @@
-"""Requests of members of share groups, and of administrators who describe them (KIP-932)."""
+"""Requests of share groups' members, and of administrators who describe the groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ShareRequests:
-    """Passes requests about share groups to the machine of their members."""
+    """Passes requests about share groups to the state machine of their members."""
 
     def __init__(self, table: GroupTable, kinds: GroupKinds, settings: GroupSettings) -> None:
         self._table, self._kinds, self._settings = table, kinds, settings
@@ -55,9 +55,10 @@ class ShareRequests:
         return result
 
     def _group_of(self, request: ShareGroupHeartbeatRequest, partition: int) -> Group:
-        """The share group of a request; a new one, which is not in the table yet, if it joins.
+        """The share group of a request. If the request joins, a new one, which is not in the table
+        yet.
 
-        Raises: KafkaError GROUP_ID_NOT_FOUND where it does not exist, or is of another kind.
+        Raises: KafkaError GROUP_ID_NOT_FOUND if the group does not exist, or is of another kind.
         """
         group = self._table.by_id.get(request.group_id)
         if group is not None and (group.kind == SHARE_TYPE or not _is_used(group)):
@@ -75,8 +76,9 @@ class ShareRequests:
     def describe_groups(
         self, request: ShareGroupDescribeRequest, context: RequestContext
     ) -> InSlices[ShareGroupDescribeResponse]:
-        """Describe share groups, in slices. Errors of a group: GROUP_ID_NOT_FOUND,
-        INVALID_GROUP_ID.
+        """Describe share groups, in slices.
+
+        The error codes of a group are GROUP_ID_NOT_FOUND and INVALID_GROUP_ID.
         """
         asks = request.include_authorized_operations
         described = yield from groups_in_slices(
@@ -95,11 +97,13 @@ class ShareRequests:
         return DescribedGroup(error_code=code, error_message=message, group_id=group_id)
 
     def describe(self, group: Group, most: int | None = None) -> DescribedGroup:
-        """A share group with its members, or the first ones, for readers that do not change it."""
+        """A share group with its members, or the first `most` of them, for readers that do not
+        change it.
+        """
         return at_once(self._kinds.shares.describe(group, most))
 
     def initialized_partitions(self, group_id: str) -> dict[str, tuple[int, ...]]:
-        """The partitions of a share group that have a state, by the names of their topics."""
+        """The partitions of a share group that have a state, by topic name."""
         group = self._table.by_id.get(group_id)
         if group is None or group.kind != SHARE_TYPE:
             return {}

@@ -1,12 +1,12 @@
-"""The assignor `simple` of share groups: it divides partitions among members.
+"""The assignor `simple` of share groups, which divides partitions among members.
 
 Several members may have the same partition. Topics with the same subscribers are divided together.
-With P partitions and N subscribers each partition goes to S = ceil(N / P) members, so that each
-subscriber gets at least one, and each has floor(S * P / N) partitions, or one more. Members keep
-their partitions, as far as these numbers allow; members with more than the floor keep the
-additional one.
+With P partitions and N subscribers, each partition goes to S = ceil(N / P) members, which gives
+each subscriber at least one: floor(S * P / N) partitions, or one more. Members keep their
+partitions as far as these numbers allow. Of the members that get one more, those that already have
+it come first.
 
-It is deterministic: members and partitions are processed in the given order.
+The result is deterministic: members and partitions are processed in the given order.
 
 Source: KIP-932, "The SimpleAssignor", in its balanced form since Apache Kafka 4.1.
 """
@@ -70,7 +70,7 @@ def _by_topic(pairs: Collection[_Partition]) -> Assignment:
 
 
 class _Division:
-    """The division of some partitions among members that all subscribe to all of them.
+    """The division of some partitions among members that subscribe to all of their topics.
 
     given: the partitions of each member, in order.
     """
@@ -95,8 +95,8 @@ class _Division:
         for of_member in self.given.values():
             self._counts.update(list(of_member))
         least, remainder = divmod(self._sharing * len(partitions), len(takers))
-        # a stable sort: members with one partition more than the minimum keep it; then the least
-        # loaded get one, those that joined last first
+        # The sort is stable. Members that have one partition more than the minimum keep it; the
+        # rest goes to the least loaded members, first to those that joined last.
         newest_first = list(reversed(takers))
         preferred = sorted(
             newest_first, key=lambda one: (len(self.given[one]) <= least, loads[one])
@@ -108,8 +108,8 @@ class _Division:
         self._fill()
 
     def _give_up_excess(self) -> None:
-        """Remove partitions from members above their quotas, and members from partitions with more
-        than S.
+        """Remove the excess: partitions of members above their quotas, and members above S of a
+        partition.
         """
         counts, sharing = self._counts, self._sharing
         for member_id, of_member in self.given.items():
@@ -127,7 +127,7 @@ class _Division:
         """Give each partition to further members, until S members have it.
 
         Only members below their quotas get a partition. If all of these already have it, another
-        member takes it, and gives one of its own partitions to a member below its quota.
+        member gets it, and gives one of its own partitions to a member below its quota.
         """
         given, counts, quotas = self.given, self._counts, self._quotas
         free = deque(one for one in self._takers if len(given[one]) < quotas[one])
@@ -149,12 +149,13 @@ class _Division:
                 lacking.pop(0)
 
     def _exchange(self, free: str, lacking: _Partition) -> bool:
-        """Give a partition with too few members to the free member, or to another one if the free
-        member already has it.
+        """Give a partition that too few members have to the free member, or by way of another
+        member.
 
-        The other member then gives one of its partitions to the free member.
+        If the free member already has the partition, another member gets it, and gives one of its
+        partitions to the free member.
 
-        Gives: whether that was possible.
+        Gives:  whether that was possible.
         """
         given = self.given
         if lacking not in given[free]:

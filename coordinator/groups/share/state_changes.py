@@ -1,8 +1,8 @@
-"""The effects of a share group's decisions on the states of its partitions, which the share
-coordinator stores.
+"""The changes that a share group's decisions cause in the states of its partitions.
 
-The host carries out a `StateChange` after the records of its Result, part by part, and passes the
-codes of all its rows to `GroupCoordinator.on_states_changed` when they are durable.
+The share coordinator stores the states. The host carries out a `StateChange` after the records of
+its Result are written, part by part, and passes the codes of all its rows to
+`GroupCoordinator.on_states_changed` when they are durable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BY_THE_GROUP = -1
 
 
 class StateRow(NamedTuple):
-    """The state of one partition. start_offset: for an initialisation."""
+    """The state of one partition. start_offset: where an initialised state begins."""
 
     topic_id: uuid.UUID
     partition: int
@@ -25,10 +25,10 @@ class StateRow(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """States of a group's partitions to be initialised, or deleted.
+    """States of a group's partitions that are to be initialised, or deleted.
 
-    state_epoch: the group's epoch, for an initialisation. reply: the answer that waits for the
-    change, still without its errors.
+    state_epoch: the group's epoch, for an initialisation. reply: the response to send after the
+    change, still without the error codes of the partitions.
     """
 
     group_id: str

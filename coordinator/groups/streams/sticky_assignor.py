@@ -1,20 +1,22 @@
-"""The assignor `sticky`: each task stays at its member, as far as the load stays even (KIP-1071).
+"""The assignor `sticky`: tasks stay with their members, as far as the load stays even (KIP-1071).
 
 Active tasks are assigned first. A member keeps the active tasks of its last target, in the order of
-their partitions, up to its share; then tasks go to members that had them as standby, which have a
-copy of their state; the others go one by one to the process with the least load, and within it to
-the member with the fewest tasks. The load of a process is its tasks divided by its members, so that
+their partitions, up to its share. Then tasks go to members that had them as standby tasks, and so
+have a copy of their state. Each other task goes to the process with the least load, and within it
+to the member with the fewest tasks. The load of a process is its tasks divided by its members, so
 an instance with more threads gets more.
 
-Then the standby tasks of stateful subtopologies are assigned, each to as many processes as the
-number of replicas; a process never has a task twice. A replica goes to the member that was active
-for the task, or to one that had it as standby, up to their shares of all tasks; the others go to
-the processes with the least load. If there are too few processes, some replicas are left out.
+Then the standby tasks of stateful subtopologies are assigned, each to as many processes as there
+are replicas; a process never has a task twice. A replica goes to the member that was active for the
+task, or to one that had it as a standby task, up to their shares of all tasks. The others go to the
+processes with the least load. If there are too few processes, some replicas are left out.
 
 A share is the number of tasks divided by the number of members; members up to the remainder get one
-more. There are no warm-up tasks. It is deterministic: members are processed in the given order.
+more. There are no warm-up tasks. The result is deterministic: members are processed in the given
+order.
 
-Ten thousand tasks take 50 ms and more. So the work is a generator, which yields after some tasks.
+Ten thousand tasks take 50 ms or more. The work is therefore a generator, which yields after some
+tasks.
 
 Source: KIP-1071; KIP-441 for the roles.
 """
@@ -28,7 +30,7 @@ from typing import NamedTuple, TypeVar
 
 from barnabas.coordinator.groups.streams.tasks import Task, Tasks, TaskSet, each, tasks_of
 
-TASKS_AT_ONCE = 1_000  # tasks assigned between two yields: 2 to 8 ms
+TASKS_AT_ONCE = 1_000  # the number of tasks assigned between two yields, which takes 2 to 8 ms
 
 Assigning = Generator[None, None, dict[str, TaskSet]]
 Item = TypeVar("Item")
@@ -54,9 +56,10 @@ def sticky_in_slices(
     subtopologies: Mapping[str, SubtopologyToAssign],
     standby_count: int,
 ) -> Assigning:
-    """The target assignment of each member, as work that yields where other work may run.
+    """Compute the target assignment of each member, as a generator that yields between slices.
 
-    Takes: standby_count, the replicas of a task. The mappings must not change until the end.
+    Takes:  standby_count, the number of standby replicas of a task. The mappings must not change
+            until the end.
     """
     if not members:
         return {}
@@ -64,7 +67,7 @@ def sticky_in_slices(
 
 
 class _Share:
-    """The maximum number of tasks of each member, so that the others get their share."""
+    """Limits the number of tasks of each member, and so leaves the other members their share."""
 
     def __init__(self, task_count: int, member_count: int) -> None:
         self._share, self._remainder = divmod(task_count, member_count)
@@ -107,7 +110,10 @@ class _Process:
 
 
 class _Sticky:
-    """One assignment while it is computed. counts: the number of tasks of each member so far."""
+    """The state of an assignment while it is computed.
+
+    counts: the number of tasks of each member so far.
+    """
 
     def __init__(
         self,
@@ -150,7 +156,7 @@ class _Sticky:
         return targets
 
     def _note_holders(self) -> Iterator[None]:
-        """Record the members that have each task."""
+        """Record which members had each task, in slices."""
         left = TASKS_AT_ONCE
         for name, member in self._members.items():
             self._was_active.update(dict.fromkeys(each(member.active), name))
@@ -162,7 +168,7 @@ class _Sticky:
                 yield
 
     def _by_partition(self, *, stateful_only: bool) -> Iterator[Task]:
-        """The tasks in the order of partitions: a member that gets adjacent ones can join topics by
+        """The tasks ordered by partition, since a member with adjacent tasks can join topics by
         key.
         """
         counts = [
@@ -176,7 +182,7 @@ class _Sticky:
                     yield subtopology_id, partition
 
     def _by_subtopology(self, tasks: Container[Task]) -> Iterator[Task]:
-        """The tasks in the order of subtopologies."""
+        """The given tasks, ordered by subtopology."""
         for subtopology_id, one in sorted(self._subtopologies.items()):
             for partition in range(one.task_count):
                 if (task := (subtopology_id, partition)) in tasks:
@@ -227,7 +233,11 @@ class _Sticky:
         return heap
 
     def _least_loaded_of(self, names: Iterable[str]) -> str | None:
-        """The least loaded member of the least loaded process; None without candidates."""
+        """The least loaded of the given members; None if there are none.
+
+        A later member replaces an earlier one if both its process and the member itself have less
+        load.
+        """
         best, best_load = None, (0.0, 0)
         for name in names:
             load = (self._process_of[name].load, self._counts[name])
@@ -258,7 +268,9 @@ class _Sticky:
             yield
 
     def _former_holder(self, task: Task) -> str | None:
-        """A member that had the task and may take one more, and whose process does not have it."""
+        """A member that had the task and may take another one, if its process does not have the
+        task.
+        """
         name = self._was_active.get(task)
         if name is not None and self._may_hold(name, task):
             return name
@@ -275,7 +287,10 @@ class _Sticky:
         return not has_it and self._total_share.allows(self._counts[name])
 
     def _give_to_least_loaded(self, by_load: list[tuple[float, int, _Process]], task: Task) -> bool:
-        """Give the task to the least loaded process without it. Gives: whether there is one."""
+        """Give the task to the least loaded process that does not have it.
+
+        Gives:  whether there is such a process.
+        """
         passed = []
         is_given = False
         while by_load and not is_given:
@@ -292,7 +307,7 @@ class _Sticky:
 
 
 def _parts(items: Iterable[Item], replicas: int = 1) -> Iterator[Sequence[Item]]:
-    """The items in parts: as many as one slice handles, with their replicas."""
+    """Split the items into parts that one slice can handle, with their replicas."""
     remaining = iter(items)
     while some := list(islice(remaining, max(1, TASKS_AT_ONCE // replicas))):
         yield some

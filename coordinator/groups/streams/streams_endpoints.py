@@ -24,7 +24,7 @@ def tasks_by_endpoint(
     plan: TopicPlan,
     topics: TopicDirectory,
 ) -> list[messages.EndpointToPartitions]:
-    """The partitions of each member that has an endpoint."""
+    """The partitions that each member with an endpoint serves."""
     counts = {
         name: topic[1]
         for one in plan.subtopologies.values()
@@ -48,7 +48,9 @@ def tasks_by_endpoint(
 def _partitions(
     tasks: Tasks | TaskEpochs, plan: TopicPlan, counts: Mapping[str, int]
 ) -> list[messages.TopicPartition]:
-    """The partitions that the tasks read; a topic may have fewer than its subtopology has tasks."""
+    """The partitions that the tasks read. A topic may have fewer of them than its subtopology has
+    tasks.
+    """
     rows = []
     for subtopology_id, partitions in tasks.items():
         planned = plan.subtopologies.get(subtopology_id)

@@ -1,10 +1,10 @@
 """One streams group (KIP-1071): its topology, its members, their current and target tasks.
 
-This is hard state, which only `replay` writes, in the form of its records
-(streams_group_records.py), with values computed from it. A group exists from its epoch 1 on. Soft
-state: the plan of its topics, which follows from the topology and the topics of the broker; the
-assignment that is being computed, and the time of the last one; a request to shut the application
-down; and the number that shows members that the tasks of others have changed.
+The group is hard state: its records (streams_group_records.py) and values computed from them. Only
+`replay` writes it. A group exists from its epoch 1 on. Soft state: the plan of its topics, which
+follows from the topology and the topics of the broker; the assignment that is being computed, and
+the time of the last one; a request to shut the application down; and the number that shows members
+that the tasks of others have changed.
 
     state of the group    when
     Empty                 it has no members
@@ -38,21 +38,25 @@ from barnabas.coordinator.groups.streams.topology import Topology
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
-FIRST_EPOCH = 1  # the epoch of a group before its first record, and of its target assignment
+FIRST_EPOCH = 1  # the epoch of a new group and of its target assignment, before its first record
 NO_TOPICS_VERSION = -1
-ROWS_WRITTEN_AT_ONCE = 1_000  # subtopologies in the targets that one slice writes: 5 to 10 ms
-FIRST_COMMIT_VERSION = 9  # version of OffsetCommit from which on members may use it
+# the number of subtopologies in the targets that one slice writes, which takes 5 to 10 ms
+ROWS_WRITTEN_AT_ONCE = 1_000
+FIRST_COMMIT_VERSION = 9  # the first version of OffsetCommit that members may use
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, STABLE = (
     "Empty", "NotReady", "Assigning", "Reconciling", "Stable"
 )  # fmt: skip
 
 
 class AssignmentInSlices:
-    """A target assignment that is computed, and then written, in slices. epoch: the group's epoch
-    at the beginning. targets: the target of each member, once these are computed.
+    """A target assignment that is computed, and then written, in slices.
 
-    The record of its epoch is written last. Before that some members have new targets in the former
-    epoch. That does no harm: a member gets a task when the task is free, whatever the epoch.
+    epoch: the group's epoch at the beginning. targets: the target of each member, once all are
+    computed.
+
+    The record of the assignment's epoch is written last. Before that, some members have new targets
+    in the former epoch. That does no harm: a member gets a task when the task is free, in any
+    epoch.
     """
 
     __slots__ = ("_work", "epoch", "targets")
@@ -69,7 +73,9 @@ class AssignmentInSlices:
             self.targets = end.value
 
     def unwritten(self, written: Mapping[str, TaskSet]) -> dict[str, TaskSet]:
-        """The targets for one slice that differ from the present ones; empty if all are written."""
+        """The targets that differ from the written ones, as many as one slice writes; empty at the
+        end.
+        """
         found, left = dict[str, TaskSet](), ROWS_WRITTEN_AT_ONCE
         for member_id, target in (self.targets or {}).items():
             if written.get(member_id) != target:
@@ -83,11 +89,11 @@ class AssignmentInSlices:
 class StreamsGroup:
     """The members of one streams group.
 
-    validated_topology_epoch: the epoch of the topology whose topics all exist; NO_EPOCH while some
-    are missing. active_processes: the process that has a task as active one, even if it has to give
-    the task up; standby_processes, warmup_processes: the processes that have it in these roles.
-    plan: None until a heartbeat needs it; topics_version: `TopicDirectory.version` when the plan
-    was made. assigning: the assignment that is being computed, or None.
+    validated_topology_epoch: the epoch of the topology if all its topics exist; NO_EPOCH while some
+    are missing. active_processes: the process that has each task as an active task, even if it has
+    to give the task up; standby_processes, warmup_processes: the processes that have it in these
+    roles. plan: None until a heartbeat needs it; topics_version: `TopicDirectory.version` when the
+    plan was made. assigning: the assignment that is being computed, or None.
     """
 
     kind = STREAMS_TYPE
@@ -113,8 +119,8 @@ class StreamsGroup:
         self.endpoint_epoch = 0
 
     def decide_again(self) -> None:
-        """Let the next heartbeat read the topics and assign again: the records of the last one were
-        dropped.
+        """Make the next heartbeat read the topics and assign again, after records of an assignment
+        were dropped.
         """
         self.assigned_ms, self.plan, self.topics_version = None, None, NO_TOPICS_VERSION
         self.assigning = None
@@ -206,7 +212,8 @@ class StreamsGroup:
         )
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; its own record is the last."""
+        """The records that remove the group; the last is the tombstone of the group's own record.
+        """
         for member_id in list(self.currents):
             yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
         for member_id in list(self.targets):
@@ -220,7 +227,7 @@ class StreamsGroup:
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]
     ) -> Iterator[CoordinatorRecord]:
-        """No records: the group stores no topics except the names in its topology."""
+        """No records, since the group stores no topics except the names in its topology."""
         yield from ()
 
     # --- for readers -----------------------------------------------------------------------------
@@ -232,17 +239,17 @@ class StreamsGroup:
         return self.targets.get(member_id, NO_TASKS)
 
     def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
-        """Whether the last target assignment is old enough for another. Source: KIP-1263."""
+        """Whether enough time has passed since the last target assignment. Source: KIP-1263."""
         return self.assigned_ms is None or now_ms - self.assigned_ms >= interval_ms
 
     @property
     def is_ready(self) -> bool:
-        """Whether all topics of its topology exist."""
+        """Whether all topics of the group's topology exist."""
         return self.topology is not None and self.topology.epoch == self.validated_topology_epoch
 
     @property
     def state(self) -> str:
-        """The name of the group's state. O(members)."""
+        """The name of the group's state. It takes time in proportion to the number of members."""
         if not self.members:
             return EMPTY
         if not self.is_ready:
@@ -257,24 +264,24 @@ class StreamsGroup:
 
     @property
     def member_ids(self) -> Collection[str]:
-        """The ids of its members."""
+        """The ids of the members."""
         return self.members
 
     @property
     def subscribed_topics(self) -> Collection[str]:
-        """The names of the topics that the tasks of its members read."""
+        """The names of the topics that the members' tasks read."""
         return () if self.topology is None or not self.members else self.topology.subtopology_of
 
     @property
     def reads_on(self) -> bool:
-        """Whether its members continue from their own positions: so they have to join again after a
+        """Whether members continue from their own positions, and so have to join again after a
         power loss.
         """
         return bool(self.members)
 
     @property
     def is_replaceable(self) -> bool:
-        """Whether a classic group may replace it."""
+        """Whether a classic group may replace this one."""
         return not self.members
 
     @property
@@ -283,13 +290,15 @@ class StreamsGroup:
         return not self.members
 
     def check_offset_delete(self) -> Code:
-        """NONE if the offsets may be deleted: those of topics that no member reads."""
+        """NONE if offsets of topics that no member reads may be deleted: always, in a streams
+        group.
+        """
         return Code.NONE
 
     def check_commit(
         self, member_id: str, epoch: int, api_version: int, *, transactional: bool
     ) -> CommitCheck:
-        """Whether the member may commit offsets in that epoch.
+        """Whether the member may commit offsets in the given epoch.
 
         Source: KIP-1071; KIP-1251 for commits in an earlier epoch.
         """
@@ -311,8 +320,8 @@ class StreamsGroup:
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
-        """Whether the member has had the partition's task as active one since the epoch of the
-        commit, or since an earlier one.
+        """Whether the member has had the partition's task as an active one since the epoch of the
+        commit, or longer.
         """
         subtopology_id = None if self.topology is None else self.topology.subtopology_of.get(topic)
         if subtopology_id is None:
@@ -325,8 +334,9 @@ class StreamsGroup:
         return False
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE where offsets may be fetched, else the code. A request without a member is
-        accepted.
+        """NONE if offsets may be fetched, otherwise the error code.
+
+        A request that names no member is accepted.
         """
         if member_id is None and epoch < 0:
             return Code.NONE
@@ -337,16 +347,16 @@ class StreamsGroup:
 
 
 class StreamsKind:
-    """The reader of the records of streams groups."""
+    """Reads the records of streams groups."""
 
     def decode_key(self, key: bytes) -> StreamsGroupKey | None:
-        """The key of a record; None where it is unknown."""
+        """The key of a record; None if its version is unknown."""
         return records.decode_streams_key(key)
 
     def is_group_key(self, key: StreamsGroupKey) -> bool:
-        """Whether the key's tombstone removes the group."""
+        """Whether a tombstone with this key removes the group."""
         return key.version == records.GROUP_VERSION
 
     def new_group(self) -> StreamsGroup:
-        """A group without records."""
+        """A group that has no records yet."""
         return StreamsGroup()

@@ -1,9 +1,9 @@
 """The change of a streams group by one event, computed before its records are written.
 
-The steps are in the order of Apache Kafka's records: members and the topology; the plan of the
+The steps follow the order of Apache Kafka's records: members and the topology; the plan of the
 topics, which writes nothing; the group's epoch, if a part of the group has changed; the target
-assignment of that epoch; the current assignment of the request's member. Each step uses the results
-of the earlier ones. The group itself does not change until `records` are replayed.
+assignment of that epoch; the current assignment of the member that sent the request. Each step uses
+the results of the earlier ones. The group itself does not change until `records` are replayed.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_
 from barnabas.coordinator.result import CoordinatorRecord, Counted, Result
 
 STANDBY_REPLICAS = "num.standby.replicas"
-TASKS_ASSIGNED_AT_ONCE = 1_500  # tasks, with their replicas, that one event assigns: 5 to 15 ms
+# the number of tasks, with their replicas, that one event assigns, which takes 5 to 15 ms
+TASKS_ASSIGNED_AT_ONCE = 1_500
 AssignmentConfigs = tuple[tuple[str, str], ...]
 
 
 def assignment_configs(standby_count: int) -> AssignmentConfigs:
-    """The settings on which an assignment depends, in the form of the group's record."""
+    """The settings on which an assignment depends, as the group's record stores them."""
     return ((STANDBY_REPLICAS, str(standby_count)),)
 
 
 class StreamsGroupChange:
     """The change of one group by one event.
 
-    records: to be written, in order. members, topology, epoch, target_epoch: the values after it.
-    plan: the plan of the topics, set by `plan_topics`. assigning: an assignment that takes too long
-    for one event, and is computed after it.
+    records: the records to write, in order. members, topology, epoch, target_epoch: the values
+    after the change. plan: the plan of the topics, which `plan_topics` sets. assigning: an
+    assignment that takes too long for one event, and is computed after it.
     """
 
     def __init__(self, group_id: str, group: StreamsGroup, topics: TopicDirectory) -> None:
@@ -74,7 +75,7 @@ class StreamsGroupChange:
     # --- members and the topology ----------------------------------------------------------------
 
     def set_member(self, member_id: str, value: MemberValue) -> None:
-        """Set the value of a member. Without a change no record is written."""
+        """Set the value of a member. If it is the same as before, no record is written."""
         if self.members.get(member_id) != value:
             self.members = {**self.members, member_id: value}
             self.records.append(records.member_record(self.group_id, member_id, value))
@@ -126,8 +127,9 @@ class StreamsGroupChange:
         return plan
 
     def keep(self) -> None:
-        """Keep the plan and the time of the assignment for the next event. Called after all
-        checks.
+        """Keep the plan and the time of the assignment for the next event.
+
+        Called after all checks.
         """
         if self.plan is not None:
             self._group.plan, self._group.topics_version = self.plan, self._topics_version
@@ -144,7 +146,7 @@ class StreamsGroupChange:
     def raise_epoch_if_changed(self, configs: AssignmentConfigs) -> None:
         """Raise the group's epoch if a new assignment may differ from the last one.
 
-        Takes: configs, the settings of the assignment.
+        Takes:  configs, the settings on which the assignment depends.
         """
         group = self._group
         if (
@@ -157,7 +159,7 @@ class StreamsGroupChange:
             self.records.append(records.group_epoch_record(self.group_id, value))
 
     def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
-        """Whether the last target assignment is old enough for another. Source: KIP-1263."""
+        """Whether enough time has passed since the last target assignment. Source: KIP-1263."""
         return self._group.may_be_assigned(interval_ms, now_ms)
 
     @property
@@ -166,9 +168,10 @@ class StreamsGroupChange:
         return (self.assigning or self._group.assigning) is not None
 
     def assign(self, configs: AssignmentConfigs, now_ms: int, wall_ms: int) -> None:
-        """Compute the target assignment of the group's epoch, by the plan of this event, else the
-        last one. It is empty while topics are missing. An assignment of many tasks is left to
-        `assigning`.
+        """Compute the target assignment of the group's epoch.
+
+        It uses the plan of this event, or else the last plan. The targets are empty while topics
+        are missing. If there are many tasks, `assigning` is set, and later events do the work.
         """
         self._assigned_ms = now_ms
         plan = self.plan or self._group.plan
@@ -195,8 +198,9 @@ class StreamsGroupChange:
         self.set_targets(assigning.targets, self.epoch, wall_ms)
 
     def continue_assigning(self, wall_ms: int) -> None:
-        """Compute, or write, a slice of the assignment that is being computed. Members that have
-        left meanwhile get no target.
+        """Compute or write one slice of the assignment that is in progress.
+
+        Members that have left meanwhile get no target.
         """
         assigning = self._group.assigning
         if assigning is None:

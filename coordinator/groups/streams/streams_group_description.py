@@ -1,4 +1,4 @@
-"""The description of a streams group: the row of StreamsGroupDescribe."""
+"""Makes the row of a streams group in StreamsGroupDescribe."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from barnabas.protocol.messages import streams_group_describe as describing
 def describe(
     group_id: str, group: StreamsGroup, most: int | None = None
 ) -> InSlices[describing.DescribedGroup]:
-    """The group with its topology and members, in slices. Topics have the planned numbers of
-    partitions if the topology is ready, else those that the application requests.
+    """The group with its topology and members, in slices.
 
-    Takes: most, the maximum number of members.
+    If the topology is ready, topics have the planned numbers of partitions; otherwise those that
+    the application requested.
+
+    Takes:  most, the maximum number of members.
     """
     described = describing.DescribedGroup(
         group_id=group_id,

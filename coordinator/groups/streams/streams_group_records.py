@@ -18,13 +18,13 @@ Values: int16 version (0), then, in compact forms and with tagged fields at the 
            rebalance_timeout_ms int32, topology_epoch int32, process_id string, user_endpoint
            (int8 -1 for null, or 1, host string, port uint16), client_tags: array of (key string,
            value string)
-    20     assignment_epoch int32; tag 0: assignment_timestamp int64 (not written where it is 0)
+    20     assignment_epoch int32; tag 0: assignment_timestamp int64 (not written if it is 0)
     21     active_tasks, standby_tasks, warmup_tasks: arrays of (subtopology_id string, partitions
            array of int32)
     22     member_epoch int32, previous_member_epoch int32, state int8 (1 stable, 2 unrevoked tasks,
-           3 unreleased tasks); active_tasks, standby_tasks, warmup_tasks, and the same three that
-           are to be revoked: arrays of (subtopology_id string, partitions array of int32; tag 0, of
-           active ones: assignment_epochs, an array of int32 as long)
+           3 unreleased tasks); active_tasks, standby_tasks, warmup_tasks, and the same three for
+           tasks to revoke: arrays of (subtopology_id string, partitions array of int32; tag 0, of
+           active tasks: assignment_epochs, an array of int32 with the same length)
     23     epoch int32, subtopologies: array of (subtopology_id string; source_topics,
            source_topic_regex: arrays of strings; state_changelog_topics: array of topics;
            repartition_sink_topics: array of strings; repartition_source_topics: array of topics;
@@ -83,7 +83,7 @@ TARGET_VERSION = 20
 MEMBER_TARGET_VERSION = 21
 CURRENT_VERSION = 22
 TOPOLOGY_VERSION = 23
-# the member id in a key that has only the group's id
+# the keys of these versions contain only the group's id
 VERSIONS_OF_GROUPS = (GROUP_VERSION, TARGET_VERSION, TOPOLOGY_VERSION)
 VERSIONS_OF_MEMBERS = (MEMBER_VERSION, MEMBER_TARGET_VERSION, CURRENT_VERSION)
 
@@ -111,7 +111,7 @@ Item = TypeVar("Item")
 class StreamsGroupKey(NamedTuple):
     """The key of a record of a streams group.
 
-    version: the kind of the record. member_id: empty in records of the group.
+    version: the kind of the record. member_id: empty for the records of the group itself.
     """
 
     version: int
@@ -132,10 +132,10 @@ class GroupEpochValue(NamedTuple):
 
 
 class MemberValue(NamedTuple):
-    """The value of a member's record: its identity.
+    """The value of a member's record, which identifies the member.
 
     process_id: the id of the application's instance, which may have several members. endpoint: host
-    and port at which it answers interactive queries.
+    and port at which the member answers interactive queries.
     """
 
     instance_id: str | None
@@ -198,7 +198,7 @@ def _key(version: int, group_id: str, member_id: str) -> bytes:
 
 
 def tombstone(version: int, group_id: str, member_id: str = "") -> CoordinatorRecord:
-    """The tombstone of the record with a key of that version."""
+    """The tombstone for the record with this key."""
     return CoordinatorRecord(_key(version, group_id, member_id), None)
 
 
@@ -210,7 +210,7 @@ def _record(version: int, group_id: str, member_id: str, value: bytearray) -> Co
 
 
 def group_epoch_record(group_id: str, value: GroupEpochValue) -> CoordinatorRecord:
-    """The record of a group's epoch, with the values that raise the epoch when they change."""
+    """The record of a group's epoch, and of the values that raise the epoch when they change."""
     out = bytearray(_VALUE_VERSION)
     out += _GROUP_HEAD.pack(value.epoch, value.metadata_hash)
     tags: dict[int, bytearray] = {}
@@ -328,7 +328,7 @@ def current_record(group_id: str, member_id: str, current: CurrentValue) -> Coor
 def decode_current(value: bytes) -> CurrentValue:
     """The current assignment of a member.
 
-    A task without an assignment epoch in the record gets the member's epoch.
+    A task that has no assignment epoch in the record gets the member's epoch.
     """
     at = value_start(value, "streams")
     member_epoch, previous_epoch, state = _CURRENT_HEAD.unpack_from(value, at)
@@ -472,7 +472,11 @@ def _read_held(data: Buffer, at: int, member_epoch: int) -> tuple[HeldTasks, int
 def _task_reader(
     member_epoch: int | None,
 ) -> Callable[[Buffer, int, int], tuple[tuple[str, dict[int, int]], int]]:
-    """A reader of the tasks of one subtopology with their epochs; None: tasks without epochs."""
+    """A function that reads the tasks of one subtopology.
+
+    Takes:  member_epoch, for tasks without their own epoch; None if the tasks have no epochs at
+            all.
+    """
 
     def read(data: Buffer, at: int, version: int) -> tuple[tuple[str, dict[int, int]], int]:
         subtopology_id, at = read_string(data, at, True)

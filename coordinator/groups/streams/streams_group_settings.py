@@ -12,8 +12,8 @@ NUM_STANDBY_REPLICAS = "streams.num.standby.replicas"
 
 
 class StreamsGroupSettings(NamedTuple):
-    """The broker's settings of streams groups that cannot be set for a single group; Kafka's names
-    are in the comments.
+    """The broker's settings of streams groups that cannot be set for a single group, each with
+    Kafka's name in its comment.
     """
 
     max_size: int = 2**31 - 1  # group.streams.max.size

@@ -1,22 +1,22 @@
 """Members of streams groups (KIP-1071): heartbeats that join, stay and leave; sessions.
 
-A heartbeat contains the whole request of a member, and its answer the member's tasks. Steps in
-order: the request is checked; the member is found or created; then the steps of
-`StreamsGroupChange` follow. Missing internal topics of the application are an effect of the result:
-the host creates them, and a later heartbeat finds them.
+A heartbeat request contains everything that a member requests, and the response its tasks. The
+steps are: the request is checked; the member is found or created; then the steps of
+`StreamsGroupChange` follow. If internal topics of the application are missing, the Result has an
+effect: the host creates them, and a later heartbeat finds them.
 
-The answer has the member's tasks if it joins, if they changed, or if the heartbeat lists different
-tasks, since an earlier answer was lost. Apache Kafka leaves them out in the last case: a member
-whose answer was lost does not receive its tasks before they change again.
+The response has the member's tasks if it joins, if they changed, or if the heartbeat lists
+different tasks, which means that an earlier response was lost. Apache Kafka omits them in the last
+case: the member does not receive its tasks until they change again.
 
 Timers, keyed (kind, group, member):
 
     SESSION       the end of a member's session: it is removed
-    REBALANCE     the end of the time to give tasks up: it is removed
-    FIRST_TARGET  the end of the time in which a group without members waits for more of them: its
-                  first target assignment is computed (without a member)
+    REBALANCE     the end of the time to give tasks up: the member is removed
+    FIRST_TARGET  a group that had no members has waited long enough for more of them: its first
+                  target assignment is computed (without a member)
 
-Source: KIP-1071, KIP-1263; Apache Kafka 4.3's answers where these are silent.
+Source: KIP-1071, KIP-1263; Apache Kafka 4.3's responses where the KIPs do not specify them.
 """
 
 from __future__ import annotations
@@ -77,12 +77,14 @@ if TYPE_CHECKING:
 JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2  # special member epochs in requests
 NO_REBALANCE_TIMEOUT = -1
 _COMPUTING = "the assignment is being computed"
-LONGEST_NAME_BYTES = (1 << 15) - 1  # maximum length of a text in the key of a record
+LONGEST_NAME_BYTES = (1 << 15) - 1  # the maximum length of a text in the key of a record
 
 
 class _Heartbeat(NamedTuple):
-    """A heartbeat and the decisions about it. value: the member's value. before, current: the
-    member's assignment before and after the heartbeat.
+    """A heartbeat, and what was decided about it.
+
+    value: the member's value. before, current: the member's assignment before and after the
+    heartbeat.
     """
 
     request: StreamsGroupHeartbeatRequest
@@ -95,10 +97,11 @@ class _Heartbeat(NamedTuple):
 
 
 class StreamsGroups:
-    """The requests of members of streams groups, and their timers.
+    """Handles the requests of streams groups' members, and their timers.
 
-    Takes: max_size, the maximum size of a group; setting_of, the value of a group's setting, its
-           own or the broker's; new_classic_group, which makes a classic group without members.
+    Takes:  max_size, the maximum size of a group; setting_of, which returns the value of a group's
+            setting, its own or the broker's; new_classic_group, which makes a classic group without
+            members.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class StreamsGroups:
         ):
             _require(text != "", f"{name} is empty: set it, or leave it out if it is optional.")
         for text in (request.group_id, request.member_id):
-            if len(text) > LONGEST_NAME_BYTES // 4:  # UTF-8 has up to four bytes a letter
+            if len(text) > LONGEST_NAME_BYTES // 4:  # a character has up to four bytes in UTF-8
                 _require(
                     len(text.encode()) <= LONGEST_NAME_BYTES,
                     f"an id is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
@@ -173,8 +176,8 @@ class StreamsGroups:
     ) -> StreamsGroupHeartbeatResponse:
         """Answer the heartbeat of a member that joins or stays.
 
-        Takes:  a request that passed `check_request` and does not leave; group, a streams group, or
-                one without members of any kind if the request joins.
+        Takes:  request, one that passed `check_request` and does not leave; group, a streams group
+                or, if the request joins, a group of any kind without members.
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED,
                 INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY. In these cases nothing has changed.
         """
@@ -230,7 +233,7 @@ class StreamsGroups:
     def _answer(
         self, beat: _Heartbeat, statuses: list[messages.Status]
     ) -> StreamsGroupHeartbeatResponse:
-        """The answer to a heartbeat."""
+        """The response to a heartbeat."""
         request, streams, current = beat.request, beat.streams, beat.current
         response = StreamsGroupHeartbeatResponse(
             member_id=request.member_id,
@@ -247,14 +250,14 @@ class StreamsGroups:
             epoch += 1
         if request.endpoint_information_epoch != epoch:
             self._set_endpoints(response, beat)
-        if streams.exists:  # a new group has no such number before its second heartbeat
+        if streams.exists:  # a new group gets its endpoint epoch with its second heartbeat
             streams.endpoint_epoch = epoch
         response.endpoint_information_epoch = streams.endpoint_epoch
         return response
 
     def _set_endpoints(self, response: StreamsGroupHeartbeatResponse, beat: _Heartbeat) -> None:
-        """Put the partitions that members serve into the answer to the heartbeat of the last
-        member.
+        """Put into the response which partitions each member serves. The heartbeat's member is the
+        last.
         """
         member_id, streams = response.member_id, beat.streams
         others = {name: row for name, row in streams.members.items() if name != member_id}
@@ -273,7 +276,7 @@ class StreamsGroups:
         group.classic = self._new_classic_group(group.group_id)
 
     def _await_first_members(self, group_id: str, now_ms: int) -> None:
-        """Let a group without members wait for more members than the first one that joins."""
+        """When the first member joins, wait for more members before the first assignment."""
         key = (timers_of.FIRST_TARGET, group_id, "")
         delay_ms = self._setting(group_id, INITIAL_REBALANCE_DELAY)
         if delay_ms > 0 and key not in self._timers:
@@ -282,8 +285,10 @@ class StreamsGroups:
     def _target(
         self, change: StreamsGroupChange, member_id: str, configs: AssignmentConfigs, now_ms: int
     ) -> tuple[TaskSet, list[messages.Status]]:
-        """The target of the member, which is computed again if the group's epoch is higher; and the
-        reason if it is not computed.
+        """The target of the member, and the reason if it is not that of the group's epoch.
+
+        If the group's epoch is above that of the target assignment, the assignment is computed
+        again.
         """
         group_id = change.group_id
         if (timers_of.FIRST_TARGET, group_id, "") in self._timers:
@@ -301,12 +306,12 @@ class StreamsGroups:
         return change.target(member_id), []
 
     def _continue_assigning(self, group_id: str, streams: StreamsGroup, now_ms: int) -> None:
-        """Let the next tick compute a slice of an assignment."""
+        """If an assignment is in progress, let the next tick compute a slice of it."""
         if streams.assigning is not None:
             self._timers.schedule((timers_of.ASSIGNING, group_id, ""), now_ms)
 
     def _time_revocation(self, group_id: str, beat: _Heartbeat, now_ms: int) -> None:
-        """Begin or end the time limit for giving tasks up, if the member's tasks have changed."""
+        """If the member's tasks have changed, begin or end the time limit for giving tasks up."""
         if beat.current is beat.before:
             return
         key = (timers_of.REBALANCE, group_id, beat.request.member_id)
@@ -317,7 +322,8 @@ class StreamsGroups:
 
     @staticmethod
     def _request_shutdown(streams: StreamsGroup, member_id: str) -> None:
-        """Request all members to shut down; the answers name the first member that requested it."""
+        """Request all members to shut down. The responses name the first member that requested it.
+        """
         if streams.shutdown_member_id is None:
             streams.shutdown_member_id = member_id
 
@@ -358,7 +364,7 @@ class StreamsGroups:
     # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
-        """Begin the sessions of all members, and the time to give tasks up."""
+        """Begin the sessions of all members of a loaded group, and the time to give tasks up."""
         streams, group_id = streams_group_of(group), group.group_id
         session_timeout_ms = self._setting(group_id, SESSION_TIMEOUT)
         for member_id, value in streams.members.items():
@@ -371,7 +377,7 @@ class StreamsGroups:
                 )
 
     def on_timers(self, group: Group, due: Iterable[TimerKey], result: Result, now_ms: int) -> None:
-        """Handle all timers of the group that are due at once."""
+        """Handle all timers of the group that are due at the same time."""
         streams = streams_group_of(group)
         removed: dict[str, None] = {}
         is_first_due = is_slice_due = False
@@ -402,8 +408,9 @@ class StreamsGroups:
     def describe(
         self, group: Group, most: int | None = None
     ) -> InSlices[describing.DescribedGroup]:
-        """The group's row in StreamsGroupDescribe, in slices. Takes: most, the maximum number of
-        members.
+        """The group's row in StreamsGroupDescribe, in slices.
+
+        Takes:  most, the maximum number of members.
         """
         from barnabas.coordinator.groups.streams.streams_group_description import describe
 
@@ -432,7 +439,7 @@ class StreamsGroups:
 
 
 def streams_group_of(group: Group) -> StreamsGroup:
-    """The streams group of a group."""
+    """The state of a streams group."""
     streams = group.require_typed()
     assert isinstance(streams, StreamsGroup), f"group {group.group_id} is a {streams.kind} group"
     return streams
@@ -447,7 +454,7 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _check_what_is_not_supported(request: StreamsGroupHeartbeatRequest) -> None:
-    """Refuse the parts of KIP-1071 that Apache Kafka 4.3 refuses, too."""
+    """Reject requests that use parts of KIP-1071 that Apache Kafka 4.3 does not support either."""
     for name, value in (
         ("InstanceId", request.instance_id),
         ("TaskOffsets", request.task_offsets),
@@ -490,7 +497,7 @@ def _check_member(
     owned: TaskSet | None,
     max_size: int,
 ) -> None:
-    """Check whether the request's member may join or stay with its epoch."""
+    """Check that the request's member may join, or stay with its epoch."""
     member_id, epoch = request.member_id, request.member_epoch
     if epoch == JOINING:
         if len(streams.members) >= max_size:
@@ -522,7 +529,7 @@ def _check_member(
 
 
 def _check_tasks(plan: TopicPlan, owned: TaskSet | None) -> None:
-    """Check that the topology has the tasks in the heartbeat."""
+    """Check that the tasks in the heartbeat are tasks of the topology."""
     if owned is None or not plan.is_ready:
         return
     for tasks in owned:
@@ -539,8 +546,9 @@ def _check_tasks(plan: TopicPlan, owned: TaskSet | None) -> None:
 
 
 def _set_topology(change: StreamsGroupChange, request: StreamsGroupHeartbeatRequest) -> None:
-    """Set the topology of a new group from its first member; later members must have the same or an
-    older one.
+    """Set the topology of a new group from its first member.
+
+    A later member must have the same topology, or one with a lower epoch.
     """
     if request.topology is None:
         return
@@ -584,7 +592,7 @@ def _updated_member(
 
 
 def _owned(request: StreamsGroupHeartbeatRequest) -> TaskSet | None:
-    """The tasks that the request lists; None if it has no list."""
+    """The tasks that the request lists as owned; None if it has no list."""
     active, standby, warmup = request.active_tasks, request.standby_tasks, request.warmup_tasks
     if active is None or standby is None or warmup is None:
         return None
@@ -596,7 +604,7 @@ def _tasks(rows: Iterable[messages.TaskIds]) -> Tasks:
 
 
 def _differ(owned: TaskSet, assigned: HeldTasks) -> bool:
-    """Whether the member's tasks differ from those that are assigned to it."""
+    """Whether the listed tasks differ from those that are assigned to the member."""
     active = {key: tuple(epochs) for key, epochs in assigned.active.items()}
     return owned != TaskSet(active, assigned.standby, assigned.warmup)
 

@@ -1,7 +1,8 @@
 """StreamsGroupHeartbeat and StreamsGroupDescribe: the checks of the group's kind.
 
-A streams group may replace a classic group without members. The group's offsets stay, since the
-same application may have used the classic protocol before. A group of another kind is refused.
+A streams group may replace a classic group that has no members. The group's offsets remain, since
+the same application may have used the classic protocol before. Requests to a group of another kind
+are rejected.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class StreamsRequests:
-    """The requests about streams groups."""
+    """Handles the requests about streams groups."""
 
     def __init__(
         self, table: GroupTable, kinds: GroupKinds, settings: GroupSettings, removal: OffsetRemoval
@@ -59,8 +60,9 @@ class StreamsRequests:
         return result
 
     def _group_of(self, request: StreamsGroupHeartbeatRequest, result: Result) -> Group:
-        """The streams group of a request, or the group that it replaces. Raises: KafkaError
-        GROUP_ID_NOT_FOUND.
+        """The streams group of a request, or the group that it replaces.
+
+        Raises: KafkaError GROUP_ID_NOT_FOUND.
         """
         group_id = request.group_id
         group = self._table.by_id.get(group_id)
@@ -81,8 +83,9 @@ class StreamsRequests:
     def describe_groups(
         self, request: describing.StreamsGroupDescribeRequest, context: RequestContext
     ) -> InSlices[describing.StreamsGroupDescribeResponse]:
-        """Describe streams groups, in slices. Errors of a group: GROUP_ID_NOT_FOUND,
-        INVALID_GROUP_ID.
+        """Describe streams groups, in slices.
+
+        The error codes of a group are GROUP_ID_NOT_FOUND and INVALID_GROUP_ID.
         """
         from barnabas.protocol.messages import streams_group_describe as describing
 
@@ -95,8 +98,8 @@ class StreamsRequests:
         return describing.StreamsGroupDescribeResponse(groups=described)
 
     def describe(self, group: Group, most: int | None = None) -> describing.DescribedGroup:
-        """A streams group with its members, or the first ones, for readers that do not change
-        it.
+        """A streams group with its members, or the first `most` of them, for readers that do not
+        change it.
         """
         return at_once(self._kinds.streams.describe(group, most))
 

@@ -9,17 +9,17 @@
     UNREVOKED_TASKS             none of the revoked ones   a step, in the next epoch
     UNRELEASED_TASKS            any                        a step
     UNKNOWN                     none at all                a step, in the target's epoch
-    UNKNOWN                     some, or not listed        refused: it has to join again
+    UNKNOWN                     some, or not listed        an error: it has to join again
 
 A step keeps the tasks that the target has in the same role. If the member has others, and its
-heartbeat does not confirm that it gave them up, it is UNREVOKED_TASKS and stays in its epoch. Else
-it enters the target's epoch, gets the remaining tasks of its target that are free, and is STABLE,
-or UNRELEASED_TASKS if some are not free.
+heartbeat does not confirm that it gave them up, it is UNREVOKED_TASKS and stays in its epoch.
+Otherwise it enters the target's epoch, gets the remaining tasks of its target that are free, and is
+STABLE, or UNRELEASED_TASKS if some are not free.
 
-A task is free as an active one if no process has it as active, and the member's own process has it
-in no other role. In other roles it is free if the member's own process has it in no role, since the
-members of a process share the directory of the task's state. So no task is processed twice, and no
-two threads use one directory.
+A task is free for the active role if no process has it in that role, and the member's own process
+has it in no other role. For other roles it is free if the member's own process has it in no role,
+since the members of a process share the directory of the task's state. No task is therefore
+processed twice, and no two threads use the same directory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ IsFree = Callable[[str, int], bool]
 
 
 class FreeTasks(NamedTuple):
-    """Whether the member may get a task now, in each role."""
+    """Tests of whether the member may get a task now, for each role."""
 
     active: IsFree
     standby: IsFree
@@ -62,7 +62,7 @@ def reconcile(
 ) -> CurrentValue:
     """The current assignment after a heartbeat; the same object if nothing changes.
 
-    Takes:  owned, the tasks in the heartbeat; None without a list.
+    Takes:  owned, the tasks that the heartbeat lists; None if it has no list.
     Raises: KafkaError FENCED_MEMBER_EPOCH in the state UNKNOWN.
     """
     if is_reconciled(current, target_epoch):
@@ -116,7 +116,8 @@ def _in_epoch(
     assigned: HeldTasks,
     pending_revocation: HeldTasks,
 ) -> CurrentValue:
-    """The assignment in an epoch. The previous epoch stays valid, since the answer may be lost."""
+    """The assignment in an epoch. The previous epoch remains valid, since the response may be lost.
+    """
     previous = (
         current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     )
@@ -124,7 +125,7 @@ def _in_epoch(
 
 
 def owns_any(owned: TaskSet | None, tasks: HeldTasks) -> bool:
-    """Whether the member may still own one of the tasks, which is assumed without a list."""
+    """Whether the member may still own one of the tasks; True if its heartbeat has no list."""
     return owned is None or (
         contains_any(owned.active, tasks.active)
         or contains_any(owned.standby, tasks.standby)
@@ -136,7 +137,7 @@ def owns_any(owned: TaskSet | None, tasks: HeldTasks) -> bool:
 
 
 def _parted_active(assigned: TaskEpochs, target: Tasks) -> tuple[TaskEpochs, TaskEpochs]:
-    """The active tasks, divided into those in the target and the others."""
+    """Divide the active tasks into those that the target has and the others."""
     kept: dict[str, dict[int, int]] = {}
     revoked: dict[str, dict[int, int]] = {}
     for subtopology_id, epochs in assigned.items():
@@ -162,7 +163,8 @@ def _parted(assigned: Tasks, target: Tasks) -> tuple[Tasks, Tasks]:
 def _with_free_active(
     kept: TaskEpochs, target: Tasks, target_epoch: int, is_free: IsFree
 ) -> tuple[TaskEpochs, bool]:
-    """The kept tasks plus the free tasks of the target, and whether some are not free."""
+    """The kept tasks and the free tasks of the target. Gives: also whether some tasks are not free.
+    """
     held: dict[str, dict[int, int]] = {}
     waits = False
     for subtopology_id, partitions in target.items():

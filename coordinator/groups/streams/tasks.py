@@ -1,9 +1,9 @@
-"""Tasks of streams groups (KIP-1071): a task is a partition of a subtopology.
+"""Tasks of streams groups (KIP-1071). A task is a partition of a subtopology.
 
 A member has a task in one of three roles: active (it processes the records), standby (it keeps a
 copy of the task's state), or warm-up (it builds such a copy before it gets the task). Collections
 of tasks are immutable: a change makes a new collection. Partitions are sorted; a subtopology
-without a task is left out.
+without tasks is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TaskEpochs = Mapping[str, Mapping[int, int]]
 
 
 class TaskSet(NamedTuple):
-    """Tasks by role: of a target assignment, or those in a heartbeat."""
+    """Tasks by role, in a target assignment or in a heartbeat."""
 
     active: Tasks
     standby: Tasks
@@ -30,7 +30,9 @@ class TaskSet(NamedTuple):
 
 
 class HeldTasks(NamedTuple):
-    """The tasks that a member has, or has to give up. Commits are checked against their epochs."""
+    """The tasks that a member has, or has to give up. Commits are checked against the tasks'
+    epochs.
+    """
 
     active: TaskEpochs
     standby: Tasks
@@ -46,7 +48,7 @@ NONE_HELD = HeldTasks({}, {}, {})
 
 
 def tasks_of(rows: Iterable[tuple[str, Iterable[int]]]) -> Tasks:
-    """The tasks from rows, in canonical form."""
+    """The tasks that the rows list, sorted and without duplicates."""
     found: dict[str, set[int]] = {}
     for subtopology_id, partitions in rows:
         found.setdefault(subtopology_id, set()).update(partitions)
@@ -65,14 +67,14 @@ def each(tasks: Tasks | TaskEpochs) -> Iterator[Task]:
 
 
 def contains_all(tasks: Tasks | TaskEpochs, others: Tasks) -> bool:
-    """Whether each of the others is among the tasks."""
+    """Whether the tasks include all of the others."""
     return all(
         partition in tasks.get(subtopology_id, ()) for subtopology_id, partition in each(others)
     )
 
 
 def contains_any(tasks: Tasks, others: Tasks | TaskEpochs) -> bool:
-    """Whether one of the others is among the tasks."""
+    """Whether the tasks include at least one of the others."""
     for subtopology_id, partitions in others.items():
         if not tasks.get(subtopology_id, frozenset()):
             continue

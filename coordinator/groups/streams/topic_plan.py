@@ -1,22 +1,22 @@
 """The plan of a topology's topics: the number of tasks of each subtopology, the missing internal
 topics, and the reason why the application cannot run yet (KIP-1071).
 
-The number of partitions of an internal topic, in the order in which it is decided:
+The number of partitions of an internal topic, in the order in which these are decided:
 
     topic                        partitions
     repartition, with a number   that number
     repartition, without one     the maximum of the topics read by the subtopologies that write it
-    of a copartition group       those of the group's other topics, which must be the same; where
-                                 all are repartition topics, the fixed number, or the most
+    of a copartition group       those of the group's other topics, which must be the same; if all
+                                 are repartition topics, the fixed number, or the maximum
     changelog                    the tasks of its subtopology
 
 A subtopology has as many tasks as the topic with the most partitions that it reads. An existing
-topic keeps its partitions: these count, and must be equal to the planned number.
+topic keeps its number of partitions, which is used here and must equal the planned number.
 
     status                            why
     MISSING_SOURCE_TOPICS             a topic that is not internal does not exist
-    INCORRECTLY_PARTITIONED_TOPICS    copartitioned topics, or an internal topic that exists, have
-                                      other numbers of partitions
+    INCORRECTLY_PARTITIONED_TOPICS    copartitioned topics have different numbers of partitions, or
+                                      an existing internal topic does not have the planned number
     MISSING_INTERNAL_TOPICS           internal topics do not exist: the broker creates them
 """
 
@@ -30,13 +30,14 @@ from typing import NamedTuple, NoReturn
 from barnabas.coordinator.groups.streams.topology import InternalTopic, Subtopology, Topology
 from barnabas.protocol.errors import Code, KafkaError
 
-PartitionCount = Callable[[str], int | None]  # the partition count of an existing topic, by name
+# returns the partition count of an existing topic, by name
+PartitionCount = Callable[[str], int | None]
 MOST_NAMED = 3
 DECIDED_BY_BROKER = 0
 
 
 class Status(IntEnum):
-    """The status codes in an answer to a heartbeat."""
+    """The status codes in a heartbeat response."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -47,7 +48,7 @@ class Status(IntEnum):
 
 
 class PlannedSubtopology(NamedTuple):
-    """A subtopology whose topics have their numbers of partitions."""
+    """A subtopology after the partition counts of its topics were decided."""
 
     task_count: int
     subtopology: Subtopology
@@ -60,9 +61,11 @@ class PlannedSubtopology(NamedTuple):
 
 
 class TopicPlan(NamedTuple):
-    """The plan. subtopologies: by id; empty if source topics are missing or topics have the wrong
-    number of partitions. missing: internal topics to create. problem: the reason why the
-    application cannot run, or None.
+    """The plan of a topology's topics.
+
+    subtopologies: by id; empty if source topics are missing or topics have the wrong number of
+    partitions. missing: internal topics to create. problem: the reason why the application cannot
+    run, or None.
     """
 
     subtopologies: Mapping[str, PlannedSubtopology]
@@ -85,7 +88,7 @@ class _ProblemError(Exception):
 def plan_topics(topology: Topology, existing: PartitionCount) -> TopicPlan:
     """Compare the topology with the topics that exist.
 
-    Raises: KafkaError STREAMS_INVALID_TOPOLOGY for a topology that cannot run with any topics.
+    Raises: KafkaError STREAMS_INVALID_TOPOLOGY if the topology could not run with any topics.
     """
     try:
         _check_source_topics(topology, existing)
@@ -117,7 +120,7 @@ def _check_source_topics(topology: Topology, existing: PartitionCount) -> None:
 def _missing_topics(
     planned: Iterable[PlannedSubtopology], existing: PartitionCount
 ) -> tuple[InternalTopic, ...]:
-    """The internal topics that do not exist, by name."""
+    """The internal topics that do not exist, sorted by name."""
     missing = {}
     for one in planned:
         for topic in (*one.repartition_source_topics, *one.changelog_topics):
@@ -134,8 +137,9 @@ def _missing_topics(
 
 
 class _Partitions:
-    """The numbers of partitions of a topology's topics. decided: the numbers for internal
-    topics.
+    """Decides the numbers of partitions of a topology's topics.
+
+    decided: the number for each internal topic.
     """
 
     def __init__(self, topology: Topology, existing: PartitionCount) -> None:
@@ -144,7 +148,7 @@ class _Partitions:
         self.decided: dict[str, int] = {}
 
     def planned(self) -> dict[str, PlannedSubtopology]:
-        """The subtopologies with all numbers decided."""
+        """The subtopologies, after all numbers were decided."""
         self._decide_repartition_topics()
         self._align_copartitioned_topics()
         counts = {
@@ -167,8 +171,10 @@ class _Partitions:
     # --- repartition topics ----------------------------------------------------------------------
 
     def _decide_repartition_topics(self) -> None:
-        """Decide the numbers of topics without a fixed one, beginning with the sources of the
-        topology. Each subtopology is computed once, when the first of its topics is known.
+        """Decide the numbers of topics without a fixed number, beginning with the sources of the
+        topology.
+
+        Each subtopology is computed once, when the number of its first topic is known.
         """
         readers: dict[str, list[Subtopology]] = {}
         for one in self._subtopologies.values():
@@ -204,8 +210,8 @@ class _Partitions:
             )
 
     def _most_known(self, one: Subtopology) -> int:
-        """The maximum partition count of the topics that a subtopology reads, as far as these are
-        known; else 0.
+        """The maximum known partition count of the topics that a subtopology reads; 0 if none is
+        known.
         """
         counts = [self.decided.get(topic.name, 0) for topic in one.repartition_source_topics]
         counts += [self._existing(name) or 0 for name in one.source_topics]
@@ -214,7 +220,7 @@ class _Partitions:
     # --- copartition groups ----------------------------------------------------------------------
 
     def _align_copartitioned_topics(self) -> None:
-        """Give the repartition topics of each copartition group the group's number."""
+        """Give all repartition topics of a copartition group the same number of partitions."""
         topics = [
             topic for one in self._subtopologies.values() for topic in one.repartition_source_topics
         ]
@@ -262,7 +268,7 @@ class _Partitions:
 
 
 def _copartition_groups(one: Subtopology) -> Iterable[list[str]]:
-    """The names of the topics of each copartition group of a subtopology, each once."""
+    """For each copartition group of a subtopology, the names of its topics without duplicates."""
     for group in one.copartition_groups:
         try:
             names = [one.source_topics[index] for index in group.source_topics]
@@ -290,7 +296,7 @@ def _the_same(counts: Mapping[str, int]) -> int:
 
 
 def _some(names: Collection[str]) -> str:
-    """The first names, and how many more there are."""
+    """A text with the first names, and the number of the others."""
     more = len(names) - MOST_NAMED
     shown = ", ".join(list(names)[:MOST_NAMED])
     return f"{shown} and {more} more" if more > 0 else shown

@@ -27,8 +27,9 @@ class InternalTopic(NamedTuple):
 
 
 class CreateTopics(NamedTuple):
-    """The topics that the host has to create after the answer. kept_ms: how long the host keeps the
-    reason of a failed creation.
+    """The topics that the host has to create after the response.
+
+    kept_ms: how long the host remembers why a creation failed.
     """
 
     topics: tuple[InternalTopic, ...]
@@ -36,7 +37,7 @@ class CreateTopics(NamedTuple):
 
 
 class CopartitionGroup(NamedTuple):
-    """Topics of a subtopology that must have equal partition counts, by their index in it."""
+    """Topics of a subtopology that must have equal partition counts, by their indexes in it."""
 
     source_topics: tuple[int, ...]
     source_topic_regex: tuple[int, ...]
@@ -44,7 +45,7 @@ class CopartitionGroup(NamedTuple):
 
 
 class Subtopology(NamedTuple):
-    """A part of the topology; each partition of it is a task."""
+    """A part of the topology. Each of its partitions is a task."""
 
     subtopology_id: str
     source_topics: tuple[str, ...]
@@ -56,12 +57,12 @@ class Subtopology(NamedTuple):
 
     @property
     def input_topics(self) -> tuple[str, ...]:
-        """The topics that its tasks read."""
+        """The topics that the subtopology's tasks read."""
         return (*self.source_topics, *(topic.name for topic in self.repartition_source_topics))
 
 
 class Topology:
-    """The subtopologies of a group by their ids, in order."""
+    """The topology of a group: its subtopologies by their ids, in order."""
 
     def __init__(self, epoch: int, subtopologies: tuple[Subtopology, ...]) -> None:
         self.epoch = epoch
@@ -82,7 +83,7 @@ class Topology:
 
     @functools.cached_property
     def subtopology_of(self) -> dict[str, str]:
-        """The subtopology that reads a topic, by the topic's name."""
+        """For each topic name, the id of the subtopology that reads the topic."""
         return {
             name: subtopology_id
             for subtopology_id, one in self.subtopologies.items()
