@@ -67,7 +67,7 @@ class History:
 
     def __init__(self) -> None:
         self.times: list[int] = []
-        self._at = -1  # the place of the last sample in the rings
+        self._at = -1  # the index of the last sample in the rings
         self._topics: dict[str, tuple[array[float], array[float]]] = {}
         self._groups: dict[str, array[float]] = {}
         self._partitions_before: dict[tuple[str, int], PartitionState] = {}
@@ -143,8 +143,8 @@ class History:
         return Rates(rings[0][self._at], rings[1][self._at])
 
     def rates_now(self, partitions: Iterable[PartitionState], now_ms: int) -> Rates:
-        """The rates of a topic since the last sample; if that is recent, the rates of the last
-        sample.
+        """The rates of a topic since the last sample; if that sample was taken only recently, its
+        own rates.
         """
         rows = list(partitions)
         if not self.times or not rows:
@@ -213,7 +213,7 @@ def _positions(group: GroupState) -> dict[tuple[str, int], int]:
 def _grown(last: PartitionState, row: PartitionState) -> tuple[float, float]:
     """How many records, and about how many bytes, were appended between two observations."""
     records = row.high_watermark - last.high_watermark
-    if records < 0:  # the topic was made again
+    if records < 0:  # the topic was deleted and created again
         return NAN, NAN
     size = row.size_bytes - last.size_bytes
     if row.log_start_offset != last.log_start_offset or size < 0:

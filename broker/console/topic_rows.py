@@ -18,7 +18,8 @@ MOST_ROWS = 200
 
 
 class TopicRow(NamedTuple):
-    """A topic. records: offsets from the log starts to the high watermarks, markers included.
+    """A topic. records: the number of offsets between the log starts and the high watermarks,
+    markers included.
 
     held: how many records read_committed readers cannot read yet, in all partitions. stuck: the
     number of stuck partitions. attention: the sort key that puts topics with problems first.

@@ -136,7 +136,9 @@ class ClusterHandler:
         topics = []
         for topic_partitions in (
             request.topic_partitions or ()
-        ):  # a request for all partitions lists only those that needed an election: none
+        # None in a request for all partitions, whose answer lists those that needed an election:
+        # none here
+        ):
             rows = []
             for index in topic_partitions.partitions:
                 if not known_kind:
@@ -254,7 +256,7 @@ class ClusterHandler:
     def on_list_partition_reassignments(
         self, request: ListPartitionReassignmentsRequest, context: RequestContext
     ) -> ListPartitionReassignmentsResponse:
-        """The empty list: moves are done at once."""
+        """An empty list, since partitions are moved at once."""
         return ListPartitionReassignmentsResponse(error_message=None)
 
     def _partition_exists(self, name: str, index: int) -> bool:

@@ -173,7 +173,7 @@ class ListOffsetsHandler:
         context: RequestContext,
         searched: dict[Log, Searched],
     ) -> tuple[ListOffsetsResponse, PutOff]:
-        """The answer from version 1 on."""
+        """The answer for version 1 and later, by timestamps."""
         topics_here = self._cluster.topics_here(context)
         put_off = PutOff([], [])
         left_bytes = MOST_BYTES_IN_MEMORY
@@ -219,7 +219,9 @@ class ListOffsetsHandler:
         return ListOffsetsResponse(topics=topics), put_off
 
     def _partitions(self, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:
-        """The partitions in the answer: a repeated one has an error, in one row or in two."""
+        """The partitions in the answer: one that is repeated gets an error, in one row or, in some
+        releases, in a row for each repetition.
+        """
         if self._config.release.names_doubled_offsets:
             return topic.partitions
         return {partition.partition_index: partition for partition in topic.partitions}.values()
