@@ -11,12 +11,9 @@ lists and leaders are those of Apache Kafka's controller:
 | event | in-sync list of a partition | leader of the partition |
 |---|---|---|
 | a topic is created | its replicas on running brokers | the first of them, else none |
-| a broker stops | without the broker, unless it is the only one | the first running one of the list
-|
-| a broker returns | with the broker, if there is a leader | the broker, if it is in the list and
-there is no leader |
-| ... with unclean elections | only the broker, if there is no leader | the broker, if there is no
-leader |
+| a broker stops | without it, unless it is the only one | the first running broker of the list |
+| a broker returns | with it, if there is a leader | it, if in the list and there is no leader |
+| ... unclean elections | only it, if there is no leader | it, if there is no leader |
 | a leader is moved | unchanged | a running broker of the list |
 
 With one broker (`is_one`) none of this is used. A broker that shares a lease with another node

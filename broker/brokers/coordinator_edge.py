@@ -10,8 +10,7 @@ answers when its coordinator's append is refused. The coordinators themselves ar
 | requests | result |
 |---|---|
 | `SINGLE`: about one group or transactional id | refused as a whole |
-| `SEVERAL`: about a list of groups or ids | those of other brokers are refused, the rest is
-answered |
+| `SEVERAL`: about a list of these | those of other brokers are refused, the rest is answered |
 | `LISTS`: all that the broker coordinates | the answer lists only this broker's |
 | `STATE_REQUESTS`: about share partitions | those of other brokers are refused |
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.metadata")
 
 NO_ID = uuid.UUID(int=0)
-PARTITIONS_AS_A_ROW = 100  # partitions of a topic that cost as much as a row
+PARTITIONS_AS_A_ROW = 100  # the number of partitions that take as long as one topic's row
 NONE_MEANS_NONE_SINCE, LEAVE_ASKED_SINCE, ASKED_BY_ID_SINCE = 1, 4, 12
 TOPIC_OPERATIONS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
@@ -102,8 +102,8 @@ class MetadataHandler:
         self._addresses = addresses
 
     def on_metadata(self, request: MetadataRequest, context: RequestContext) -> Answer:
-        """The brokers, and the topics requested by name or (version 12) by id; null, or in version
-        0 an empty list: all.
+        """The brokers, and the topics requested by name or (version 12) by id; all topics if the
+        list is null, or in version 0 empty.
 
         A missing topic is created if auto.create.topics.enable and the request allow it; as in
         Apache Kafka this answer still reports it as unknown, and clients ask again. Errors, by
@@ -151,7 +151,9 @@ class MetadataHandler:
         codes: dict[str, Code],
         access: _TopicAccess | None,
     ) -> Slices:
-        """Make the missing topics, then answer. codes: for topics that may not be made."""
+        """Create the missing topics, then answer. codes: the errors of topics that may not be
+        created.
+        """
         now_ms = yield
         if (wait := self._imports.wait(FOR_NEW_LOGS)) is not None:
             now_ms = yield wait
@@ -208,8 +210,8 @@ class MetadataHandler:
     ) -> Slices:
         """The answer, as a function that encodes it.
 
-        Takes: codes, of the topics that were missing when the request came. access: None if the
-               client may see everything.
+        Takes: codes, the errors of topics that were missing when the request arrived; access, None
+               if the client may see everything.
         """
         yield
         if _is_wide(request):

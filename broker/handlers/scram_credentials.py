@@ -109,7 +109,8 @@ def _changes(request: AlterUserScramCredentialsRequest) -> Iterator[Change]:
 
 
 def _checked(metadata: ClusterMetadata, change: Change) -> ScramCredential | None:
-    """The credential to store; None: it is deleted. Raises: KafkaError."""
+    """The credential to store; None if the user's credential is to be deleted. Raises: KafkaError.
+    """
     if not change.name:
         raise KafkaError(Code.UNACCEPTABLE_CREDENTIAL, "A user has no name: give one.")
     mechanism = BY_NUMBER.get(change.mechanism)
@@ -143,14 +144,14 @@ def _checked(metadata: ClusterMetadata, change: Change) -> ScramCredential | Non
 def on_sasl_handshake(
     request: SaslHandshakeRequest, context: RequestContext
 ) -> SaslHandshakeResponse:
-    """ILLEGAL_SASL_STATE, as on each listener without SASL."""
+    """Refuse the request with ILLEGAL_SASL_STATE, as on every listener without SASL."""
     return SaslHandshakeResponse(Code.ILLEGAL_SASL_STATE)
 
 
 def on_sasl_authenticate(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """ILLEGAL_SASL_STATE, as on each listener without SASL."""
+    """Refuse the request with ILLEGAL_SASL_STATE, as on every listener without SASL."""
     return SaslAuthenticateResponse(
         Code.ILLEGAL_SASL_STATE,
         "This listener does not authenticate clients: connect without SASL.",

@@ -112,7 +112,8 @@ class TopicHandler:
         )
 
     def _create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Slices:
-        may_see = self._settings_shown(context)  # now: the client may disconnect later
+        # decided now, since the client may disconnect later
+        may_see = self._settings_shown(context)
         now_ms = yield
         counts = _counts(topic_request.name for topic_request in request.topics)
         new_topics = self._new_topics.get()
@@ -166,7 +167,7 @@ class TopicHandler:
         self, context: RequestContext
     ) -> Callable[[CreatableTopicResult], CreatableTopicResult] | None:
         """A function that removes a topic's settings from its row if the client may not describe
-        them. None: the client may see all.
+        them. None if the client may see all settings.
         """
         access = self._access.of(context)
         if access is None or context.api_version < CREATION_TELLS_SETTINGS_SINCE:
@@ -276,7 +277,9 @@ class TopicHandler:
         return (yield from self._in_slices(answer, "responses", context))
 
     def _existing_id(self, name: str | None, topic_id: uuid.UUID) -> uuid.UUID | None:
-        """The id of the requested topic, whether it is given by name or by id; None: unknown."""
+        """The id of the requested topic, whether it is given by name or by id; None if it does not
+        exist.
+        """
         if name is None:
             return (
                 topic_id
@@ -289,7 +292,8 @@ class TopicHandler:
     def _checked_for_deletion(
         self, name: str | None, topic_id: uuid.UUID, context: RequestContext
     ) -> tuple[str, uuid.UUID]:
-        """(name, id) of the topic to delete. Raises KafkaError if it cannot be deleted."""
+        """The name and the id of the topic to delete. Raises: KafkaError if it cannot be deleted.
+        """
         if not self._config.delete_topic_enable:
             code = (
                 Code.TOPIC_DELETION_DISABLED
@@ -381,7 +385,9 @@ class TopicHandler:
         return (yield from self._in_slices(answer, "results", context))
 
     def _added_count(self, topic_request: CreatePartitionsTopic) -> int:
-        """How many partitions a topic would get, whether valid or not."""
+        """The number of partitions that a request would add to a topic, even if the request is
+        invalid.
+        """
         topic = self._topics.metadata.topic(topic_request.name)
         return 0 if topic is None else max(0, topic_request.count - topic.partition_count)
 
@@ -428,7 +434,7 @@ class TopicHandler:
         self._topics.metadata.set_topic_replicas(name, (*present, *added))
 
     def _mutations(self, context: RequestContext) -> Mutations | None:
-        """The recorder of the request's changes for its quota; None: there is no such quota."""
+        """The recorder of the request's changes for its quota; None if there are no quotas."""
         return None if self._quotas.clients is None else self._quotas.clients.mutations(context)
 
 

@@ -88,7 +88,7 @@ class KafkaMetadata:
         )
 
     def usable_topic_configs(self) -> dict[str, dict[str, str]]:
-        """The settings of each topic, without settings that are unknown here."""
+        """The settings of each topic, without settings that Barnabas does not know."""
         return {
             name: usable_configs(self._configs.get((OF_TOPIC, name), {}), TOPIC_SETTINGS)[0]
             for name in self.topic_ids
@@ -173,7 +173,7 @@ class KafkaMetadata:
 def usable_configs(
     configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
 ) -> tuple[dict[str, str], list[str]]:
-    """The settings that are known here, and the errors of the others."""
+    """The settings that Barnabas knows, and the errors of the others."""
     usable, refused = {}, []
     for name, text in sorted(configs.items()):
         try:
@@ -187,9 +187,9 @@ def usable_configs(
 
 
 def read_kafka_metadata(disk: Disk, data_dir: str) -> KafkaMetadata | None:
-    """The metadata log of the data directory.
+    """The metadata in Kafka's metadata log of the data directory.
 
-    Gives:  None where there is none, or where it cannot be read, which is logged.
+    Gives:  None if there is no such log, or if it cannot be read, which is logged.
     """
     directory = f"{data_dir}/{DIRECTORY}"
     if not disk.is_dir(directory):

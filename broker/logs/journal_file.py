@@ -100,7 +100,8 @@ def check_torn(path: str, data: bytes, position: int) -> None:
 class JournalFile:
     """The file of a journal, which is made if it does not exist.
 
-    _is_name_durable: whether a power loss leaves this file, and not the one that it replaced.
+    _is_name_durable: whether a power loss leaves this file under the name, and not the file that it
+    replaced.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -124,8 +125,8 @@ class JournalFile:
         return self._file.size
 
     def append(self, data: bytes) -> None:
-        """Append and flush. Raises: NotWrittenError without space, after which nothing is written;
-        OSError.
+        """Append and flush. Raises: NotWrittenError if there is no space, in which case nothing is
+        written; OSError.
         """
         if data:
             append_whole(self._file, data)
@@ -138,8 +139,8 @@ class JournalFile:
             self._is_name_durable = True
 
     def replace_by(self, path: str) -> SyncSteps:
-        """Replace the file by another one, whose content is durable, in steps. Appends are written
-        to the other file at once.
+        """In steps, replace the file by another one, whose content is durable. From the first step
+        on, appends are written to the other file.
         """
         self._disk.rename(path, self._path)
         self._is_name_durable = False

@@ -49,7 +49,7 @@ from barnabas.broker.replication.wire import (
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
-MOST_WAITING_BYTES = 64 << 20  # bytes of operations that were not sent to a standby yet
+MOST_WAITING_BYTES = 64 << 20  # bytes of operations that wait to be sent to a standby
 OPERATION_BYTES = 400  # the memory of an operation beside its data
 FRAME_BYTES = 1 << 20
 GREETING_MS = 5_000  # time limit for all messages before the proof
