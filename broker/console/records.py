@@ -51,7 +51,7 @@ def take_records(log: Log, offset: int) -> Place:
     """Find the records from an offset on, or from the log's start if that is later.
 
     Raises: KafkaError OFFSET_OUT_OF_RANGE if the offset is beyond the log's end;
-    KAFKA_STORAGE_ERROR.
+            KAFKA_STORAGE_ERROR.
     """
     offset = max(offset, log.log_start_offset)
     data = log.read(offset, max_bytes=_READ_AT_FIRST_BYTES, min_one_batch=True)

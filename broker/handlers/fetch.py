@@ -334,7 +334,7 @@ class _Fetch:
         return self._encoded(topics, throttle_ms)
 
     def _quota(self, fetched: list[Fetched]) -> tuple[int, bool]:
-        """Gives: the throttle time in ms, and whether the answer has no data."""
+        """The throttle time in ms, and whether the answer has no data."""
         quotas = self._handler.quotas.clients
         if quotas is None or not quotas.are_for(self._context):
             return 0, False

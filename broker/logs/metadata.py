@@ -210,8 +210,8 @@ class ClusterMetadata:
         """Store a topic that was found only in the data directory.
 
         Takes: configs, the topic's settings with the broker that wrote it; None if they are
-        unknown,
-               in which case retention deletes none of its data until its settings are changed.
+               unknown, in which case retention deletes none of its data until its settings are
+               changed.
         """
         if name in INTERNAL_TOPICS:
             logger.info(

@@ -195,9 +195,9 @@ def look_at_groups(
 ) -> Look[tuple[GroupState, ...]]:
     """All groups, with their committed offsets and lags.
 
-    Takes: stuck, the partitions whose last stable offset an open transaction holds back. A group
-           to which such a partition is assigned gets a row for it even if it has committed no
-           offset there.
+    Takes: stuck, the partitions whose last stable offset an open transaction holds back. A group to
+           which such a partition is assigned gets a row for it even if it has committed no offset
+           there.
     """
     rows: list[GroupState] = []
     for group in groups.all_groups():

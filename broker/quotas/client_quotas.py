@@ -162,8 +162,7 @@ class ClientQuotas:
         """Wrap the row of an API: use is recorded before and after its handler."""
 
         def read(data: Buffer, at: int, version: int) -> tuple[Message, int]:
-            # for a Produce, which is handled directly after it is read
-            self._frame_bytes = len(data)
+            self._frame_bytes = len(data)  # for a Produce, handled right after this
             return row.read(data, at, version)
 
         def handle(request: Message, context: RequestContext) -> Answer:

@@ -103,8 +103,7 @@ class StandbyNote:
         """Whether the directory is a standby's copy, and a broker may start on it.
 
         Raises: LogDirectoryError if the copy is not whole, or if a power loss may have damaged it:
-        a
-                standby that follows does not flush, so the operating system decides when data are
+                a standby that follows does not flush, so the operating system decides when data are
                 written.
         """
         state = self.read()
@@ -166,8 +165,7 @@ class Following:
         """The answer to received bytes; it may be long, and is made as it is consumed.
 
         Raises: WireError or DivergedError, after which the caller has to close the connection and
-        start
-                again; OSError.
+                start again; OSError.
         """
         for message in self._frames.feed(data):
             yield from self._on_message(message)

@@ -127,7 +127,7 @@ class Requests:
             pieces = response.pieces
         else:
             pieces = self.encode(context, response)
-        connection.in_flight = False  # `answer`, without its call
+        connection.in_flight = False  # `answer`, inlined
         self._outbox.sends.append((context.connection_id, pieces))
 
     def answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:

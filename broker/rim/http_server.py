@@ -131,7 +131,7 @@ class HttpServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address that it listens on."""
+        """The address at which the server listens."""
         host, port = self._http.server_address[:2]
         return str(host), int(port)
 

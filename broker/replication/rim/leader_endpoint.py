@@ -76,7 +76,7 @@ class Leader:
         return handle
 
     def start(self) -> None:
-        """Start: the server listens."""
+        """Called when the server listens."""
         logger.info("a standby connects at %s:%d", *self.address)
 
     @property
@@ -148,7 +148,9 @@ class Leader:
         """A connection is closing: its waiting answers are dropped in their turn."""
 
     def close(self) -> None:
-        """Close after the server: everything written until then is sent to the standby."""
+        """Close the endpoint, after the server; everything written until then is sent to the
+        standby.
+        """
         self.endpoint.close()
 
     async def end(self) -> None:
@@ -232,7 +234,7 @@ class _Endpoint:
             sock, peer = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError as error:  # no descriptors: the socket would stay readable
+        except OSError as error:  # no descriptors are left, and the socket would stay readable
             self.loop.remove_reader(self._socket.fileno())
             self._is_paused = True
             if self._lines.may_write(WAITS, "", self.leader.now_ms()):

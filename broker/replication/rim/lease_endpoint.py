@@ -48,7 +48,7 @@ class LeasedLeader(Leader):
         return None if self.keeper.may_answer() else LAPSED
 
     def start(self) -> None:
-        """Start: the server listens, and this node leads for clients, too."""
+        """Called when the server listens: from now on this node leads for clients as well."""
         cluster_id, leader_epoch = self._logs.cluster_id or "", self._logs.leader_epoch
         self._lead = LeasedLead(self.keeper, self.leading, cluster_id, leader_epoch)
         self.keeper.on_change = self._changed_in_thread

@@ -125,7 +125,7 @@ class Reception:
             self._thread.join(CONNECT_S)
 
     def _call(self, call: Callable[[], None]) -> bool:
-        """Call a function in the thread, if that runs."""
+        """Call a function in the reception's thread. Gives: whether the thread runs."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(call)
@@ -169,7 +169,7 @@ class Reception:
             sock, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError:  # no descriptors: the socket would stay readable
+        except OSError:  # no descriptors are left, and the socket would stay readable
             loop.remove_reader(listening)
             loop.call_later(RETRY_S, self._accept_from, name, listening)
             return
@@ -243,8 +243,8 @@ class Reception:
     async def _carry(
         self, name: str, request: bytes, upstream: _Upstream | None
     ) -> tuple[bytes | None, _Upstream | None]:
-        """Forward a request. Gives: the leader's answer, and the connection to the leader; None
-        without an answer.
+        """Forward a request. Gives: the leader's answer, or None if there is none; and the
+        connection to the leader.
         """
         (api_key,) = _KEY.unpack_from(request, _SIZE.size)
         if api_key in (PRODUCE, FETCH) and self._heir is None:
