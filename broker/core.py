@@ -145,7 +145,8 @@ class Broker:
     # --- connections -----------------------------------------------------------------------------
 
     def on_listening(self, node_id: int, listener: ListenerConfig, port: int) -> None:
-        """Record the port of a listener, at which the broker with that node id accepts connections.
+        """Record the port of a listener, at which the broker with that node id accepts
+        connections.
         """
         self.cluster.node(node_id).ports[listener.name] = port
 

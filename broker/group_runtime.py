@@ -164,7 +164,8 @@ class GroupRuntime:
             self._keep(result, now_ms)
 
     def durable(self, partition: int, now_ms: int) -> Wait:
-        """A Wait that ends once all records of a partition of the internal topic are on the disk.
+        """A Wait that ends once all records of a partition of the internal topic are on
+        the disk.
         """
         log = self._topics.internal_log(OFFSETS_TOPIC, partition, now_ms)
         return Wait(partial(self._flushes.wait, [log], now_ms=now_ms), log.flush)

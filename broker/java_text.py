@@ -1,16 +1,16 @@
 """Java's rules for text and patterns, for names that identify a principal.
 
-Python's `str.strip`, and `\w`, `\d`, `\s` and `.` in its patterns, cover all of Unicode; Java's
+Python's `str.strip`, and `\\w`, `\\d`, `\\s` and `.` in its patterns, cover all of Unicode; Java's
 cover ASCII. Two principals that are different in Apache Kafka must not become the same one here:
 
     String.trim()              U+0000 to U+0020 at both ends, and no other blank characters
-    Pattern, \w \d \s (?i)     only ASCII
+    Pattern, \\w \\d \\s (?i)     only ASCII
     Pattern, .                 neither LF nor CR, U+0085, U+2028 and U+2029
-    Pattern, $ and \Z          also before one of these at the end
+    Pattern, $ and \\Z          also before one of these at the end
     String.replaceAll          after an empty match the search continues one character later
 
 A pattern that only one of the two languages accepts, or that they read differently, is refused.
-`\b` and `\B` follow Unicode before Java 19 and ASCII since then: here they match only where both
+`\\b` and `\\B` follow Unicode before Java 19 and ASCII since then: here they match only where both
 rules agree.
 """
 

@@ -266,7 +266,8 @@ class Cluster:
             )
 
     def check_replicas(self, index: int, replicas: Sequence[int]) -> None:
-        """Raise KafkaError INVALID_REPLICA_ASSIGNMENT if the given brokers cannot be the replicas.
+        """Raise KafkaError INVALID_REPLICA_ASSIGNMENT if the given brokers cannot be the
+        replicas.
         """
         refusal = None
         if not replicas:
@@ -367,7 +368,8 @@ class Cluster:
         return self._set(partition, Leadership(there[0], before.replicas, tuple(there)))
 
     def _decide_leaders(self) -> None:
-        """Before a broker stops or returns, compute the leaders that no request has needed so far.
+        """Before a broker stops or returns, compute the leaders that no request has needed
+        so far.
         """
         for name in self._topics.metadata.topics:
             self.leaderships(name)

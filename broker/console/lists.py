@@ -54,7 +54,8 @@ def in_order(rows: Iterable[Row], key: Callable[[Row], Any], *, descending: bool
 
 
 class GroupRow(NamedTuple):
-    """A group. attention: its rank among groups, of which those that wait or are behind come first.
+    """A group. attention: its rank among groups, of which those that wait or are behind
+    come first.
     """
 
     attention: int
@@ -173,7 +174,8 @@ def held_by(broker: Broker, partition: PartitionState, transaction: OpenTransact
 
 
 class PlaceRow(NamedTuple):
-    """A partition of a transaction. first_offset: None if the transaction has no records in it yet.
+    """A partition of a transaction. first_offset: None if the transaction has no records
+    in it yet.
     """
 
     topic: str

@@ -83,7 +83,8 @@ class Sessions:
         return sum(failed == host for _, failed in self._failures) < MOST_FAILURES
 
     def failed(self, host: str, now_ms: int) -> None:
-        """Count a login as failed. The caller does so before the outcome is known; see `succeeded`.
+        """Count a login as failed. The caller does so before the outcome is known; see
+        `succeeded`.
         """
         self._failures.append((now_ms, host))
 

@@ -378,7 +378,8 @@ class _Merge:
     def _usable(
         self, configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
     ) -> dict[str, str]:
-        """Those of the settings that Barnabas knows; errors of the others are added to the report.
+        """Those of the settings that Barnabas knows; errors of the others are added to the
+        report.
         """
         usable, wrong = usable_configs(configs, settings)
         self._refused.update(dict.fromkeys(wrong))

@@ -69,7 +69,8 @@ def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> 
 
 
 def remove_unfinished_copy(target: str) -> None:
-    """Remove an unfinished copy. Raises: GraduationError if the target is something else; OSError.
+    """Remove an unfinished copy. Raises: GraduationError if the target is something else;
+    OSError.
     """
     try:
         names = os.listdir(target)

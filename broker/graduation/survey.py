@@ -53,7 +53,8 @@ class GraduationError(Exception):
 
 
 class UncleanError(GraduationError):
-    """The broker on this directory was not stopped, or not cleanly: a start and a stop repair that.
+    """The broker on this directory was not stopped, or not cleanly: a start and a stop
+    repair that.
     """
 
 

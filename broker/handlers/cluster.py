@@ -136,9 +136,7 @@ class ClusterHandler:
         topics = []
         for topic_partitions in (
             request.topic_partitions or ()
-        # None in a request for all partitions, whose answer lists those that needed an election:
-        # none here
-        ):
+        ):  # None (all partitions): the answer lists only those that needed an election: none
             rows = []
             for index in topic_partitions.partitions:
                 if not known_kind:

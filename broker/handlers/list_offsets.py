@@ -229,7 +229,8 @@ class ListOffsetsHandler:
     def _by_segments(
         self, request: ListOffsetsRequest, context: RequestContext
     ) -> ListOffsetsResponse:
-        """The answer for version 0, by the starts of segments. Errors: UNKNOWN_TOPIC_OR_PARTITION.
+        """The answer for version 0, by the starts of segments. Errors:
+        UNKNOWN_TOPIC_OR_PARTITION.
         """
         topics_here = self._cluster.topics_here(context)
         topics = []

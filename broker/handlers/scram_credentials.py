@@ -109,7 +109,8 @@ def _changes(request: AlterUserScramCredentialsRequest) -> Iterator[Change]:
 
 
 def _checked(metadata: ClusterMetadata, change: Change) -> ScramCredential | None:
-    """The credential to store; None if the user's credential is to be deleted. Raises: KafkaError.
+    """The credential to store; None if the user's credential is to be deleted. Raises:
+    KafkaError.
     """
     if not change.name:
         raise KafkaError(Code.UNACCEPTABLE_CREDENTIAL, "A user has no name: give one.")

@@ -292,7 +292,8 @@ class TopicHandler:
     def _checked_for_deletion(
         self, name: str | None, topic_id: uuid.UUID, context: RequestContext
     ) -> tuple[str, uuid.UUID]:
-        """The name and the id of the topic to delete. Raises: KafkaError if it cannot be deleted.
+        """The name and the id of the topic to delete. Raises: KafkaError if it cannot be
+        deleted.
         """
         if not self._config.delete_topic_enable:
             code = (

@@ -112,7 +112,8 @@ class Compaction:
     def on_cleaned(
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
     ) -> None:
-        """A job has ended. Takes: result, None if the job failed; error, the reason of the failure.
+        """A job has ended. Takes: result, None if the job failed; error, the reason of the
+        failure.
         """
         log = self._under_way
         assert log is not None and job is self._job, "a cleaning ended that was not under way"

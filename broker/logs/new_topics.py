@@ -76,7 +76,8 @@ class NewTopics:
         return tuple(cluster.place(topic_request.name, 0, partition_count, factor))
 
     def requested_count(self, topic_request: CreatableTopic) -> int:
-        """The number of partitions that a request gives to a topic, even if the request is invalid.
+        """The number of partitions that a request gives to a topic, even if the request is
+        invalid.
         """
         if topic_request.assignments:
             return len(topic_request.assignments)

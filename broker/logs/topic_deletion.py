@@ -126,7 +126,8 @@ class TopicDeletion:
         yield from self._finish(dict(zip(topic_ids, names, strict=True)), now_ms)
 
     def _finish(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
-        """Do the steps after the deletion of the logs; if disk space is missing, do the rest later.
+        """Do the steps after the deletion of the logs; if disk space is missing, do the
+        rest later.
         """
         logs = self._topics.logs
         try:

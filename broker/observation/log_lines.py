@@ -84,7 +84,8 @@ class BoundedLines:
         return row[1] <= self._most
 
     def left_out(self, now_ms: int) -> list[LeftOut]:
-        """The counts of left-out lines for the minutes that have ended. These counts are removed.
+        """The counts of left-out lines for the minutes that have ended. These counts are
+        removed.
         """
         ended = []
         for key, (began_ms, count) in list(self._rows.items()):

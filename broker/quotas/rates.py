@@ -63,7 +63,8 @@ class Rate:
         sample.last_ms = now_ms
 
     def _next_sample(self, now_ms: int) -> _Sample:
-        """Advance to the next sample of the ring, which has one sample more than there are windows.
+        """Advance to the next sample of the ring, which has one sample more than there are
+        windows.
         """
         self._current = (self._current + 1) % (self._windows.number + 1)
         if self._current == len(self._samples):

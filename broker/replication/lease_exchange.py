@@ -188,14 +188,14 @@ class EtcdExchange(LeaseExchange):
 
 
 class KubernetesExchange(LeaseExchange):
-    """The requests for a Lease of Kubernetes; the record's version is the Lease's resourceVersion.
+    """The requests for a Lease of Kubernetes; the record's version is the Lease's
+    resourceVersion.
     """
 
     def __init__(
         self, settings: EngineSettings, token: Callable[[], str], now: Callable[[], datetime]
     ) -> None:
-        """Takes: token, a function that may raise OSError; now, the clock for times in the Lease.
-        """
+        """Takes: token, a function that may raise OSError; now, the clock of the Lease's times."""
         super().__init__(settings)
         self._token = token
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"

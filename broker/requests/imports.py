@@ -55,7 +55,8 @@ class Imports:
         self._done: set[tuple[str, ...]] = set()
 
     def wait(self, names: tuple[str, ...]) -> Wait | None:
-        """The wait for the import of these modules, for work in slices; None if it need not wait.
+        """The wait for the import of these modules, for work in slices; None if it need
+        not wait.
         """
         if not self.are_elsewhere or names in self._done:
             return None

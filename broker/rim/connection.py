@@ -123,10 +123,7 @@ class Connection:
         peer: str,
         greeting_bytes: int = 0,
     ) -> None:
-        """Takes: greeting_bytes, the largest request until the client is authenticated; 0 if it
-        need
-               not authenticate.
-        """
+        """Takes: greeting_bytes, the largest request before the login; 0 if no login is needed."""
         self._server, self._socket, self._loop = server, sock, server.loop
         self.connection_id, self.peer = connection_id, peer
         self._turns, memory = server.turns, server.memory

@@ -165,7 +165,8 @@ class ConnectionLimits:
         return wait_ms
 
     def _make_room(self, now_ms: int) -> None:
-        """Once the number of stored addresses has doubled, drop those without a recent connection.
+        """Once the number of stored addresses has doubled, drop those without a recent
+        connection.
         """
         if len(self._rates) < self._most_kept:
             return

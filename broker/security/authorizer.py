@@ -107,8 +107,8 @@ class Access:
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def is_enough_on_cluster(self, operation: int) -> bool:
-        """Whether the operation on the cluster is allowed, if another permission may be sufficient,
-        too: so a negative result is not logged as a refusal.
+        """Whether the operation on the cluster is allowed, in a case in which another permission
+        may be sufficient as well: so a negative result is not logged as a refusal.
         """
         return self._decision(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
@@ -224,7 +224,7 @@ class Authorizer:
         self._accesses: dict[tuple[str, str], Access] = {}
         self._remembered = 0
         self._index: dict[tuple[int, int, str], dict[str, list[Acl]]] = {}
-        # the number of prefixes, by type and length
+        # the number of prefixes of each length, by type
         self._prefix_lengths: dict[int, dict[int, int]] = {}
         for acl in metadata.acls.values():
             self._take(acl)

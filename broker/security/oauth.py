@@ -73,7 +73,7 @@ class UnknownKeys:
 
     def are_worth_a_read(self, key_id: str, wall_ms: int) -> bool:
         """Whether the set is to be read again for this id; if so, the id is remembered."""
-        self._asked_ms = {  # times after now are dropped, too: the clock may have been set back
+        self._asked_ms = {  # also drops times after now: the clock may have been set back
             known: asked_ms
             for known, asked_ms in self._asked_ms.items()
             if 0 <= wall_ms - asked_ms < UNKNOWN_KEY_MS

@@ -151,6 +151,8 @@ def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
 
 
 def _escaped_if_unknown(group_count: int, reference: re.Match[str]) -> str:
-    """A group reference; the reference's own text if the pattern has groups but not this one."""
+    """The text of a group reference; with an escaping backslash if the pattern has groups but not
+    this one.
+    """
     first = int(reference[1][0])
     return reference[0] if first <= group_count else rf"\{reference[0]}"

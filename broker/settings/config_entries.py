@@ -154,7 +154,7 @@ def shown(setting: Setting[Any], value: Any) -> str | None:
 
 
 def shown_text(setting: Setting[Any], text: str) -> str | None:
-    """A value's text as requests may show it: without passwords, also in addresses."""
+    """A value's text as requests may show it: without passwords, including those in addresses."""
     return None if setting.kind is Kind.PASSWORD else without_password(text)
 
 

@@ -31,9 +31,9 @@ class ReadBatch(NamedTuple):
 
 
 def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
-    """The whole batches of a slice, up to the batch with that offset.
+    """The complete batches of a slice, up to the batch that contains an offset.
 
-    Small batches are read many at a time, and of large ones little more than their headers.
+    Small batches are read many at a time; of large batches, little more than the headers is read.
     """
     found: list[ReadBatch] = []
     position, end = 0, data.size

@@ -44,8 +44,8 @@ class SessionEnds:
             self._closed[connection_id] = None
 
     def end_all(self) -> None:
-        """Note that all sessions end, as with closed connections: there are no share groups any
-        more.
+        """Note that all sessions end, as if their connections were closed, since share groups are
+        turned off.
         """
         self._closed.update(dict.fromkeys(one.connection_id for one in self._sessions))
 

@@ -27,7 +27,7 @@ Place = tuple[bytes, int]
 
 
 class SessionKey(NamedTuple):
-    """The key of a session: the group, the member, and the broker. node_id: the broker's id."""
+    """The key of a session: the ids of the group, the member, and the broker."""
 
     group_id: str
     member_id: str
@@ -108,7 +108,7 @@ class ShareSession:
                 target.partition.idle.pop(target, None)
 
     def to_end(self, target: ShareTarget) -> None:
-        """Move a partition to the end, behind the others."""
+        """Move a ready partition behind the others."""
         if target in self.ready:
             del self.ready[target]
             self.ready[target] = None

@@ -139,4 +139,4 @@ class _Stored:
             done(self._durable_ms)
 
     def at_once(self) -> None:
-        """End the wait at once: the process ends, which flushes all logs."""
+        """End the wait at once: the process is ending, which flushes all logs."""

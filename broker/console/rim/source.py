@@ -94,7 +94,8 @@ class Source:
     # --- observations ----------------------------------------------------------------------------
 
     def look(self, viewer: Viewer) -> views.Broker:
-        """The latest observation of the broker, without anything that the viewer may not describe.
+        """The latest observation of the broker, without anything that the viewer may not
+        describe.
         """
         broker = self._broker
         if broker is None or time.monotonic() >= self._fresh_until:

@@ -139,7 +139,8 @@ class Writes:
         *,
         is_transaction: bool,
     ) -> dict[int, int]:
-        """Write records to their partitions. Gives: the first offset in each. Raises: BadRequest.
+        """Write records to their partitions. Gives: the first offset in each. Raises:
+        BadRequest.
         """
         try:
             with Clients(self._source, viewer) as clients:

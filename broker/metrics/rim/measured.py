@@ -258,7 +258,8 @@ class Measuring:
         return flusher
 
     def on_answers(self, sends: Sequence[tuple[int, Any]], *, after_flush: bool) -> None:
-        """Called before these answers are sent. Takes: after_flush, whether a flush released them.
+        """Called before these answers are sent. Takes: after_flush, whether a flush
+        released them.
         """
         if self._parked:
             self._note_answers(sends, monotonic_ns(), after_flush=after_flush)
