@@ -69,8 +69,9 @@ def assemble(
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     clock_ns: Callable[[], int] = no_time,
 ) -> Broker:
-    """Make a broker from an opened data directory. This is one long function, to show all wiring in
-    one place.
+    """Make a broker from an opened data directory.
+
+    This is one long function, to show all wiring in one place.
 
     Takes: metadata and logs, both loaded; ids, the source of random names; now_ms, the steady time
            at startup; sync, a function that fsyncs several files; clock_ns, the clock that
@@ -276,9 +277,10 @@ def _coordinators(
     counters: Counters,
     is_loaded: bool,
 ) -> Coordinators:
-    """Make the coordinators, and the parts that carry out their decisions. This is one long
-    function, like `assemble`. Its parameters are the parts that the coordinators use; is_loaded,
-    whether there is nothing to replay.
+    """Make the coordinators, and the parts that carry out their decisions.
+
+    This is one long function, like `assemble`. Its parameters are the parts that the coordinators
+    use; is_loaded: whether there is nothing to replay.
     """
     from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.group_topics import GroupTopics, short_text

@@ -474,9 +474,7 @@ class ProduceHandler:
         name: str,
         denied: Sequence[TopicProduceData],
     ) -> Answer:
-        """Park a request of transactions version 2 until the previous transaction of its producer
-        is complete.
-        """
+        """Park a request of transaction version 2 until the id's last transaction is complete."""
         for topic in request.topic_data:
             for partition in topic.partition_data:
                 if partition.records is not None:  # a view of a buffer that the next frame reuses
@@ -519,8 +517,7 @@ class ProduceHandler:
                 self._topics.logs.take_files(log, files, now_ms)
             produce.context = produce.context._replace(now_ms=now_ms)
             produce.appended, produce.budget = [], CheckBudget()
-            # a kept frame is freed only as a whole, after the last batch
-            if not produce.context.keeps_frame:
+            if not produce.context.keeps_frame:  # a kept frame is freed only as a whole
                 produce.held_bytes -= _bytes_of(turn)
             if produce.producer is not None:
                 try:
@@ -560,8 +557,7 @@ class ProduceHandler:
             turn.append(batch._replace(rules=None if log is None else log.rules))
             if log is not None and not log.files.are_made and batch.name not in INTERNAL_TOPICS:
                 files = log.files.new_files
-                # other requests wait for files that are begun; a long check would delay them
-                if files is None and not batch.is_long:
+                if files is None and not batch.is_long:  # other requests wait for these files
                     files = self._topics.logs.begin_files(log)
                 if files is not None:
                     new_files.append((log, files))
@@ -769,8 +765,8 @@ class ProduceHandler:
     def _on_transactional(
         self, produce: _Produce, log: Log, info: AppendInfo, records: Any
     ) -> None:
-        """After the append of a batch from a request with a transactional id: in a session of
-        two-phase commit the answer has to wait for the disk.
+        """Called after the append of a batch from a request with a transactional id: in a session
+        of two-phase commit the answer has to wait for the disk.
         """
         transactional_id = produce.request.transactional_id
         assert transactional_id is not None

@@ -230,9 +230,7 @@ class FlushQueue:
         for then in followers:
             then(now_ms)
         if self._waiting:
-            # before the next flush begins, which then serves everything that these callbacks wait
-            # for
-            self._release(now_ms)
+            self._release(now_ms)  # the next flush then serves all that the callbacks wait for
         for log in advanced:
             self._on_advanced(log, now_ms)
         self._under_way = None

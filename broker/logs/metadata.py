@@ -598,8 +598,7 @@ class ClusterMetadata:
         self.rewriting, self._frames = None, rewriting.frame_count
         self._epoch = rewriting.epoch
         yield from self._file.replace_by(path)
-        # only after the rename is durable: before that, a power loss could restore the former file
-        self._note_size()
+        self._note_size()  # the rename is durable now: before, a power loss could undo it
 
 
 def _store(table: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:

@@ -114,8 +114,7 @@ class TopicDeletion:
         topic_ids = self._topics.metadata.delete_topics(names)
         partitions = deque(self._topics.forget(names))
         self._transaction_ends.flush_completions(now_ms)
-        # makes the fetches that wait for these logs check again, which answers them
-        self._cluster.generation += 1
+        self._cluster.generation += 1  # fetches that wait for these logs check again
         while partitions:
             count = min(LOGS_DELETED_AT_ONCE, len(partitions))
             # dropping the last reference to a log frees memory, which takes time: not all logs in

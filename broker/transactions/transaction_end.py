@@ -653,11 +653,10 @@ class TransactionEnds(EndsOnTopics):
         return PARKED
 
     def _begin(self, decision: Decision, now_ms: int) -> None:
-        """Carry out a decision that needs no data on the disk: an abort, or any decision with the
-        durability `os`.
+        """Carry out a decision that needs no data on the disk: an abort, or any one with `os`.
 
-        The decision overtakes a commit of the same transaction that still waits for its data: the
-        EndTxn of that commit is processed again after the end of the transaction.
+        It overtakes a commit of the same transaction that still waits for its data: the EndTxn of
+        that commit is processed again after the end of the transaction.
         """
         assert not (decision.commit and self.flushes_commits), "a commit's data come first"
         ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
