@@ -236,7 +236,7 @@ def _sasl_gate(
     requests: Requests,
     logins: Lazy[Logins],
 ) -> SaslGate | None:
-    """The gate that authenticates clients; None where no listener has SASL."""
+    """The gate that authenticates clients; None if no listener has SASL."""
     if not config.has_sasl:
         return None
     from barnabas.broker.security.gate import SaslGate

@@ -63,7 +63,8 @@ if TYPE_CHECKING:
 # size up to which the loop decodes a request; this takes 20 ms if all its elements are small
 DECODED_AT_ONCE_BYTES = 128 * 1024
 NARROW_BYTES = 1024  # a request up to this size is too small to count its elements
-WIDE_BYTES = 32 * 1024  # the worker decodes larger requests, if they are handled in parts
+# requests that are handled in parts are decoded by the worker if they are larger
+WIDE_BYTES = 32 * 1024
 MOST_BYTES_OF_BOUNDS = 2 << 20
 _SASL_KEYS = (17, 36)  # the last bytes of the API keys of SaslHandshake and SaslAuthenticate
 _API_KEY_BYTES = 2
@@ -161,8 +162,9 @@ class Broker:
     ) -> None:
         """A client connected. Its address is stored with the slash that Kafka's tools expect.
 
-        Takes: node_id, the id of the broker that the client connected to; None: the first broker.
-               listener, the listener that accepted the connection; None: the first listener.
+        Takes: node_id, the id of the broker that the client connected to, None for the first
+               broker; listener, the listener that accepted the connection, None for the first
+               listener.
         """
         connection = self.connections[connection_id] = ConnectionState(
             connection_id,

@@ -32,7 +32,7 @@ class GroupTopics:
         return self._topics.version
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """The id and the partition count of a topic; None where there is no such topic."""
+        """The id and the partition count of a topic; None if there is no such topic."""
         partition_count = len(self._topics.partitions_of(name))
         topic = self._topics.metadata.topic(name) if partition_count else None
         return None if topic is None else (topic.topic_id, partition_count)

@@ -38,11 +38,11 @@ class Wait(NamedTuple):
     at_once: Callable[[], None]
 
 
-# partitions that one request may create: the bound of Apache Kafka's controller
+# maximum partitions that one request may create, as in Apache Kafka's controller
 MOST_PARTITIONS_AT_ONCE = 10_000
 LOGS_MADE_AT_ONCE = 128
 LOGS_DELETED_AT_ONCE = 64
-ROWS_READ_AT_ONCE = 250  # elements of a list handled in one slice: one to three milliseconds
+ROWS_READ_AT_ONCE = 250  # list elements handled in one slice, which takes one to three ms
 GROUPS_DELETED_AT_ONCE = 64
 
 

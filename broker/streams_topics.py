@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-MOST_REASONS = 3  # reasons in one answer
-MOST_KEPT = 1_000  # reasons that are kept
+MOST_REASONS = 3  # maximum reasons in one answer
+MOST_KEPT = 1_000  # maximum reasons that are kept
 NO_ROOM = "the broker's disk is full"
 
 

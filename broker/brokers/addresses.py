@@ -63,6 +63,6 @@ class Addresses:
         return [self.endpoint(node_id, context) for node_id in node_ids]
 
     def _listener_of(self, context: RequestContext) -> ListenerConfig:
-        # None: the client has disconnected meanwhile
+        # None if the client has disconnected meanwhile
         connection = self._connections.get(context.connection_id)
         return self._config.listeners[0] if connection is None else connection.listener

@@ -179,12 +179,14 @@ class Cluster:
         return leadership is not None and leadership.leader == node_id
 
     def leadership(self, topic: str, index: int) -> Leadership | None:
-        """The leadership of a partition; None where it does not exist."""
+        """The leadership of a partition; None if the partition does not exist."""
         leaderships = self.leaderships(topic)
         return leaderships[index] if 0 <= index < len(leaderships) else None
 
     def leaderships(self, name: str) -> list[Leadership]:
-        """The leaderships of the partitions of a topic, by index; empty where it does not exist."""
+        """The leaderships of the partitions of a topic, by index; empty if the topic does not
+        exist.
+        """
         topic = self._topics.metadata.topic(name)
         if topic is None:
             self._leaderships.pop(name, None)
@@ -440,7 +442,9 @@ class NodeTopics:
         ]
 
     def require_partition(self, topic: str, index: int) -> Log:
-        """The log of a partition. Raises KafkaError, with `missing_code`, where there is none."""
+        """The log of a partition. Raises: KafkaError, with `missing_code`, if this broker cannot
+        serve it.
+        """
         log = self.partition(topic, index)
         if log is None:
             raise KafkaError(self.missing_code(topic, index))

@@ -19,9 +19,9 @@ MOST_AT_ONCE, MOST_BYTES_AT_ONCE = 100, 4 << 20
 
 
 class Decoded(NamedTuple):
-    """A key or value in the wire format. text: its JSON; empty where it was not decoded.
+    """A key or value in the wire format. text: its JSON; empty if it was not decoded.
 
-    kind: AVRO, PROTOBUF or JSON; empty where the schema is not known. error: why it was not
+    kind: AVRO, PROTOBUF or JSON; empty if the schema is not known. error: why it was not
     decoded.
     """
 

@@ -6,7 +6,7 @@ objects, so 10,000 topics with as many groups take 20 MB. Further ones are not s
 MOST_GROUPS). Deleted topics and groups are dropped with the next sample.
 
     records of a topic   how far its partitions' high watermarks rose, markers included
-    bytes of a topic     how much its logs grew; where retention or compaction removed something
+    bytes of a topic     how much its logs grew; if retention or compaction removed something
                          meanwhile, the records times the mean size of the partition's records
     lag of a group       over all partitions, at the time of the sample
 
@@ -33,7 +33,7 @@ NAN = math.nan
 
 
 class Rates(NamedTuple):
-    """Records and bytes of a topic per second; NaN where unknown."""
+    """Records and bytes of a topic per second; NaN if unknown."""
 
     records: float
     bytes: float
@@ -43,8 +43,8 @@ class Trend(NamedTuple):
     """How a group's lag has changed over the last minutes.
 
     change: the difference to the first of the compared samples. over_ms: the time between the two.
-    grows: see the module. moves: whether a committed offset has changed since the last sample;
-    None: unknown yet.
+    grows: see the module. moves: whether a committed offset has changed since the last sample; None
+    if that is not known yet.
     """
 
     change: int

@@ -190,7 +190,7 @@ class _Reader:
 
 
 def _opened(file: File, position: int, header: BatchHeader) -> list[Record]:
-    """The records of a batch. Raises: KafkaError where it is damaged or too large; OSError."""
+    """The records of a batch. Raises: KafkaError if it is damaged or too large; OSError."""
     size = header.size_bytes
     if size > MOST_READ_BYTES or header.record_count > MOST_RECORDS_OF_BATCH:
         raise KafkaError(

@@ -74,5 +74,5 @@ def in_order(
 
 
 def known(rate: float) -> float | None:
-    """A rate for JSON: None in place of NaN."""
+    """A rate for JSON, in which None replaces NaN."""
     return None if math.isnan(rate) else round(rate, 3)

@@ -112,7 +112,7 @@ class ForgetfulDisk(OsDisk):
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
         super().write_atomic(path, data, sync=sync)
         with self._lock:
-            self._durable.pop(path, None)  # another file has that name now
+            self._durable.pop(path, None)  # the path now belongs to another file
 
     def fsync_file(self, path: str) -> None:
         size = self.size(path)

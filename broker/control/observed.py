@@ -27,7 +27,7 @@ _PARTITION_FIELDS = ("index", "partition_index", "partition")
 
 class ObservedRequest(NamedTuple):
     """A request of one connection. topics: names (or ids as text) with their partitions, if the
-    request names any. body: None where it cannot be decoded.
+    request names any. body: None if it cannot be decoded.
     """
 
     api: Api

@@ -21,7 +21,7 @@ The order, so that a kill leaves the directory Kafka's or ours:
     the journal is rewritten and renamed                  Kafka's; all steps are repeated
     our files about logs that Kafka has changed are       Kafka's
     removed
-    bootstrap.checkpoint gets a name of ours              Kafka's, where it has metadata; else ours
+    bootstrap.checkpoint gets a name of ours              Kafka's, if it has metadata; else ours
     __cluster_metadata-0 is removed                       ours
     the mark and the old bootstrap.checkpoint are removed
 """
@@ -172,7 +172,7 @@ def _node_id(disk: Disk, data_dir: str) -> int:
 
 
 def _image_of_log(disk: Disk, data_dir: str) -> ClusterImage:
-    """The metadata of Kafka's metadata log; empty where Kafka has not written it yet."""
+    """The metadata of Kafka's metadata log; empty if Kafka has not written it yet."""
     directory = f"{data_dir}/{KAFKA_METADATA_NAME}"
     image = ClusterImage()
     if not disk.is_dir(directory):

@@ -3,7 +3,7 @@
     what                                         goes to
     a topic's own settings                       the topic
     `--set` of the command                       each topic that has no value of its own
-    the broker's defaults of topics' settings    the default of all brokers, where Kafka's
+    the broker's defaults of topics' settings    the default of all brokers, if Kafka's
                                                  differs: so brokers that are added have it, too
     dynamic settings                             the same: this broker, or all
     all other settings                           the properties file for Kafka

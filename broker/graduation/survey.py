@@ -265,7 +265,7 @@ def _problem_of(disk: Disk, data_dir: str, name: str, topic: Topic) -> str:
 
 
 def _latest_epoch(disk: Disk, survey: Survey, name: str) -> int:
-    """The last leader epoch of a partition's records; -1 where none is known."""
+    """The last leader epoch of a partition's records; -1 if none is known."""
     directory = f"{survey.data_dir}/{name}"
     try:
         return LeaderEpochs.load(disk, directory).latest
@@ -319,7 +319,7 @@ def _records(disk: Disk, directory: str) -> Iterator[Record]:
 def _highest_producer_id(
     disk: Disk, survey: Survey, transactions: list[TransactionMetadata]
 ) -> int:
-    """The highest producer id of logs and transactional ids; -1 where there is none."""
+    """The highest producer id of logs and transactional ids; -1 if there is none."""
     highest = max((max(one.producer_id, one.next_producer_id) for one in transactions), default=-1)
     for name in survey.directories:
         for producer_id in _producer_ids(disk, f"{survey.data_dir}/{name}"):

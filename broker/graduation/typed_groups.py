@@ -38,7 +38,7 @@ def replay_group(types: dict[str, str], record: Record) -> None:
 
 
 def refused_share_groups(types: Mapping[str, str], kafka: KafkaVersion) -> str | None:
-    """Why a release cannot take the share groups over; None where it can."""
+    """Why a release cannot take the share groups over; None if it can."""
     names = _unknown(types, kafka, SHARE_TYPE)
     if not names:
         return None

@@ -159,7 +159,7 @@ def on_describe_acls(
 ) -> DescribeAclsResponse:
     """The ACLs that match a filter, by resource; none for an unknown number.
 
-    Errors: SECURITY_DISABLED without an authorizer. Raises: ProtocolViolation where a number is 0.
+    Errors: SECURITY_DISABLED without an authorizer. Raises: ProtocolViolation if a number is 0.
     """
     if access.authorizer is None or not access.authorizer.is_on:
         return DescribeAclsResponse(error_code=Code.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

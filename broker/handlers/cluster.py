@@ -56,11 +56,11 @@ PREFERRED, UNCLEAN = 0, 1
 MOST_PARTITIONS_IN_ANSWER = 2000
 CLUSTER_OPERATIONS_BITS = sum(
     1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)
-)  # AclOperation: create to idempotent write
+)  # the AclOperations on a cluster: CREATE (5) to IDEMPOTENT_WRITE (12), without DELETE (6)
 OPERATIONS_NOT_ASKED = -(2**31)
 TOPIC_OPERATIONS_BITS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
-)  # read to describe, describe and alter configs
+)  # those on a topic: READ (3) to DESCRIBE (8), and those on configs
 
 
 class ClusterHandler:

@@ -429,7 +429,7 @@ def _change_levels(configs: Iterable[incremental.AlterableConfig], *, validate_o
 
 
 def _level(config: incremental.AlterableConfig) -> str | None:
-    """The level to set; None: the logger inherits the level of its parent."""
+    """The level to set; None if the logger inherits the level of its parent."""
     if config.config_operation not in (Operation.SET, Operation.DELETE):
         raise KafkaError(
             Code.INVALID_REQUEST,

@@ -63,7 +63,7 @@ Fetched = tuple[FetchTarget, "FetchedPartition | Log"]
 
 def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
     """Whether a fetch with a replica id may read all topics, for which it needs CLUSTER_ACTION.
-    None: the request has no replica id, so it needs READ on each topic.
+    None if the request has no replica id, so that it needs READ on each topic.
     """
     state = request.replica_state
     if request.replica_id < 0 and (state is None or state.replica_id < 0):
@@ -263,7 +263,7 @@ class _Fetch:
     def _is_worth_a_try(self, log: Log) -> bool:
         """Whether the whole request may have min_bytes now that this log has progressed."""
         if self._generation != self._handler.cluster.generation:
-            return True  # its leader may have changed, which the answer has to report
+            return True  # the log's leader may have changed, which the answer has to report
         target = self._targets[log]
         if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
             return False

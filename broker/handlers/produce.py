@@ -71,10 +71,10 @@ ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
 # the number of logs that begin their leader epoch in one call: after a start each writes a file
 # before its first batch
 EPOCHS_AT_ONCE = 20
-# bytes of deferred batches that are checked and appended together
+# the deferred batches that are checked and appended together: maximum number, and maximum bytes
 ROWS_OF_A_TURN, BYTES_OF_A_TURN = 250, 1 << 20
-MOST_RECORD_ERRORS = 10_000  # record errors in one answer
-# bytes of older messages converted for one request; the conversion blocks the loop
+MOST_RECORD_ERRORS = 10_000  # maximum number in one answer
+# maximum bytes of older messages that are converted for one request: the conversion blocks the loop
 MOST_OLDER_BYTES = 4 << 20
 DISK_FULL = "the broker's disk is full: free some space, or shorten retention"
 
@@ -422,7 +422,7 @@ class ProduceHandler:
     def _append_rows(self, produce: _Produce, refused: Code | None) -> None:
         """Append the first batches, and defer the rest.
 
-        Takes: refused, the error code if the whole request is refused, else None.
+        Takes: refused, the error code if the whole request is refused, or None.
         """
         row_count = size = begun = 0
         for topic in produce.request.topic_data:

@@ -74,7 +74,7 @@ def on_alter_user_scram_credentials(
     """Set and remove the credentials of users. The request contains salted and iterated passwords.
 
     Errors, by user: UNACCEPTABLE_CREDENTIAL for an empty name or password, or iterations that are
-    out of bounds; UNSUPPORTED_SASL_MECHANISM; RESOURCE_NOT_FOUND where there is nothing to remove;
+    out of bounds; UNSUPPORTED_SASL_MECHANISM; RESOURCE_NOT_FOUND if there is nothing to remove;
     DUPLICATE_RESOURCE for a user that is named twice, whose credentials are unchanged.
     """
     errors: dict[str, KafkaError] = {}

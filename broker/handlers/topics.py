@@ -219,7 +219,7 @@ class TopicHandler:
     def on_delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> Answer:
         """Delete topics, identified by name or (since version 6) by id.
 
-        Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED where
+        Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED if
         delete.topic.enable is false; INVALID_REQUEST for a topic given twice, with both name and
         id, or with neither; INVALID_TOPIC_EXCEPTION for internal topics; POLICY_VIOLATION for all
         if there are too many.

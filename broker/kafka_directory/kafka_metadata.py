@@ -80,7 +80,7 @@ class KafkaMetadata:
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
 
     def topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
-        """The settings of the topic with that name and id; None where Kafka did not know it."""
+        """The settings of the topic with that name and id; None if Kafka did not know it."""
         return (
             dict(self._configs.get((OF_TOPIC, name), {}))
             if self.topic_ids.get(name) == topic_id
@@ -235,7 +235,7 @@ def values_of_log(disk: Disk, directory: str) -> Iterator[bytes]:
 
 
 def latest_checkpoint(names: Iterable[str]) -> str:
-    """The name of the latest checkpoint of a metadata log; empty where there is none."""
+    """The name of the latest checkpoint of a metadata log; empty if there is none."""
     return max((name for name in names if _CHECKPOINT.fullmatch(name)), default="")
 
 
@@ -257,7 +257,7 @@ def values_of_checkpoint(disk: Disk, path: str) -> list[bytes]:
 
 
 def torn_segment(disk: Disk, directory: str) -> str:
-    """The path of a segment of a metadata log that ends within a batch; empty where none does."""
+    """The path of a segment of a metadata log that ends within a batch; empty if none does."""
     for name in filter(_SEGMENT.fullmatch, disk.list(directory)):
         path = f"{directory}/{name}"
         data = disk.read(path)

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.compaction")
 
 FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
-# segments swapped in one slice: each renames a dozen files, and no client is served meanwhile
+# segments that are swapped in one slice: each swap renames a dozen files, and no client is served
+# meanwhile
 SWAPPED_AT_ONCE = 16
 ROLLED_AT_ONCE = 4
 # fraction of barnabas.internal.topics.dirty.bytes below which an active segment stays open
@@ -205,7 +206,7 @@ class Compaction:
         self._under_way = self._job = self._result = None
         self._store_error = ""
         self._rest = ()
-        self._next_ms = now_ms  # another log may be due
+        self._next_ms = now_ms  # now, since another log may be due
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Forget deleted logs."""
@@ -216,7 +217,7 @@ class Compaction:
             self._with_swap_names.pop(key, None)
             was_cleaned |= self._cleaned_to.pop(key, None) is not None
         if was_cleaned:
-            self._try_write()  # the offset is ignored if it belongs to another log
+            self._try_write()  # if this fails, an offset that belongs to another log is ignored
 
     # --- choosing --------------------------------------------------------------------------------
 
@@ -276,7 +277,7 @@ class Compaction:
         try:
             with self._logs.cache.putting_off():
                 return assess(log, self._cleaned_to_of(log), now_ms + self._logs.wall.ahead_ms)
-        except BuildPutOff as put_off:  # it is cleaned once its index is built
+        except BuildPutOff as put_off:  # the log is cleaned once its index is built
             self._logs.log_dir.build_later(put_off, lambda _: None)
             return None
         except (CorruptLog, OSError) as error:
@@ -292,7 +293,7 @@ class Compaction:
         key = TopicPartition(log.topic, log.partition)
         dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
         if dirt is not None and log.durability.recovery_point < dirt.end_offset:
-            dirt = None  # the log has a new segment since: it is tried again
+            dirt = None  # the log has got a new segment: try again later
         try:
             if dirt is not None:
                 with self._logs.cache.putting_off():
@@ -350,7 +351,7 @@ class Compaction:
     def _load(self) -> Offsets:
         try:
             data = self._logs.disk.read(self._path())
-            return decode_offsets(data) if data else {}  # Apache Kafka creates an empty one
+            return decode_offsets(data) if data else {}  # empty if Apache Kafka has created it
         except FileNotFoundError:
             return {}
         except CorruptCheckpoint as error:

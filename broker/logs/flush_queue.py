@@ -50,7 +50,8 @@ MOST_BYTES_OF_A_FLUSH = 1 << 20
 LOGS_OF_A_FLUSH = 1024  # a log costs 5 us, or 20 us if its files were closed
 BYTES_OF_A_FRAME = 4 << 20
 FULL_JOURNAL_BYTES = 64 << 20
-CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64  # logs checkpointed at a time
+# logs checkpointed in one flush, with other logs or alone
+CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64
 LONGEST_LATER_MS = 100
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from barnabas.storage.disk import Disk, File, SyncSteps
 
 VERSION = 1
-ENCODED_AT_ONCE = 1000  # frames encoded in one slice: 5 ms
+ENCODED_AT_ONCE = 1000  # frames encoded in one slice, which takes 5 ms
 FRAME = struct.Struct(">II")
 
 
@@ -49,7 +49,7 @@ def header(epoch: int, size: int) -> bytes:
 
 
 def decode_frame(data: bytes, position: int) -> dict[str, Any] | None:
-    """The frame's body, or None where it is incomplete or wrong."""
+    """The frame's body, or None if it is incomplete or wrong."""
     if position + FRAME.size > len(data):
         return None
     length, crc = FRAME.unpack_from(data, position)
@@ -158,7 +158,7 @@ class JournalFile:
 class Rewriting:
     """A journal that is being rewritten. epoch: the epoch of the new journal. frame_count: the
     number of its frames so far. is_encoded: whether all frames of the state are encoded. file: the
-    new file, to which changes are written and flushed; None: changes are added to the content.
+    new file, to which changes are written and flushed; None while changes are added to the content.
     """
 
     def __init__(self, living: Iterator[dict[str, Any]], epoch: int) -> None:
@@ -180,7 +180,9 @@ class Rewriting:
         return True
 
     def try_add(self, frame: bytes, count: int) -> bool:
-        """Add a change that was made after the rewriting began. Gives: False without disk space."""
+        """Add a change that was made after the rewriting began. Gives: False if there is no disk
+        space for it.
+        """
         self.frame_count += count
         if self.file is None:
             self._changes.append(frame)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class LogProgress:
     """Notifies waiting fetches of the progress of logs, and flushes by time (`flush.ms`).
 
-    next_due_ms: when the next flush by time is due, or None.
+    next_due_ms: the time at which the next of these flushes is due, or None.
     """
 
     def __init__(self, purgatory: Purgatory, flushes: FlushQueue) -> None:

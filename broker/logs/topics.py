@@ -98,7 +98,7 @@ class TopicRegistry:
     ) -> None:
         self._config, self.metadata, self.logs, self._ids = config, metadata, logs, ids
         self._disk_space, self.on_created = disk_space, on_created
-        self.version = 0  # it rises when a topic is made, grows or is deleted
+        self.version = 0  # rises when a topic is made, grows or is deleted
         self._partitions: dict[str, list[Log | None]] = {}
         # topics that were created in this run, and the version of their creation
         self._made_at: dict[str, int] = {}
@@ -114,7 +114,7 @@ class TopicRegistry:
         return name in self._partitions
 
     def partition(self, topic: str, index: int) -> Log | None:
-        """The log of a partition; None where it does not exist, or is off line."""
+        """The log of a partition; None if it does not exist, or is off line."""
         logs = self._partitions.get(topic)
         if logs is None or not 0 <= index < len(logs):
             return None
@@ -127,7 +127,7 @@ class TopicRegistry:
         return self._made_at.get(topic, 0) > context.topics_version
 
     def require_partition(self, topic: str, index: int) -> Log:
-        """The log of a partition. Raises KafkaError, with `missing_code`, where there is none."""
+        """The log of a partition. Raises: KafkaError, with `missing_code`, if there is no log."""
         log = self.partition(topic, index)
         if log is None:
             raise KafkaError(self.missing_code(topic, index))
@@ -173,7 +173,7 @@ class TopicRegistry:
         return epochs
 
     def leader_epoch(self, topic: str, index: int) -> int:
-        """The leader epoch of a partition; 0, its first one, where it does not exist yet."""
+        """The leader epoch of a partition; 0, its first one, if it does not exist yet."""
         logs = self._partitions.get(topic)
         log = None if logs is None or not 0 <= index < len(logs) else logs[index]
         return 0 if log is None else log.leader_epoch
@@ -193,7 +193,7 @@ class TopicRegistry:
         """The log of a partition, for a reader that names the leader's epoch.
 
         Raises: KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH
-                where the reader is behind, UNKNOWN_LEADER_EPOCH where it is ahead.
+                if the reader is behind, UNKNOWN_LEADER_EPOCH if it is ahead.
         Source: KIP-320.
         """
         log = self.require_partition(topic, index)
@@ -326,7 +326,7 @@ class TopicRegistry:
             self.version += 1
             self._leader_epochs.pop(topic.name, None)
             if is_interrupted and self._log_config(topic) != config:
-                self._configure(topic)  # its settings were altered between two slices
+                self._configure(topic)  # the topic's settings were altered between two slices
             if topic.topic_id in self.metadata.coming:
                 self._made_at[topic.name] = self.version
                 self.metadata.end_creation(topic)
@@ -512,8 +512,8 @@ def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
     Only this function fences a reader by its leader epoch. NO_LEADER_EPOCH: the reader names none,
     or its version has no field for it.
 
-    Raises: KafkaError FENCED_LEADER_EPOCH where the reader is behind, UNKNOWN_LEADER_EPOCH where it
-            is ahead.
+    Raises: KafkaError FENCED_LEADER_EPOCH if the reader is behind, UNKNOWN_LEADER_EPOCH if it is
+            ahead.
     Source: KIP-320.
     """
     if current_leader_epoch in (NO_LEADER_EPOCH, log.leader_epoch):

@@ -29,7 +29,7 @@ logger = logging.getLogger("barnabas.broker")
 
 RETRY_MS = 1_000
 MOST_AT_ONCE = 16
-MOST_LINES_OF_A_LOG = 1  # log lines per minute about one kind of decision
+MOST_LINES_OF_A_LOG = 1  # maximum log lines per minute about one kind of decision
 
 
 class UnwrittenWork:

@@ -75,7 +75,7 @@ class Histogram:
             before = share
 
     def buckets(self, *, zeros: int = 0) -> Buckets:
-        """The histogram at this moment. zeros: how many durations of 0 to add."""
+        """The histogram at this moment. zeros: the number of durations of 0 to add."""
         first, *others, beyond = self._counts
         counts = list(accumulate([first + zeros, *others]))
         return Buckets(counts, counts[-1] + beyond, self._sum_ns)

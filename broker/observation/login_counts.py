@@ -24,7 +24,7 @@ class LoginCounts:
     """The logins at each listener that authenticates its clients, since the start.
 
     The settings decide how many rows there are, not the clients. A renewal of a session (KIP-368)
-    counts as a login, as reauthentications do in Apache Kafka's metrics.
+    counts as a login; Apache Kafka also counts reauthentications.
     """
 
     def __init__(self, listeners: Iterable[ListenerConfig]) -> None:

@@ -30,7 +30,7 @@ from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 PIECE_BYTES = 1 << 20
-PIECES_AT_ONCE = 16  # pieces of a file compared between two messages
+PIECES_AT_ONCE = 16  # pieces of a file that are compared between two messages
 
 
 class Held(NamedTuple):

@@ -277,7 +277,7 @@ def _answers_wait(value: Any) -> AnswersWait:
 
 
 def cluster_id_of(disk: Disk, data_dir: str) -> str:
-    """The cluster id of a directory; empty where it has none. Raises: OSError."""
+    """The cluster id of a directory; empty if it has none. Raises: OSError."""
     try:
         properties = decode_properties(disk.read(f"{data_dir}/{META_PROPERTIES_NAME}"))
     except (FileNotFoundError, CorruptCheckpoint):

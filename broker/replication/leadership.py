@@ -71,7 +71,7 @@ from barnabas.broker.replication.lease_record import (
 )
 
 ABSENT = ""  # the version of a missing record
-POLL_PARTS, RENEW_PARTS, TIMEOUT_PARTS = 12, 6, 4  # parts of a ttl
+POLL_PARTS, RENEW_PARTS, TIMEOUT_PARTS = 12, 6, 4  # ttl is divided by these
 # a node may see two versions of a dead process: the first that it found, and a late write
 MOST_WRITES_OF_THE_DEAD = 2
 

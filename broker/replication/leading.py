@@ -50,7 +50,7 @@ from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 MOST_WAITING_BYTES = 64 << 20  # bytes of operations that wait to be sent to a standby
-OPERATION_BYTES = 400  # the memory of an operation beside its data
+OPERATION_BYTES = 400  # the memory of an operation, besides its data
 FRAME_BYTES = 1 << 20
 GREETING_MS = 5_000  # time limit for all messages before the proof
 PING_PARTS = 4  # a ping is sent this many times per timeout
@@ -122,7 +122,7 @@ class StandbyLink:
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
         """Process received bytes of a standby. Raises: WireError, OSError."""
-        # Otherwise a connection could stay open without a proof by sending bytes.
+        # Otherwise a connection without a proof could stay open by sending bytes.
         if self.state is not State.GREETING:
             self.heard_ms = now_ms
         for message in self._frames.feed(data):
@@ -190,7 +190,7 @@ class StandbyLink:
     # --- operations ------------------------------------------------------------------------------
 
     def on_operation(self, operation: Operation) -> None:
-        """Queue an operation of the directory. Raises: WireError where too much is queued."""
+        """Queue an operation of the directory. Raises: WireError if too much is queued."""
         if self.state is State.FOLLOWING:
             self._add(operation)
         elif self._catch_up is not None:

@@ -7,7 +7,7 @@ endpoint.
 
 etcd's JSON gateway (API v3):    POST /v3/kv/range           the key, linearizably
                                  POST /v3/kv/txn             put, if mod_revision is as read
-                                 POST /v3/auth/authenticate  a token, where there is a user
+                                 POST /v3/auth/authenticate  a token, if there is a user
 Kubernetes (coordination.k8s.io/v1, one Lease):
                                  GET .../leases/NAME         404: it does not exist
                                  POST .../leases             create it; 409: it exists
@@ -51,8 +51,8 @@ class EngineSettings(NamedTuple):
     """The address of the record.
 
     endpoints: URLs, of which one is used at a time. name: the name of the record. namespace: the
-    namespace in Kubernetes. ca_file: the certificate authority of the endpoints; None: the system's
-    authorities.
+    namespace in Kubernetes. ca_file: the certificate authority of the endpoints; None for the
+    system's authorities.
     """
 
     endpoints: tuple[str, ...]

@@ -33,9 +33,9 @@ from barnabas.storage.files.leader_epochs import HighestEpoch
 logger = logging.getLogger("barnabas.lease")
 
 POLL_S = 0.1
-LONGEST_PAUSE_S = 2.0  # wait before the next attempt to follow a leader
+LONGEST_PAUSE_S = 2.0  # longest wait before the next attempt to follow a leader
 TROUBLE_EVERY_S = 30.0
-SYNC_PARTS = 3  # a leader without a renewal for a third of ttl may be lost
+SYNC_PARTS = 3  # a leader that has not renewed for a third of ttl may be lost
 # connecting may take a quarter of ttl, less than the time after which this node could lead
 CONNECT_PARTS = 4
 

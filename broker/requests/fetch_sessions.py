@@ -29,7 +29,7 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
 NO_SESSION = 0
 EVICTION_MS = 120_000
-MOST_PARTITIONS = 300_000  # partitions of all sessions together: 120 MB
+MOST_PARTITIONS = 300_000  # maximum partitions of all sessions together: 120 MB
 LONG_NAME = 256  # a long name counts as one more partition for each 256 characters
 
 TopicKey = str | uuid.UUID

@@ -25,7 +25,7 @@ FOR_COORDINATORS = (  # see `_coordinators` in broker/assemble.py
 )
 FOR_NEW_LOGS = (
     "broker.logs.new_files",
-    "storage.cleaning.clean_plan",  # for the next tick of the compaction
+    "storage.cleaning.clean_plan",  # needed for the next tick of the compaction
     "storage.directory.new_files",
     "storage.opening.new_log",
 )

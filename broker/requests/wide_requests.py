@@ -244,7 +244,7 @@ def reading_once(api_name: str, read: Read[Any]) -> Read[Any]:
 
 
 def leave_out_repeats(request: Message, shape: Shape) -> None:
-    """Leave out repeated names of the request, or all but two where the handler refuses them."""
+    """Leave out repeated names of the request, or all but two if the handler refuses them."""
     levels, repeats = shape.levels, shape.repeats
     rows = getattr(request, levels[0].rows)
     if not rows or (len(rows) == 1 and len(levels) == 1):
@@ -551,7 +551,7 @@ class WideRequests:
         if size_bytes is None:
             return
         self._outbox.held_bytes -= size_bytes
-        if self._waiting:  # its place goes to the request that has waited longest
+        if self._waiting:  # the freed place goes to the request that has waited longest
             other = next(iter(self._waiting))
             size_bytes, start = self._waiting.pop(other)
             self._giants[other] = size_bytes

@@ -44,7 +44,7 @@ logger = logging.getLogger("barnabas.server")
 
 BACKLOG = 1024
 ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
-MOST_REFUSED = 1000  # refused connections that are kept until they are closed after a delay
+MOST_REFUSED = 1000  # maximum refused connections that wait to be closed
 
 
 class AcceptorCore(Protocol):
@@ -346,8 +346,8 @@ class Acceptor:
             self._listen_to(listener)
 
     def _has_room_for(self, sock: socket.socket, address: str, limits: ConnectionLimits) -> bool:
-        """Whether the address may have one more connection; else the connection is closed, at once
-        or after a delay.
+        """Whether the address may have one more connection; if not, the connection is closed, at
+        once or after a delay.
         """
         refusal = limits.on_connected(address, self._host.steady_ms())
         if refusal is None:

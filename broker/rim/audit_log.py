@@ -34,7 +34,7 @@ logger = logging.getLogger("barnabas.security")
 class AuditLog:
     """The file of the audit log, readable only by its owner.
 
-    Takes:  path. Raises: OSError where the file cannot be opened.
+    Takes:  path. Raises: OSError if the file cannot be opened.
     """
 
     def __init__(self, path: str) -> None:

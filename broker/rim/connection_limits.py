@@ -121,7 +121,7 @@ class ConnectionLimits:
 
     def _refusal(self, address: str, now_ms: int) -> Refusal | None:
         if address.startswith(UNIX_SCHEME):
-            return None  # a socket in the file system, without an address
+            return None  # a socket in the file system has no address
         wait_ms = self._throttle_address(address, now_ms)
         if wait_ms:
             return Refusal(wait_ms, f"{address} exceeds its connection_creation_rate")

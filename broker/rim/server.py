@@ -48,15 +48,16 @@ if TYPE_CHECKING:
 
 TLS_CHUNK_BYTES = 256 * 1024
 GREETING_PART = 8  # unauthenticated clients get an eighth of queued.max.request.bytes, in addition
-IDLE_SWEEPS = 20  # sweeps in the time that a connection may be idle
+IDLE_SWEEPS = 20  # sweeps within the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
 SYNCED_TOGETHER = 1000  # with more files than this, a stop syncs the whole file system in one call
-# connections closed in one round: thousands may become idle together, and closing all would delay
-# requests
+# maximum connections closed in one round: thousands may become idle together, and closing all would
+# delay requests
 HANG_UPS_PER_EVENT = 100
 # a timer that is this late shows that the process was stopped, or that the loop was blocked
 LATE_MS = 100
-# rounds of the loop: for received bytes, for new connections, and for the bytes of new connections
+# rounds of the loop before a late tick: for received bytes, for new connections, and for the bytes
+# of new connections
 CATCH_UP_ROUNDS = 4
 IMPORT_LOOK_S = 0.005  # interval at which a late tick checks the end of imports for requests
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import Acl, ClusterMetadata
     from barnabas.protocol.request_context import RequestContext
 
-MOST_REMEMBERED = 200_000  # cached decisions: some 30 MB, or 100 MB with the longest names
-LONGEST_REMEMBERED = 255  # characters of a cached name; names in requests may have 32,767
+MOST_REMEMBERED = 200_000  # cached decisions, which take 30 MB, or 100 MB with the longest names
+LONGEST_REMEMBERED = 255  # longer names are not cached: a name in a request may have 32,767 letters
 AUDITED_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
 SOME_NAME = "hardcode"  # Kafka's name for a resource of unknown name
 

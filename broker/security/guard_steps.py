@@ -73,7 +73,7 @@ class Case(Generic[RequestT]):
         self.parts, self._handle = parts, handle
         self.request, self.context, self.access = request, context, access
         self.version = context.api_version
-        self._amendments: tuple[Callable[[Any], None], ...] = ()  # most requests have none
+        self._amendments: tuple[Callable[[Any], None], ...] = ()  # empty for most requests
 
     def proceed(self) -> Answer:
         """The handler's answer."""

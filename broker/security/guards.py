@@ -371,7 +371,8 @@ def _may_delete(
     def may_delete(row: delete_topics.DeleteTopicState) -> bool:
         if row.name is not None:
             return row.topic_id in (None, NO_ID) and may_delete_named(row.name)
-        name = case.topic_name(row)  # None: the id is unknown or null; the handler refuses the row
+        # None if the id is unknown or null: the handler refuses the row
+        name = case.topic_name(row)
         return name is None or case.access.may(DELETE, TOPIC, name)
 
     return may_delete

@@ -10,7 +10,7 @@ that kind of key; shared secrets (HS256 ...) are not accepted. The checks of its
 Apache Kafka's validator:
 
     exp, iat      required; exp not past and iat, nbf not ahead by more than the clock skew
-    iss, aud      the expected ones, where settings name some; an audience that is not expected
+    iss, aud      the expected ones, if settings name some; an audience that is not expected
                   refuses the token
     sub           the name of the claim is a setting; a text, trimmed as Java does it: a no-break
                   space is a part of a name

@@ -57,7 +57,7 @@ class MappingError(ValueError):
 
 
 class PrincipalMapper:
-    """Makes principals of subjects. Raises: MappingError where the rules cannot be read."""
+    """Makes principals of subjects. Raises: MappingError if the rules cannot be read."""
 
     def __init__(self, rules: str) -> None:
         self._rules = list(_read_rules(trimmed(rules))) or [_subject_itself]
@@ -65,7 +65,7 @@ class PrincipalMapper:
     def principal(self, certificate: Mapping[str, Any] | None) -> str:
         """The principal of a client's certificate, as `ssl` decodes it; ANONYMOUS for none.
 
-        Raises: OSError where no rule matches.
+        Raises: OSError if no rule matches.
         """
         if not certificate:
             return ANONYMOUS

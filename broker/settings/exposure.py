@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.listeners import ListenerConfig
 
 OTHERS_MAY_READ = 0o044
-OTHERS_MAY_ENTER = 0o005  # permission to read; access for a group may be intended
+OTHERS_MAY_ENTER = 0o005  # of others only: access for a group may be intended
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}")
 # a password may contain a slash; but HOST:PORT/PATH@ contains no password
 _USER_INFO = re.compile(r"://(?:[^/?#\s]*@|[^/?#@:\s]*:(?![0-9]+[/?#])\S*@)")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-ENDS_AT_ONCE = 100  # transitions for expired locks that one tick makes
+ENDS_AT_ONCE = 100  # maximum transitions for expired locks in one tick
 # The error code for a member whose change cannot be stored, as in Apache Kafka.
 _REFUSALS = {
     Code.FENCED_LEADER_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,

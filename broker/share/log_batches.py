@@ -42,7 +42,8 @@ def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
         at = position - chunk_at
         if at + HEADER_SIZE > len(chunk):
             if chunk and position < chunk_at + len(chunk):
-                size = min(8 * size, READ_AT_ONCE)  # the chunk contained whole batches
+                # the last chunk contained whole batches: read more at once
+                size = min(8 * size, READ_AT_ONCE)
             chunk = data.file.pread(min(size, end - position), data.position + position)
             chunk_at, at = position, 0
             if len(chunk) < HEADER_SIZE:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partitions import LoadedPartitions
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareSessions
 
-# partitions released in one tick: 5 to 20 ms, with the records that store the change
+# partitions released in one tick, which takes 5 to 20 ms with the records that store the change
 RELEASED_AT_ONCE = 200
 ENDED_AT_ONCE = 5_000  # maximum number of partitions of sessions ended in one tick
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareTarget
     from barnabas.storage.disk import Slice
 
-VISITED_AT_ONCE = 200  # partitions that are loaded in one slice
+VISITED_AT_ONCE = 200  # maximum partitions loaded in one slice
 # maximum reads of one partition, if all read records belong to aborted transactions
 READS_AT_ONCE = 16
 ROW_BYTES = 40

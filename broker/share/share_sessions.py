@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
-MOST_PARTITIONS = 300_000  # partitions of all sessions
+MOST_PARTITIONS = 300_000  # maximum partitions of all sessions together
 
 # the 16 bytes of a topic's id, which are fast to hash, and the partition's index
 Place = tuple[bytes, int]

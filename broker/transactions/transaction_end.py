@@ -149,8 +149,8 @@ _END_NOW = Row(_S.COMPLETE, (_A.WRITE_PREPARE, _A.WRITE_MARKERS, _A.WRITE_COMPLE
 
 # A commit that has to survive a power loss begins in the column JOURNAL; if the flush queue gives
 # no frame with DATA, it continues in FLUSH. An abort uses the column OS, whatever durability
-# commits have; an abort of two-phase commit uses FLUSH. A second node adds a column: steps that
-# wait for the disk wait for in-sync replicas, too.
+# commits have; an abort of two-phase commit uses FLUSH. A second node would add a column, in which
+# steps that wait for the disk also wait for in-sync replicas.
 LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     (_S.OPEN, _E.COMMIT): {
         _D.JOURNAL: _FLUSH_DATA,
@@ -636,7 +636,8 @@ class TransactionEnds(EndsOnTopics):
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
         """Handle EndTxn. A connection that its producer has left is closed (`check_connection`)."""
-        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch shows a late request
+        # in version 2 the epoch identifies a late request
+        if context.api_version < END_GIVES_EPOCH:
             self._coordinator.check_connection(
                 request.transactional_id,
                 (request.producer_id, request.producer_epoch),
@@ -694,7 +695,7 @@ class TransactionEnds(EndsOnTopics):
     def _on(self, ending: Ending, event: Event | None, now_ms: int) -> None:
         """Move the ending transaction to the next step of the law, and do the row's actions.
 
-        Takes: event; None: retry the remaining actions, since the disk may have space.
+        Takes: event, or None to retry the remaining actions, since the disk may have space.
         """
         before = ending.step
         if event is None:
@@ -876,7 +877,8 @@ class TransactionEnds(EndsOnTopics):
             return
 
         def flush(now_ms: int) -> None:
-            if self._by_id.get(ending.transactional_id) is ending:  # no abort has overtaken it
+            # no abort has overtaken this commit
+            if self._by_id.get(ending.transactional_id) is ending:
                 self._flushes.wait_for_frame(logs, on_data, now_ms)
 
         self._files_ahead.get().make(without, flush)

@@ -27,7 +27,7 @@
 An error is {"error": a sentence}, with status 400, 401, 403, 404, 429 or 503; `at`: the place in a
 filter. Where the broker has users, everything but the page's files needs a session (`logins`), and
 is answered with the rights of its user. A POST needs a body of JSON, and an Origin equal to its
-Host where there is one, so that pages of other sites and ports cannot send a POST.
+Host if there is one, so that pages of other sites and ports cannot send a POST.
 
 The cost to the broker's loop: the broker is observed (`observation.observe`) in slices, and so
 rarely that this takes at most a twentieth of the time, however many pages are open. Batches are

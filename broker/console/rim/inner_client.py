@@ -100,8 +100,8 @@ def connected(
     """Open a connection with that principal and client address.
 
     Takes: listener, the listener that accepts the connection, with its authentication if the
-           principal is ANONYMOUS; None: the first, without authentication. node_id, the id of the
-           broker, if the process runs several; None: the first.
+           principal is ANONYMOUS; None for the first listener, without authentication. node_id, the
+           id of the broker, if the process runs several; None for the first one.
     """
     ours, theirs = socket.socketpair()
     ours.settimeout(ANSWER_WITHIN_S)

@@ -90,7 +90,7 @@ class Writes:
         return {"topic": topic, "partition": partition, "offset": offsets[partition]}
 
     def replay(self, viewer: Viewer, body: Mapping[str, Any]) -> Any:
-        """Copy the records that a search finds to a topic. Gives: how many."""
+        """Copy the records that a search finds to a topic. Gives: their number."""
         topic, to = _text(body, "topic"), _text(body, "to")
         query = {
             name: str(value)

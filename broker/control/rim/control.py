@@ -523,7 +523,7 @@ class Control:
     def give_back(self, node_id: int) -> None:
         """Start a stopped broker again, at its port.
 
-        Raises: ValueError; OSError where another process has the port by now.
+        Raises: ValueError; OSError if another process has the port by now.
         """
         self._broker.cluster.node(node_id)
         if not self._refuses:

@@ -343,7 +343,8 @@ class _StandbyProtocol(asyncio.Protocol):
         self._endpoint, self._leading, self.peer = endpoint, leading, peer
         self.task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
-        self._feed: StandbyFeed | None = None  # until the connection is admitted as the standby's
+        # None until the connection is admitted as the standby's
+        self._feed: StandbyFeed | None = None
         self._may_write, self._is_scheduled = True, False
         self._is_finished = self._is_refused = False
         self.reason = "it closed the connection"

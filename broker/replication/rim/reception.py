@@ -126,7 +126,7 @@ class Reception:
 
     def _call(self, call: Callable[[], None]) -> bool:
         """Call a function in the reception's thread. Gives: whether the thread runs."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(call)
                 return True
@@ -210,7 +210,7 @@ class Reception:
         """The next frame with its size, without reading any byte beyond it.
 
         Gives:  None if the broker takes the connection.
-        Raises: EOFError; ValueError where the frame is too long.
+        Raises: EOFError; ValueError if the frame is too long.
         """
         task = asyncio.current_task()
         assert task is not None, "outside of a task"
@@ -319,7 +319,7 @@ def _check_size(size: int, most_bytes: int) -> None:
 
 
 async def _read_frame(reader: asyncio.StreamReader, most_bytes: int) -> bytes:
-    """One frame with its size. Raises: EOFError; ValueError where it is too long."""
+    """One frame with its size. Raises: EOFError; ValueError if it is too long."""
     start = await reader.readexactly(_SIZE.size)
     (size,) = _SIZE.unpack(start)
     _check_size(size, most_bytes)

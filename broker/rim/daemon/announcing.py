@@ -68,7 +68,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     address = _for_commands(server.addresses, broker.config.listeners[0])
     needs = _what_clients_need(broker.config.listeners[0])
     options = f"-b {address}" + (" --client-config client.properties" if needs else "")
-    # without click the commands only print how to install it
+    # without click the commands only print how to install click
     has_cli = importlib.util.find_spec("click") is not None
     text = (
         f"barnabas {__version__} listens on {where} "

@@ -38,7 +38,7 @@ FIRST_APIS = (
     19,  # CreateTopics
 )
 WINDOW_S = 0.05
-IDLE_SHARE = 0.2  # part of a window: a process that uses more CPU time is not idle
+IDLE_SHARE = 0.2  # fraction of a window; a process that uses more CPU time is not idle
 
 
 class LoadingAhead:

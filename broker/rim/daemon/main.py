@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = _run(arguments)
-        if sys.stdout is not None:  # None: the parent process has closed it
+        if sys.stdout is not None:  # None if the parent process has closed it
             sys.stdout.flush()
         return code
     except BrokenPipeError:

@@ -1,7 +1,7 @@
 """Makes a running broker from a configuration, and defines the order in which a data directory is
 opened.
 
-lock -> metadata journal -> logs (recovered where the last stop was not clean) -> internal topics
+lock -> metadata journal -> logs (recovered if the last stop was not clean) -> internal topics
 replayed -> half-ended transactions ended.
 """
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas")
 
-LOADS_AHEAD_AFTER_S = 0.3  # a first client has usually connected by then
+LOADS_AHEAD_AFTER_S = 0.3  # by then the first client has usually connected
 
 
 class Daemon:
@@ -220,7 +220,7 @@ def _import_ahead(broker: Broker) -> None:
     if made is not None and made.transactions.next_deadline_ms() is not None:
         names.append("coordinator.transactions.producer_sessions")
     if broker.logs.logs:
-        names.append("storage.cleaning.clean_plan")  # for the first tick of the compaction
+        names.append("storage.cleaning.clean_plan")  # needed for the first tick of the compaction
     if broker.sasl is not None or any(one.has_tls for one in broker.config.listeners):
         names += ["broker.observation.login_counts", "broker.security.logins"]
     if broker.quotas.have_addresses or broker.config.limits_connections:
@@ -300,7 +300,7 @@ def _on_end_of_input(do: Callable[[], object]) -> None:
         with contextlib.suppress(OSError):
             while os.read(0, 4096):
                 pass
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
             do()
 
     threading.Thread(target=read, name="end-of-input", daemon=True).start()

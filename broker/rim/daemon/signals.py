@@ -39,7 +39,7 @@ class Signals:
 
     def _on_signal(self, number: int, frame: object) -> None:
         if self._do is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
+            with contextlib.suppress(RuntimeError):  # the loop may be closed already
                 self._do()
         elif self._has_come:
             signal.signal(number, signal.SIG_DFL)
