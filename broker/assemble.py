@@ -69,13 +69,15 @@ def assemble(
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     clock_ns: Callable[[], int] = no_time,
 ) -> Broker:
-    """Make a broker of an opened data directory. One function, which shows all wiring.
+    """Make a broker from an opened data directory.
+
+    This is one long function, to show all wiring in one place.
 
     Takes: metadata and logs, both loaded; ids, the source of random names; now_ms, the steady time
-           of the start; sync, which fsyncs many files; clock_ns, which measures parts of the
-           start.
-    After: internal topics are replayed into the coordinators; transactions found in PREPARE_* are
-           under way to completion.
+           at startup; sync, a function that fsyncs several files; clock_ns, the clock that
+           measures the steps of startup.
+    After: internal topics are replayed into the coordinators, and transactions found in a PREPARE_*
+           state are being completed.
     """
     wall, outbox, unwritten = logs.wall, Outbox(), UnwrittenWork()
     connections: dict[int, ConnectionState] = {}
@@ -96,7 +98,8 @@ def assemble(
         persist=metadata.set_next_producer_id,
         next_id=metadata.next_producer_id,
     )
-    # whether there are topics: without any, nothing is replayed, and no coordinator is made yet
+    # without any of these there is nothing to replay, and the coordinators are made at their first
+    # use
     has_state = bool(
         metadata.topics or metadata.deletions or logs.logs or logs.offline or logs.decisions
         or logs.may_lack_acknowledged
@@ -201,8 +204,8 @@ def _flush_queue(
 def _authorizer(
     config: BrokerConfig, metadata: ClusterMetadata, outbox: Outbox, cluster: Cluster
 ) -> Authorizer | None:
-    """The authorizer that the settings name. With an audit log and no authorizer: one that allows
-    every request. Else None.
+    """The authorizer that the settings name; with an audit log but no such setting, an authorizer
+    that allows every request; otherwise None.
     """
     if not config.authorizer_class_name and not config.barnabas_audit_log:
         return None
@@ -233,7 +236,7 @@ def _sasl_gate(
     requests: Requests,
     logins: Lazy[Logins],
 ) -> SaslGate | None:
-    """The gate that authenticates clients; None where no listener has SASL."""
+    """The gate that authenticates clients; None if no listener has SASL."""
     if not config.has_sasl:
         return None
     from barnabas.broker.security.gate import SaslGate
@@ -274,8 +277,10 @@ def _coordinators(
     counters: Counters,
     is_loaded: bool,
 ) -> Coordinators:
-    """Make the coordinators, and the parts that carry out their decisions. One long function, as
-    `assemble`. Its parameters are the parts that they use, and whether nothing is to be replayed.
+    """Make the coordinators, and the parts that carry out their decisions.
+
+    This is one long function, like `assemble`. Its parameters are the parts that the coordinators
+    use; is_loaded: whether there is nothing to replay.
     """
     from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.group_topics import GroupTopics, short_text
@@ -443,7 +448,7 @@ def _apply_features(
 ) -> None:
     if shares.made is not None and not features.speaks_share_groups:
         shares.made.session_ends.end_all()
-    if coordinators.made is not None:  # else they will be made with the new levels
+    if coordinators.made is not None:  # coordinators that are made later get the new levels
         from barnabas.broker.settings.coordinator_settings import transaction_settings
 
         settings = transaction_settings(config, features.finalized)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatorWait(NamedTuple):
-    """A parked request to a coordinator, where the process is several brokers.
+    """A parked request to a coordinator, in a process with several brokers.
 
     partitions: the partitions of the internal topic that the request depends on. If one of them
     gets another leader before the request is done, the answer is `refusal`.

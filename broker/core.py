@@ -60,9 +60,11 @@ if TYPE_CHECKING:
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 
-DECODED_AT_ONCE_BYTES = 128 * 1024  # elements of a request; decoding takes 20 ms if all are small
+# size up to which the loop decodes a request; this takes 20 ms if all its elements are small
+DECODED_AT_ONCE_BYTES = 128 * 1024
 NARROW_BYTES = 1024  # a request up to this size is too small to count its elements
-WIDE_BYTES = 32 * 1024  # the worker decodes larger requests, if they are handled in parts
+# requests that are handled in parts are decoded by the worker if they are larger
+WIDE_BYTES = 32 * 1024
 MOST_BYTES_OF_BOUNDS = 2 << 20
 _SASL_KEYS = (17, 36)  # the last bytes of the API keys of SaslHandshake and SaslAuthenticate
 _API_KEY_BYTES = 2
@@ -74,10 +76,10 @@ UNREADABLE = (TooManyElementsError, struct.error, IndexError, MalformedMessageEr
 class Broker:
     """One broker: connections and frames come in, the outbox goes out, and time passes.
 
-    Its parameters are the parts that an input or a tick reaches; the rim reads them, too.
+    Its parameters are the parts that an input or a tick reaches; the rim reads them as well.
 
-    Time: every `now_ms` is of the steady clock. The rim sets `wall` to the wall clock's time before
-          each event.
+    Time: every `now_ms` is a time of the steady clock. The rim sets `wall` to the wall clock's time
+          before each event.
     """
 
     def __init__(
@@ -118,7 +120,8 @@ class Broker:
         self.coordinators, self.shares = coordinators, shares
         self.counters, self.unwritten = counters, unwritten
         self._apis = config.release.apis
-        self._resumed: ConnectionState | None = None  # the gate has already accepted its request
+        # the connection whose current request the gate has already accepted
+        self._resumed: ConnectionState | None = None
 
     @property
     def groups(self) -> GroupCoordinator:
@@ -143,7 +146,9 @@ class Broker:
     # --- connections -----------------------------------------------------------------------------
 
     def on_listening(self, node_id: int, listener: ListenerConfig, port: int) -> None:
-        """Record the port of a listener: the broker of that node id accepts connections there."""
+        """Record the port of a listener, at which the broker with that node id accepts
+        connections.
+        """
         self.cluster.node(node_id).ports[listener.name] = port
 
     def on_connected(
@@ -157,8 +162,9 @@ class Broker:
     ) -> None:
         """A client connected. Its address is stored with the slash that Kafka's tools expect.
 
-        Takes: node_id, the id of the broker that the client connected to; None: the first broker.
-               listener, the listener that accepted the connection; None: the first listener.
+        Takes: node_id, the id of the broker that the client connected to, None for the first
+               broker; listener, the listener that accepted the connection, None for the first
+               listener.
         """
         connection = self.connections[connection_id] = ConnectionState(
             connection_id,
@@ -198,13 +204,13 @@ class Broker:
     def on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
         """Process one whole request; frame: its bytes without the size field.
 
-        One long function: each further call would cost every request.
+        This is one long function because each further call would make every request slower.
 
         The core may write to the frame's memory. It does not use the memory after the call, unless
         the frame has more than `GIVEN_AWAY_BYTES`: such memory belongs to the core from then on.
 
-        The connection's next frame may come once its answer (or its closing) has been put into the
-        outbox.
+        The connection's next frame may come once the answer to this one has been put into the
+        outbox, or the request to close the connection.
         """
         if self.outbox.deferred:
             self.on_sent(now_ms)
@@ -222,7 +228,8 @@ class Broker:
                 and (
                     now_ms >= authentication.passes_until_ms
                     or len(frame) < _API_KEY_BYTES
-                    # the low byte alone, which is cheap to read: `is_served` reads the whole key
+                    # only the low byte of the API key, which is cheap to read; `is_served` reads
+                    # the whole key
                     or frame[1] in _SASL_KEYS
                 )
             ):
@@ -249,7 +256,7 @@ class Broker:
                 if bounded is None:
                     return
                 body = bounded
-            try:  # only the records of a Produce are views of the frame; all else is copied
+            try:  # only the records of a Produce are views of the frame; everything else is copied
                 request = row.read(body, header.body_start, header.api_version)[0]
             except UNREADABLE as error:
                 raise _unreadable(row, frame, error) from error
@@ -258,7 +265,8 @@ class Broker:
             except NotWrittenError as error:
                 self._refuse_unwritten(context, row, request, error)
                 return
-            if isinstance(response, Encoded):  # `_answer`, without its call: each Produce and Fetch
+            # `_answer`, inlined: every Produce and Fetch comes here
+            if isinstance(response, Encoded):
                 requests.answer(connection_id, response.pieces)
             elif not isinstance(response, Parked):
                 self._answer(context, response)
@@ -266,8 +274,8 @@ class Broker:
             requests.refuse(ticket, connection_id, error)
 
     def _try_load(self, connection: ConnectionState, api: Api, frame: memoryview) -> Route | None:
-        """The route of an API, at its first request. None: the worker imports the API's modules
-        first, and processes the request again afterwards.
+        """Load the route of an API at its first request. Gives: None if the worker has to import
+        the API's modules first; the request is processed again afterwards.
         """
         if not self.routes.waits_for_modules(api):
             return self.routes.load(api)
@@ -275,8 +283,8 @@ class Broker:
         return None
 
     def _import_elsewhere(self, connection: ConnectionState, api: Api, frame: memoryview) -> None:
-        """Let the worker import the modules of an API, then process its first request again:
-        imports may block the loop for longer than one request is allowed to.
+        """Let the worker import the modules of an API, then process its first request again. In the
+        loop, imports may take longer than one request is allowed to.
         """
         size_bytes = len(frame)
         kept = frame if size_bytes > GIVEN_AWAY_BYTES else memoryview(bytearray(frame))
@@ -312,8 +320,8 @@ class Broker:
         frame: memoryview,
         header: RequestHeader,
     ) -> BoundedBytes | None:
-        """The frame of a larger request, and how many elements its arrays may have. None: the
-        worker decodes the request, which is handled afterwards.
+        """The frame of a larger request, with a bound on the elements in its arrays. Gives: None if
+        the worker decodes the request, which is then handled afterwards.
         """
         api = header.api
         assert api is not None
@@ -352,8 +360,7 @@ class Broker:
         header: RequestHeader,
     ) -> None:
         """Let the worker decode a request that may have a hundred thousand elements, then handle
-        the request. Takes: frame; that of a Produce is the received memory, which belongs to the
-        core.
+        the request. Takes: frame; for a Produce, the received memory, which belongs to the core.
         """
         connection_id = context.connection_id
         is_wide, requests = row.is_wide, self.requests
@@ -433,8 +440,8 @@ class Broker:
             call(now_ms)
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
-        """The files of that job are on the disk."""
-        if self.outbox.deferred:  # they run before any other input (see Outbox)
+        """The files of a flush job are on the disk."""
+        if self.outbox.deferred:  # deferred calls run before any other input (see Outbox)
             self.on_sent(now_ms)
         if job.then is not None:
             job.then(now_ms)
@@ -444,12 +451,14 @@ class Broker:
     def on_cleaned(
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
     ) -> None:
-        """A cleaning ended; result is None where it failed, and the error says why."""
+        """The cleaning of a log has ended. Takes: result, None if the cleaning failed; error, the
+        reason of the failure.
+        """
         self.compaction.on_cleaned(job, result, error, now_ms)
 
     def on_worked(self, work: Work, result: Any, error: Exception | None, now_ms: int) -> None:
-        """The worker finished a piece of work. Takes: error, None after success; an error closes
-        the connection, as an error in a handler does.
+        """The worker has finished a piece of work. Takes: error, None if the work succeeded; an
+        error closes the connection, as an error in a handler does.
         """
         self.on_sent(now_ms)
         if error is None:
@@ -503,7 +512,7 @@ class Broker:
             ends.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """The time at which `on_tick` has work next; None: no timer is set."""
+        """The time at which `on_tick` has work next; None if no timer is needed."""
         requests, wide, made = self.requests, self.wide.made, self.coordinators.made
         # This runs after each request: an empty queue, as nearly all are, costs no call.
         if requests.reading.queue or (requests.work.queue and requests.work.is_ready):
@@ -533,15 +542,18 @@ class Broker:
         return earliest
 
     def abort_transactions(self, now_ms: int) -> int:
-        """Abort all open transactions, before the data directory is handed over. Gives how many."""
+        """Abort all open transactions, before the data directory is handed over. Gives: their
+        number.
+        """
         made = self.coordinators.get()
         result = made.transactions.on_abort_requested(now_ms)
         made.transaction_ends.run(result, now_ms)
         return len(result.effects)
 
     def close_logs(self, now_ms: int, sync: Callable[[list[Any]], None] = sync_one_by_one) -> None:
-        """A clean stop: write all state to the disk, so that the next start recovers nothing.
-        `sync` fsyncs many files.
+        """Stop cleanly: write all state to the disk, so that the next start has nothing to recover.
+
+        Takes: sync, a function that fsyncs several files.
         """
         # first the deferred calls and unfinished work, which append to logs and change the journal
         self.on_sent(now_ms)
@@ -557,7 +569,7 @@ class Broker:
 
 
 def _unreadable(row: Route, frame: Buffer, error: Exception) -> ProtocolViolation:
-    """The violation of a request whose body cannot be read."""
+    """The error for a request whose body cannot be read."""
     if isinstance(error, TooManyElementsError):
         return ProtocolViolation(
             f"a {row.name} request of {len(frame):,} bytes has more elements in its lists than "

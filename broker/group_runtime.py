@@ -105,8 +105,8 @@ class GroupRuntime:
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result: append its records and replay them, then send its answers.
 
-        Raises: NotWrittenError without space for its records; further Results are dropped then,
-                too. OSError.
+        Raises: NotWrittenError if there is no space for its records, in which case its further
+                Results are dropped as well; OSError.
         """
         while True:
             if result.records:
@@ -164,7 +164,9 @@ class GroupRuntime:
             self._keep(result, now_ms)
 
     def durable(self, partition: int, now_ms: int) -> Wait:
-        """The wait until all records of a partition of the internal topic are on the disk."""
+        """A Wait that ends once all records of a partition of the internal topic are on
+        the disk.
+        """
         log = self._topics.internal_log(OFFSETS_TOPIC, partition, now_ms)
         return Wait(partial(self._flushes.wait, [log], now_ms=now_ms), log.flush)
 
@@ -192,7 +194,7 @@ class GroupRuntime:
     def check_writable(self, group_id: str) -> None:
         """Check that a Result of a group may be written, before it is decided.
 
-        Raises: NotWrittenError where an earlier one waits for space.
+        Raises: NotWrittenError if an earlier Result waits for space.
         """
         if self._kept and self._topics.group_partition(group_id) in self._kept:
             raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -224,11 +226,11 @@ class GroupRuntime:
         context: RequestContext,
         then: Callable[[Result], None] | None = None,
     ) -> None:
-        """Decide about a heartbeat of a member that names its epoch, and carry out the Result.
+        """Decide about a heartbeat that has a member epoch, and carry out the Result.
 
         Takes:  then, a callback that gets the Result before it is carried out.
-        Raises: NotWrittenError without space; a member that stays sends its change again with its
-                next heartbeat, and its session is renewed.
+        Raises: NotWrittenError if there is no space; for a member that stays, the session is
+                renewed, and the member sends its change again with its next heartbeat.
         """
         group = self._groups.group(request.group_id)
         stays = request.member_epoch > 0 and group is not None and group.has_member_epochs
@@ -249,7 +251,9 @@ class GroupRuntime:
             raise
 
     def on_tick(self, now_ms: int) -> None:
-        """Handle the due deadlines of groups, or suspend the deadlines."""
+        """Handle the due deadlines of groups; while a Result waits for space, suspend the deadlines
+        instead.
+        """
         if self._kept:
             self._groups.timers.put_off(now_ms, PUT_OFF_AT_ONCE)
         else:
@@ -278,7 +282,7 @@ class GroupRuntime:
                 return
             kept.popleft()
         del self._kept[partition]
-        if not self._kept:  # members need time to send a heartbeat
+        if not self._kept:  # before deadlines run again, members need time to send a heartbeat
             self._groups.timers.put_off(now_ms, PUT_OFF_AT_ONCE)
 
     def _reply(self, replies: Sequence[Reply]) -> None:

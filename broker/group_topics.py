@@ -32,13 +32,13 @@ class GroupTopics:
         return self._topics.version
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """The id and the partition count of a topic; None where there is no such topic."""
+        """The id and the partition count of a topic; None if there is no such topic."""
         partition_count = len(self._topics.partitions_of(name))
         topic = self._topics.metadata.topic(name) if partition_count else None
         return None if topic is None else (topic.topic_id, partition_count)
 
     def name(self, topic_id: uuid.UUID) -> str | None:
-        """The name of the topic of that id."""
+        """The name of the topic with that id; None if there is none."""
         topic = self._topics.metadata.topic_by_id(topic_id)
         return None if topic is None or topic.name not in self._topics else topic.name
 
@@ -49,8 +49,8 @@ class GroupTopics:
                 yield name
 
     def visible_to(self, context: RequestContext) -> Callable[[str], bool] | None:
-        """A test of topic names, by the ACLs at each call: whether the client of the request may
-        describe the topic. None: it may describe all.
+        """A function that tests whether the client of the request may describe a topic, by the ACLs
+        at the time of each call. None if the client may describe all topics.
         """
         access = self._access_of(context)
         if access is None:

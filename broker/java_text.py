@@ -3,11 +3,11 @@
 Python's `str.strip`, and `\\w`, `\\d`, `\\s` and `.` in its patterns, cover all of Unicode; Java's
 cover ASCII. Two principals that are different in Apache Kafka must not become the same one here:
 
-    String.trim()              U+0000 to U+0020 at both ends, and no other blank
-    Pattern, \\w \\d \\s (?i)     ASCII alone
-    Pattern, .                 not LF, and not CR, U+0085, U+2028 and U+2029 either
-    Pattern, $ and \\Z          before any of these at the end, too
-    String.replaceAll          the search goes on one letter behind an empty match
+    String.trim()              U+0000 to U+0020 at both ends, and no other blank characters
+    Pattern, \\w \\d \\s (?i)     only ASCII
+    Pattern, .                 neither LF nor CR, U+0085, U+2028 and U+2029
+    Pattern, $ and \\Z          also before one of these at the end
+    String.replaceAll          after an empty match the search continues one character later
 
 A pattern that only one of the two languages accepts, or that they read differently, is refused.
 `\\b` and `\\B` follow Unicode before Java 19 and ASCII since then: here they match only where both

@@ -40,7 +40,7 @@ class FlushJob(NamedTuple):
     # (Log, token): the log is durable up to the token afterwards
     tokens: tuple[tuple[Any, FlushToken], ...]
     files: tuple[Syncable, ...]
-    # called at the end of a job that is not of the flush queue
+    # called at the end of a job that does not come from the flush queue
     then: Callable[[int], None] | None = None
 
 

@@ -38,11 +38,11 @@ class Wait(NamedTuple):
     at_once: Callable[[], None]
 
 
-# partitions that one request may create: the bound of Apache Kafka's controller
+# maximum partitions that one request may create, as in Apache Kafka's controller
 MOST_PARTITIONS_AT_ONCE = 10_000
 LOGS_MADE_AT_ONCE = 128
 LOGS_DELETED_AT_ONCE = 64
-ROWS_READ_AT_ONCE = 250  # elements of a list handled in one slice: one to three milliseconds
+ROWS_READ_AT_ONCE = 250  # list elements handled in one slice, which takes one to three ms
 GROUPS_DELETED_AT_ONCE = 64
 
 
@@ -50,8 +50,9 @@ class SlicedWork:
     """The running work and the work that waits for it. `on_answer(ticket, answer)` is called at the
     end of work that did not end at once. queue: unfinished work, of which the first is running.
 
-    Takes: is_wanted, for work that only reads: whether a client waits for the answer of that
-           ticket. If none does, the work is dropped. Its first slice is always done at once.
+    Takes: is_wanted, for work that only reads: a function that returns whether a client waits
+           for the answer to a ticket. If none does, the work is dropped. The first slice of work
+           that only reads is always done at once.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class SlicedWork:
                 self._on_answer(ticket, answer)
 
     def finish(self, now_ms: int) -> None:
-        """Do all remaining work without a break or a wait for flushes: the process ends."""
+        """Do all remaining work without a break or a wait for flushes, since the process
+        is ending.
+        """
         if self._wait is not None:
             self._wait.at_once()
         while self.queue:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-MOST_REASONS = 3  # reasons in one answer
-MOST_KEPT = 1_000  # reasons that are kept
+MOST_REASONS = 3  # maximum reasons in one answer
+MOST_KEPT = 1_000  # maximum reasons that are kept
 NO_ROOM = "the broker's disk is full"
 
 
@@ -79,7 +79,7 @@ class StreamsTopics:
         self._reasons: dict[str, tuple[str, int]] = {}
 
     def why_missing(self, names: Iterable[str], now_ms: int) -> str:
-        """Why some of the topics could not be made; empty where none failed lately."""
+        """Why some of the topics could not be made; empty if no creation has failed recently."""
         reasons = [
             f"{name}: {self._reasons[name][0]}" for name in names if self._has_failed(name, now_ms)
         ]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Addresses:
-    """The addresses of the brokers for the client of a request: those of the listener on which the
+    """The addresses of the brokers for the client of a request: those of the listener at which the
     request arrived.
     """
 
@@ -26,11 +26,12 @@ class Addresses:
         self._config, self._cluster, self._connections = config, cluster, connections
 
     def endpoint(self, node_id: int, context: RequestContext) -> Endpoint:
-        """The address of a broker: from advertised.listeners, else the host on which the request
-        arrived.
+        """The address of a broker: from advertised.listeners if it is set, otherwise with the host
+        at which the request arrived.
 
-        If advertised.listeners is set for several brokers, it has the port of the first one. The
-        advertised ports of the others differ from it as their own ports do.
+        With several brokers, advertised.listeners has the port of the first broker. The advertised
+        port of another broker differs from that port by as much as the ports at which the two
+        brokers listen.
         """
         listener, cluster = self._listener_of(context), self._cluster
         host, port = listener.advertised or (context.local_host, context.local_port)
@@ -43,8 +44,8 @@ class Addresses:
         return Endpoint(node_id, host, port, self._config.broker_rack)
 
     def endpoints(self, context: RequestContext) -> list[Endpoint]:
-        """The addresses of the running brokers, and always that of a pair's other node: clients
-        that know both nodes reconnect by themselves after a failover.
+        """The addresses of the running brokers and, in a pair, of the other node even if it is
+        down: clients that know both nodes reconnect by themselves after a failover.
         """
         there = [self.endpoint(node.node_id, context) for node in self._cluster.nodes_there()]
         standby = self._cluster.standby
@@ -57,11 +58,11 @@ class Addresses:
     def endpoints_of(
         self, leaders: Iterable[CurrentLeader], context: RequestContext
     ) -> list[Endpoint]:
-        """The addresses of these leaders, each once."""
+        """The addresses of the given leaders, without duplicates."""
         node_ids = dict.fromkeys(one.leader_id for one in leaders if one.leader_id != NO_LEADER)
         return [self.endpoint(node_id, context) for node_id in node_ids]
 
     def _listener_of(self, context: RequestContext) -> ListenerConfig:
-        # None: the client has disconnected meanwhile
+        # None if the client has disconnected meanwhile
         connection = self._connections.get(context.connection_id)
         return self._config.listeners[0] if connection is None else connection.listener

@@ -1,23 +1,23 @@
 """The brokers of this process, which share one log directory: which of them run, and which
 partitions each leads.
 
-This is a value: inputs of `broker/brokers/failover.py` change it, and requests read it.
+This is a value: the inputs in `broker/brokers/failover.py` change it, and requests read it.
 `Cluster.leads` is the one place that decides whether a broker leads a partition. A coordinator is
 the leader of the partition of the internal topic that stores its group or transactional id.
 
 All brokers have the same log, so each replica is in sync as soon as its broker runs. The rules of
 lists and leaders are those of Apache Kafka's controller:
 
-| event | in-sync list of a partition | its leader |
+| event | in-sync list of a partition | leader of the partition |
 |---|---|---|
-| a topic is made | its replicas on running brokers | the first of them, else none |
-| a broker stops | without it, if others are in it | the first of the list that runs |
-| a broker returns | with it, if there is a leader | it, if there is none and it is in the list |
-| ... unclean elections | it alone, if there is no leader | it, if there is none |
-| a leader is moved | unchanged | one of the list that runs |
+| a topic is created | its replicas on running brokers | the first of them, else none |
+| a broker stops | without it, unless it is the only one | the first running broker of the list |
+| a broker returns | with it, if there is a leader | it, if in the list and there is no leader |
+| ... unclean elections | only it, if there is no leader | it, if there is no leader |
+| a leader is moved | unchanged | a running broker of the list |
 
 With one broker (`is_one`) none of this is used. A broker that shares a lease with another node
-lists that node, too (`standby`): both have all partitions, and this one leads them.
+also lists that node (`standby`): both nodes have all partitions, and this one leads them.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Leadership(NamedTuple):
 class Standby(NamedTuple):
     """The other node of a pair, as it appears in Metadata (docs/STANDBY.md).
 
-    addresses: host and port, by listener. is_there: whether it follows this node. is_in_sync:
-    whether it has all acknowledged data, so that it may take over.
+    addresses: host and port, by the listener's name. is_there: whether the other node follows this
+    one. is_in_sync: whether it has all acknowledged data and may therefore take over.
     """
 
     node_id: int
@@ -76,8 +76,9 @@ class Standby(NamedTuple):
 
 
 class ClusterNode:
-    """One broker: whether it runs, the port of each of its listeners, and the state that brokers do
-    not share."""
+    """One broker: whether it runs, the ports of its listeners, and the state that it does not share
+    with the other brokers.
+    """
 
     __slots__ = ("fetch_sessions", "is_there", "node_id", "ports", "producer_ids")
 
@@ -92,9 +93,9 @@ class ClusterNode:
 class Cluster:
     """All brokers of the process, and the leaders of all partitions.
 
-    generation: rises with each change of a leader, of ACLs, and with deletions, so that waiting
-    fetches check again. node_id: the id of the first broker. controller_id: the controller in
-    Metadata. standby: the other node of a pair, set by the rim.
+    generation: rises with each change of a leader or of ACLs and with each deletion of a topic,
+    which makes waiting fetches check again. node_id: the id of the first broker. controller_id: the
+    controller in Metadata. standby: the other node of a pair, set by the rim.
     """
 
     def __init__(self, config: BrokerConfig, topics: TopicRegistry, ids: Ids) -> None:
@@ -120,17 +121,17 @@ class Cluster:
     # --- brokers ---------------------------------------------------------------------------------
 
     def nodes_there(self) -> list[ClusterNode]:
-        """The running brokers, in order."""
+        """The running brokers, in the order of their ids."""
         return [node for node in self.nodes.values() if node.is_there]
 
     @property
     def node_ids(self) -> list[int]:
-        """All brokers, and the other node of a pair, in order."""
+        """The ids of all brokers and of the other node of a pair, sorted."""
         standby = self.standby
         return sorted(self.nodes) if standby is None else sorted((*self.nodes, standby.node_id))
 
     def node(self, node_id: int) -> ClusterNode:
-        """A broker by its id. Raises: ValueError where there is none."""
+        """The broker with an id. Raises: ValueError if there is none."""
         node = self.nodes.get(node_id)
         if node is None:
             named = ", ".join(map(str, self.nodes))
@@ -138,7 +139,7 @@ class Cluster:
         return node
 
     def topics_of(self, node_id: int, *, acks_all: bool = False) -> NodeTopics:
-        """The topics in the view of one of several brokers. acks_all: for a Produce with acks=all,
+        """The topics as one of several brokers serves them. acks_all: for a Produce with acks=all,
         which needs min.insync.replicas.
         """
         return self._views[node_id, acks_all]
@@ -146,22 +147,24 @@ class Cluster:
     # --- the view of the broker that received a request ------------------------------------------
 
     def topics_here(self, context: RequestContext) -> TopicRegistry | NodeTopics:
-        """The topics in the view of that broker: only with the logs that it leads."""
+        """The topics as the broker that received the request serves them: only with the logs that
+        it leads.
+        """
         return self._topics if self.is_one else self._views[context.node_id, False]
 
     def sessions_here(self, context: RequestContext) -> FetchSessions:
-        """The fetch sessions of that broker."""
+        """The fetch sessions of the broker that received the request."""
         return self.nodes[self.node_id if self.is_one else context.node_id].fetch_sessions
 
     def node_id_here(self, context: RequestContext) -> int:
-        """The id of that broker."""
+        """The id of the broker that received the request."""
         return self.node_id if self.is_one else context.node_id
 
     # --- leaders ---------------------------------------------------------------------------------
 
     def hint(self, topic: str, index: int, code: int) -> CurrentLeader | None:
-        """The current leader of a partition, for the answer to a client that asked another broker
-        (KIP-951).
+        """The current leader of a partition, for the answer to a client that sent its request to
+        another broker (KIP-951).
         """
         if self.is_one or code not in (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH):
             return None
@@ -171,17 +174,19 @@ class Cluster:
         return CurrentLeader(leadership.leader, self._topics.leader_epoch(topic, index))
 
     def leads(self, node_id: int, topic: str, index: int) -> bool:
-        """Whether that broker leads the partition. The one place that decides this."""
+        """Whether a broker leads a partition. No other code decides this."""
         leadership = self.leadership(topic, index)
         return leadership is not None and leadership.leader == node_id
 
     def leadership(self, topic: str, index: int) -> Leadership | None:
-        """The leadership of a partition; None where it does not exist."""
+        """The leadership of a partition; None if the partition does not exist."""
         leaderships = self.leaderships(topic)
         return leaderships[index] if 0 <= index < len(leaderships) else None
 
     def leaderships(self, name: str) -> list[Leadership]:
-        """The leaderships of the partitions of a topic, by index; empty where it does not exist."""
+        """The leaderships of the partitions of a topic, by index; empty if the topic does not
+        exist.
+        """
         topic = self._topics.metadata.topic(name)
         if topic is None:
             self._leaderships.pop(name, None)
@@ -246,7 +251,9 @@ class Cluster:
         return min(factor, len(self.nodes))
 
     def check_factor(self, factor: int) -> None:
-        """Raise KafkaError INVALID_REPLICATION_FACTOR where there are not enough brokers."""
+        """Raise KafkaError INVALID_REPLICATION_FACTOR if the factor is not positive, or higher than
+        the number of brokers.
+        """
         if factor <= 0:
             raise KafkaError(
                 Code.INVALID_REPLICATION_FACTOR,
@@ -261,7 +268,7 @@ class Cluster:
             )
 
     def check_replicas(self, index: int, replicas: Sequence[int]) -> None:
-        """Raise KafkaError INVALID_REPLICA_ASSIGNMENT where these brokers cannot be the
+        """Raise KafkaError INVALID_REPLICA_ASSIGNMENT if the given brokers cannot be the
         replicas.
         """
         refusal = None
@@ -278,8 +285,8 @@ class Cluster:
             raise KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, f"Partition {index} {refusal}.")
 
     def _replicas(self, topic: Topic, index: int) -> tuple[int, ...]:
-        """The replicas in the journal, without brokers that this start does not have; if none is
-        left, they are placed again.
+        """The replicas of a partition in the journal, without brokers that do not exist in this
+        run. If none is left, replicas are assigned again.
         """
         if index < len(topic.replicas):
             known = tuple(one for one in topic.replicas[index] if one in self.nodes)
@@ -306,7 +313,7 @@ class Cluster:
         return self._change(without_node)
 
     def give_back(self, node_id: int) -> list[TopicPartition]:
-        """Let a broker return. Gives: the partitions that have a leader again."""
+        """Start a stopped broker again. Gives: the partitions that have a leader again."""
         self._decide_leaders()
         self.node(node_id).is_there = True
         if not self.nodes[self.controller_id].is_there:
@@ -324,9 +331,10 @@ class Cluster:
         return self._change(with_node)
 
     def move(self, partition: TopicPartition, node_id: int) -> list[TopicPartition]:
-        """Let a broker lead a partition. Gives: the partition, if it did not lead before.
+        """Make a broker the leader of a partition. Gives: the partition, unless the broker led it
+        already.
 
-        Raises: ValueError where it cannot.
+        Raises: ValueError if the partition does not exist, or the broker is stopped or not in sync.
         """
         name, index = partition
         before = self.leadership(name, index)
@@ -351,8 +359,9 @@ class Cluster:
         return self._set(partition, Leadership(leader, replicas, there or replicas[:1]))
 
     def elect_any(self, partition: TopicPartition) -> list[TopicPartition]:
-        """An unclean election: the first running replica leads. Gives: the partition, if one
-        does."""
+        """Hold an unclean election: the first running replica becomes the leader. Gives: the
+        partition, if it had no leader and has one now.
+        """
         before = self.leadership(*partition)
         assert before is not None, f"{partition} is not there"
         there = [one for one in before.replicas if self.nodes[one].is_there]
@@ -361,7 +370,9 @@ class Cluster:
         return self._set(partition, Leadership(there[0], before.replicas, tuple(there)))
 
     def _decide_leaders(self) -> None:
-        """Compute the leaders that were not needed yet, before a broker stops or returns."""
+        """Before a broker stops or returns, compute the leaders that no request has needed
+        so far.
+        """
         for name in self._topics.metadata.topics:
             self.leaderships(name)
 
@@ -394,8 +405,8 @@ class Cluster:
     def _in_sync(
         self, leader: int, replicas: tuple[int, ...], in_sync: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """The in-sync replicas: with a leader each running replica; without one the list is
-        unchanged.
+        """The in-sync replicas of a partition: all running replicas if it has a leader; otherwise
+        the list is unchanged.
         """
         if leader == NO_LEADER:
             return in_sync
@@ -406,7 +417,7 @@ class Cluster:
 
 
 class NodeTopics:
-    """The topics in the view of one of several brokers: only with the logs that it leads.
+    """The topics as one of several brokers serves them: only with the logs that it leads.
 
     It has the methods of `TopicRegistry` that requests about one partition's log use.
     """
@@ -415,7 +426,7 @@ class NodeTopics:
         self._topics, self._cluster, self._node_id = topics, cluster, node_id
 
     def partition(self, topic: str, index: int) -> Log | None:
-        """The log of a partition that this broker leads, and that is not off line."""
+        """The log of a partition that this broker leads; None if the log is offline."""
         log = self._topics.partition(topic, index)
         return log if log is not None and self._leads(topic, index) else None
 
@@ -431,21 +442,26 @@ class NodeTopics:
         ]
 
     def require_partition(self, topic: str, index: int) -> Log:
-        """The log of a partition. Raises KafkaError, with `missing_code`, where there is none."""
+        """The log of a partition. Raises: KafkaError, with `missing_code`, if this broker cannot
+        serve it.
+        """
         log = self.partition(topic, index)
         if log is None:
             raise KafkaError(self.missing_code(topic, index))
         return log
 
     def fenced_partition(self, topic: str, index: int, current_leader_epoch: int) -> Log:
-        """The log, see `TopicRegistry.fenced_partition`. Raises also NOT_LEADER_OR_FOLLOWER."""
+        """The log of a partition; see `TopicRegistry.fenced_partition`. Also raises KafkaError
+        NOT_LEADER_OR_FOLLOWER.
+        """
         log = self.require_partition(topic, index)
         check_leader_epoch(log, current_leader_epoch)
         return log
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """The error code after `partition` returned None: another broker leads the partition, it
-        does not exist, or its log is damaged."""
+        """The error code for a partition whose log `partition` did not return: another broker leads
+        the partition, the partition does not exist, or its log is damaged.
+        """
         if self._topics.partition_exists(topic, index) and not self._leads(topic, index):
             return Code.NOT_LEADER_OR_FOLLOWER
         return self._topics.missing_code(topic, index)
@@ -455,7 +471,7 @@ class NodeTopics:
 
 
 class NodeTopicsInSync(NodeTopics):
-    """The topics for acks=all: only the logs that have enough in-sync replicas
+    """The topics for a Produce with acks=all: only the logs with enough in-sync replicas
     (`min.insync.replicas`).
     """
 
@@ -466,17 +482,19 @@ class NodeTopicsInSync(NodeTopics):
         return log if has_enough else None
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """The error code after `partition` returned None; it may be NOT_ENOUGH_REPLICAS."""
+        """The error code for a partition whose log `partition` did not return; it may be
+        NOT_ENOUGH_REPLICAS.
+        """
         if super().partition(topic, index) is not None:
             return Code.NOT_ENOUGH_REPLICAS
         return super().missing_code(topic, index)
 
 
 class NodeProducerIds:
-    """Producer ids, from the block of the broker that assigns them (KIP-730).
+    """Allocates producer ids from the block of the broker that received the request (KIP-730).
 
-    context: the context of the current InitProducerId. A session that begins later, after the end
-    of the producer's transaction, takes its id from the block that was last used.
+    A session that begins without a request, after the end of the producer's transaction, gets an id
+    from the block that was used last.
     """
 
     def __init__(self, cluster: Cluster, blocks: ProducerIdAllocator) -> None:
@@ -484,7 +502,7 @@ class NodeProducerIds:
         self._node = cluster.nodes[cluster.controller_id]
 
     def serve(self, context: RequestContext) -> None:
-        """Allocate ids from the block of the broker that received this request, from now on."""
+        """Allocate ids, from now on, from the block of the broker that received this request."""
         self._node = self._cluster.nodes[context.node_id]
 
     def allocate(self) -> int:

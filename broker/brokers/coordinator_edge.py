@@ -5,21 +5,20 @@ topic in which it is stored. A request that another broker received is refused h
 handler, with NOT_COORDINATOR; in a request about several groups or ids, those of other brokers are
 refused. Lists omit the groups and transactions of other brokers. Requests that write are refused
 with COORDINATOR_NOT_AVAILABLE while too few replicas of that partition are in sync, as Apache Kafka
-answers when its coordinator's append is refused. The coordinators themselves do not take part in
-this.
+answers when its coordinator's append is refused. The coordinators themselves are not involved.
 
 | requests | result |
 |---|---|
 | `SINGLE`: about one group or transactional id | refused as a whole |
-| `SEVERAL`: about a list of them | those of other brokers are refused, the rest is answered |
-| `LISTS`: all that the broker coordinates | the answer has only its own |
+| `SEVERAL`: about a list of these | those of other brokers are refused, the rest is answered |
+| `LISTS`: all that the broker coordinates | the answer lists only this broker's |
 | `STATE_REQUESTS`: about share partitions | those of other brokers are refused |
 
 | while too few replicas are in sync | refused |
 |---|---|
-| `WRITING` | always; of several groups or transactional ids, those |
-| SyncGroup | that of the group's leader, whose assignments complete a rebalance |
-| `HEARTBEATS` | if it joins or leaves, or if its Result has records, which are dropped |
+| `WRITING` | always; of several groups or ids, those that are stored in the partition |
+| SyncGroup | from the group's leader, whose assignments complete a rebalance |
+| `HEARTBEATS` | if a member joins or leaves, or if the Result has records, which are dropped |
 
 With one broker this module is not imported.
 """
@@ -60,15 +59,16 @@ if TYPE_CHECKING:
 
 
 class One(NamedTuple):
-    """A field of a request: the group or transactional id that it is about."""
+    """The field of a request that has its group or transactional id."""
 
     topic: str
     field: str
 
 
 class Several(NamedTuple):
-    """A list in a request: of groups or ids, or of rows with a group or an id in a field. rows: the
-    list in the answer, in the same order. since: the first version of the request with that list.
+    """A list in a request: of groups or ids, or of rows that have a group or id in the field `key`.
+    rows: the list in the answer, in the same order. since: the first version of the request with
+    that list.
     """
 
     topic: str
@@ -131,8 +131,8 @@ LISTS = {
 
 
 class Heartbeats(NamedTuple):
-    """The function that decides heartbeats of a kind of group, and whether the features enable the
-    kind.
+    """The function that decides the heartbeats of one type of group, and the function that checks
+    whether the features enable this type.
     """
 
     decide: Callable[[GroupCoordinator], Callable[[Any, RequestContext, int], Result]]
@@ -173,7 +173,9 @@ class CoordinatorEdge:
         self.groups, self.group_runtime, self.features = groups, group_runtime, features
 
     def around(self, api: Api, row: Route) -> Route:
-        """The dispatch row with these checks; the row itself if it is not for a coordinator."""
+        """The dispatch row with these checks around its handler; the unchanged row if the API is
+        not for a coordinator.
+        """
         if api.name in STATE_REQUESTS:
             return row._replace(handle=ShareStateEdge(self, api.name, row).handle)
         if api.name not in SINGLE and api.name not in SEVERAL and api.name not in LISTS:
@@ -190,7 +192,7 @@ class _Edge:
         self._list = LISTS.get(api.name)
 
     def handle(self, request: Message, context: RequestContext) -> Answer:
-        """Answer a request, and refuse its parts for other brokers."""
+        """Answer a request, and refuse the parts of it that other brokers coordinate."""
         if self._api.name == "InitProducerId":
             self._edge.node_producer_ids.serve(context)
         if self._list is not None:
@@ -280,8 +282,8 @@ class _Edge:
     def _handle_keys(
         self, topic: str, keys: list[str], request: Message, context: RequestContext
     ) -> Answer:
-        """Pass on a request if this broker coordinates all these keys; else refuse it. If a key
-        gets another coordinator while the request waits, the request is refused.
+        """Pass a request to its handler if this broker coordinates all these keys; otherwise refuse
+        it. It is also refused if one of the keys gets another coordinator while the request waits.
         """
         if not all(self._is_own(topic, key, context) for key in keys):
             return self._refusal(request, context)
@@ -298,8 +300,8 @@ class _Edge:
         return answer
 
     def _lacks_replicas(self, topic: str, key: str, context: RequestContext) -> bool:
-        """Whether a partition of the internal topic that this broker leads has too few in-sync
-        replicas; false for partitions of other brokers, whose requests are refused elsewhere.
+        """Whether this broker coordinates a key, but too few replicas of the partition that stores
+        the key are in sync. False for keys of other brokers, whose requests are refused elsewhere.
         """
         cluster = self._edge.cluster
         return self._is_own(topic, key, context) and not cluster.has_enough_in_sync(

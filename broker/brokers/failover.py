@@ -50,8 +50,9 @@ class Failover:
         self._connections, self._requests, self._progress = connections, requests, progress
 
     def take_away(self, node_id: int, now_ms: int) -> None:
-        """Stop a broker: its partitions get other leaders in sync, and its connections are
-        closed."""
+        """Stop a broker: its partitions get other in-sync replicas as leaders, and its connections
+        are closed.
+        """
         self._check_several()
         if not self._cluster.node(node_id).is_there:
             return
@@ -61,14 +62,15 @@ class Failover:
                 self._requests.close(connection.connection_id, f"broker {node_id} is taken away")
 
     def give_back(self, node_id: int, now_ms: int) -> None:
-        """Let a broker return. It becomes the leader of the partitions without a leader of which it
-        has an eligible replica, and of no others."""
+        """Start a stopped broker again. Of the partitions without a leader, it becomes the leader
+        of those of which it has an eligible replica; no other leader changes.
+        """
         self._check_several()
         if not self._cluster.node(node_id).is_there:
             self._follow(self._cluster.give_back(node_id), now_ms)
 
     def move_leader(self, topic: str, index: int, node_id: int, now_ms: int) -> None:
-        """Let a broker lead a partition; it has to be a replica in sync."""
+        """Make a broker the leader of a partition; it has to be an in-sync replica."""
         self._check_several()
         self._follow(self._cluster.move(TopicPartition(topic, index), node_id), now_ms)
 
@@ -100,7 +102,9 @@ class Failover:
     def elect(
         self, partition: TopicPartition, *, is_unclean: bool, now_ms: int
     ) -> tuple[Code, str | None]:
-        """Hold the election of an ElectLeaders. Gives: the error code and message."""
+        """Hold the election that an ElectLeaders requests for a partition. Gives: the error code
+        and message.
+        """
         name, index = partition
         leadership = self._cluster.leadership(name, index)
         if leadership is None:
@@ -130,7 +134,7 @@ class Failover:
         return Code.NONE, None
 
     def reassign(self, partition: TopicPartition, replicas: tuple[int, ...], now_ms: int) -> None:
-        """Set the replicas of a partition, as broker ids."""
+        """Set the replicas of a partition, given as broker ids."""
         leaderships = self._cluster.leaderships(partition.topic)
         lists = [one.replicas for one in leaderships]
         lists[partition.partition] = replicas

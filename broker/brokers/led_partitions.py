@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def led_partitions(
     cluster: Cluster, topic: str, logs: Sequence[Log | None]
 ) -> tuple[LedPartition, ...]:
-    """The rows of a topic's partitions for Metadata; one with a damaged log has no leader."""
+    """The rows of a topic's partitions for Metadata; a partition with a damaged log has no
+    leader.
+    """
     if cluster.is_one:
         return tuple(led_partition_of_pair(cluster, log) for log in logs)
     return tuple(
@@ -25,7 +27,9 @@ def led_partitions(
 
 
 def led_partition(cluster: Cluster, log: Log | None, leadership: Leadership) -> LedPartition:
-    """The row of one partition for Metadata, with several brokers. log: None if it is off line."""
+    """The row of one partition for Metadata, with several brokers. log: None if the log is
+    offline.
+    """
     leader, replicas, in_sync = leadership
     if log is None:
         return LedPartition(NO_LEADER, replicas, in_sync, replicas)

@@ -1,10 +1,10 @@
 """Checks around the requests for share coordinators (KIP-932), in a process with several brokers.
 
 The coordinator of a share partition is the broker that leads the partition of __share_group_state
-in which its state is stored. Each row of a request is about one share partition: those of other
-brokers are refused with NOT_COORDINATOR, and, while too few replicas are in sync, those of requests
-that write with COORDINATOR_NOT_AVAILABLE; the rest is answered. The broker's own share groups use
-the coordinator without requests.
+in which its state is stored. Each row of a request is about one share partition. Rows that another
+broker coordinates are refused with NOT_COORDINATOR. While too few replicas are in sync, rows of
+requests that write are refused with COORDINATOR_NOT_AVAILABLE. The other rows are answered. The
+broker's own share groups use the coordinator without requests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
 
-# the requests, and whether each writes. A read writes if the leader epoch has risen
+# the requests, and whether each writes; a read writes if its leader epoch is a higher one
 STATE_REQUESTS = {
     "InitializeShareGroupState": True,
     "ReadShareGroupState": True,
@@ -43,7 +43,7 @@ class ShareStateEdge:
         self._edge, self._handle, self._writes = edge, row.handle, STATE_REQUESTS[name]
 
     def handle(self, request: StateRequest, context: RequestContext) -> Answer:
-        """Answer a request, and refuse its rows for other brokers."""
+        """Answer a request, and refuse the rows that other brokers coordinate."""
         cluster = self._edge.cluster
         refused: dict[Code, list[Any]] = {}
         served: list[Any] = []
@@ -107,7 +107,7 @@ def _key(group_id: str, topic_id: Any, partition: int) -> str:
 
 
 def _with_results(answer: Any, results: Sequence[Any]) -> Any:
-    """Add rows to an answer, each to the row of its topic, where there is one."""
+    """Add rows to an answer, each under the row of its topic if the answer has that row."""
     of_topics = {one.topic_id: one for one in answer.results}
     for result in results:
         if result.topic_id in of_topics:

@@ -19,9 +19,9 @@ MOST_AT_ONCE, MOST_BYTES_AT_ONCE = 100, 4 << 20
 
 
 class Decoded(NamedTuple):
-    """A key or value in the wire format. text: its JSON; empty where it was not decoded.
+    """A key or value in the wire format. text: its JSON; empty if it was not decoded.
 
-    kind: AVRO, PROTOBUF or JSON; empty where the schema is not known. error: why it was not
+    kind: AVRO, PROTOBUF or JSON; empty if the schema is not known. error: why it was not
     decoded.
     """
 
@@ -32,7 +32,7 @@ class Decoded(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The decoded key and value of a record; None: not in the wire format."""
+    """The decoded key and value of a record; None for one that is not in the wire format."""
 
     key: Decoded | None = None
     value: Decoded | None = None
@@ -49,13 +49,13 @@ def has_schema_id(data: bytes | None) -> bool:
 
 
 def schema_id_of(data: bytes) -> int:
-    """The id of a schema, of data in the wire format."""
+    """The schema id in data that has the wire format."""
     schema_id: int = struct.unpack_from(">I", data, 1)[0]
     return schema_id
 
 
 def first_part(records: Sequence[Record]) -> Sequence[Record]:
-    """The first of these records, at least one, which are decoded in one request."""
+    """The leading records that are decoded in one request, at least one."""
     size = 0
     for place, record in enumerate(records[:MOST_AT_ONCE]):
         size += len(record.key or b"") + len(record.value or b"")
@@ -65,7 +65,7 @@ def first_part(records: Sequence[Record]) -> Sequence[Record]:
 
 
 def decoded_value(values: Values) -> dict[str, Any]:
-    """The decoded key and value for JSON."""
+    """The decoded key and value as a JSON object."""
     return {"key": _shown(values.key), "value": _shown(values.value)}
 
 

@@ -61,7 +61,7 @@ Condition = Callable[["Facts"], bool]
 
 
 class FilterError(ValueError):
-    """A filter cannot be read. at: the place in its text, from 0 on."""
+    """The text of a filter is invalid. at: the position of the error in the text, from 0 on."""
 
     def __init__(self, text: str, at: int) -> None:
         super().__init__(text)
@@ -70,9 +70,9 @@ class FilterError(ValueError):
 
 class Facts:
     """The values of one record that a filter can compare. JSON is parsed, and a key or value is
-    decoded by its schema, at its first use.
+    decoded by its schema, only when it is first compared.
 
-    Takes: decode, which decodes the record.
+    Takes: decode, a function that decodes records.
     """
 
     __slots__ = ("_decode", "_decoded", "_key_json", "_value_json", "partition", "record", "state")
@@ -99,11 +99,11 @@ class Facts:
         return self._value_json
 
     def key_text(self) -> bytes | str | None:
-        """The JSON of the key that its schema decoded; otherwise its bytes."""
+        """The key as the JSON that its schema decodes; without a schema, as bytes."""
         return self._text(self.record.key, 0)
 
     def value_text(self) -> bytes | str | None:
-        """The JSON of the value that its schema decoded; otherwise its bytes."""
+        """The value as the JSON that its schema decodes; without a schema, as bytes."""
         return self._text(self.record.value, 1)
 
     def _text(self, data: bytes | None, place: int) -> bytes | str | None:
@@ -375,7 +375,7 @@ def _unquoted(token: _Token) -> str:
 
 
 def _time_of(token: _Token) -> int:
-    """The time of a text in milliseconds; a text without a zone is in UTC."""
+    """The time that a text literal describes, in milliseconds; a text without a zone is in UTC."""
     try:
         time = datetime.fromisoformat(_unquoted(token))
     except ValueError as error:

@@ -31,8 +31,8 @@ def progress_of(group: GroupState, trend: Trend) -> Progress:
     """A group's progress as one word: the first of these that applies.
 
     bookkeeping: its offsets are numbers of the Spark sink's micro-batches. grows: its lag grows.
-    moves: it has members and committed offsets since the last sample. rests: it committed none.
-    unknown: there is no sample yet.
+    unknown: there is no earlier sample. moves: it has members and has committed offsets since the
+    last sample. rests: it has members and has committed no offsets since then.
     """
     if group.is_bookkeeping:
         return "bookkeeping"
@@ -63,10 +63,10 @@ def partition_progress(
 def describe_in_flight(
     shares: Shares, topics: TopicRegistry, group_id: str, now_ms: int
 ) -> Look[list[dict[str, Any]]]:
-    """The records that a share group has in flight, by runs of the same state; MOST_RUNS at most.
+    """A share group's records in flight, as runs of records in the same state; at most MOST_RUNS.
 
     Gives: rows. state: held (by a member), waiting (for another delivery), done or given up.
-           left_ms: until a held record is released.
+           left_ms: the time until a held record is released.
     """
     rows: list[dict[str, Any]] = []
     for name, indexes in _partitions_of(shares, topics, group_id).items():
@@ -85,7 +85,7 @@ def describe_in_flight(
 def _partitions_of(
     shares: Shares, topics: TopicRegistry, group_id: str
 ) -> dict[str, list[LoadedPartition]]:
-    """The share partitions of a group that are loaded, by topic, in order."""
+    """A group's loaded share partitions by topic, both sorted."""
     found: dict[str, list[LoadedPartition]] = {}
     for loaded in shares.partitions.of_group(group_id):
         if topics.partition(loaded.log.topic, loaded.log.partition) is loaded.log:
@@ -143,7 +143,7 @@ def _consumer_members(groups: GroupCoordinator, group: Group) -> list[dict[str, 
 
 
 def _share_members(groups: GroupCoordinator, group: Group) -> list[dict[str, Any]]:
-    """The members of a share group; several may have a partition."""
+    """The members of a share group; several members may have the same partition."""
     return [_member(one) for one in groups.share_requests.describe(group, MOST_MEMBERS).members]
 
 

@@ -6,7 +6,7 @@ objects, so 10,000 topics with as many groups take 20 MB. Further ones are not s
 MOST_GROUPS). Deleted topics and groups are dropped with the next sample.
 
     records of a topic   how far its partitions' high watermarks rose, markers included
-    bytes of a topic     how much its logs grew; where retention or compaction removed something
+    bytes of a topic     how much its logs grew; if retention or compaction removed something
                          meanwhile, the records times the mean size of the partition's records
     lag of a group       over all partitions, at the time of the sample
 
@@ -33,7 +33,7 @@ NAN = math.nan
 
 
 class Rates(NamedTuple):
-    """Records and bytes of a topic per second; NaN where unknown."""
+    """Records and bytes of a topic per second; NaN if unknown."""
 
     records: float
     bytes: float
@@ -43,8 +43,8 @@ class Trend(NamedTuple):
     """How a group's lag has changed over the last minutes.
 
     change: the difference to the first of the compared samples. over_ms: the time between the two.
-    grows: see the module. moves: whether a committed offset has changed since the last sample;
-    None: unknown yet.
+    grows: see the module. moves: whether a committed offset has changed since the last sample; None
+    if that is not known yet.
     """
 
     change: int
@@ -67,7 +67,7 @@ class History:
 
     def __init__(self) -> None:
         self.times: list[int] = []
-        self._at = -1  # the place of the last sample in the rings
+        self._at = -1  # the index of the last sample in the rings
         self._topics: dict[str, tuple[array[float], array[float]]] = {}
         self._groups: dict[str, array[float]] = {}
         self._partitions_before: dict[tuple[str, int], PartitionState] = {}
@@ -143,8 +143,8 @@ class History:
         return Rates(rings[0][self._at], rings[1][self._at])
 
     def rates_now(self, partitions: Iterable[PartitionState], now_ms: int) -> Rates:
-        """The rates of a topic since the last sample; if that is recent, the rates of the last
-        sample.
+        """The rates of a topic since the last sample; if that sample was taken only recently, its
+        own rates.
         """
         rows = list(partitions)
         if not self.times or not rows:
@@ -213,7 +213,7 @@ def _positions(group: GroupState) -> dict[tuple[str, int], int]:
 def _grown(last: PartitionState, row: PartitionState) -> tuple[float, float]:
     """How many records, and about how many bytes, were appended between two observations."""
     records = row.high_watermark - last.high_watermark
-    if records < 0:  # the topic was made again
+    if records < 0:  # the topic was deleted and created again
         return NAN, NAN
     size = row.size_bytes - last.size_bytes
     if row.log_start_offset != last.log_start_offset or size < 0:

@@ -1,5 +1,5 @@
-"""The lists of groups, open transactions and their parts: rows in an order, of which a page shows a
-part. Pure.
+"""The lists of groups, open transactions and their partitions: sorted rows, of which the page shows
+a part. Pure.
 
 A list has columns: names by which it is sorted, each with a function from a row to its value. The
 first one is `attention`, the list's own order: rows that need attention come first.
@@ -30,7 +30,9 @@ Columns = Mapping[str, Callable[[Row], Any]]
 
 
 class Part(NamedTuple):
-    """A part of a list: its rows, the place of the first one, and how many there are in all."""
+    """A part of a list: its rows, the index of the first row in the list, and the length of the
+    list.
+    """
 
     rows: Sequence[Any]
     first: int
@@ -38,13 +40,13 @@ class Part(NamedTuple):
 
 
 def part_of(rows: Sequence[Any], first: int, count: int) -> Part:
-    """The part of a list from a place on; the last row if there are fewer."""
+    """The part of a list that begins at an index, or at the last row if the list is shorter."""
     first = min(max(first, 0), max(0, len(rows) - 1))
     return Part(rows[first : first + min(count, MOST_ROWS)], first, len(rows))
 
 
 def in_order(rows: Iterable[Row], key: Callable[[Row], Any], *, descending: bool) -> list[Row]:
-    """The rows by a column. Rows with equal values keep their order."""
+    """The rows, sorted by a column. Rows with equal values keep their order."""
     return sorted(rows, key=key, reverse=descending)
 
 
@@ -52,7 +54,9 @@ def in_order(rows: Iterable[Row], key: Callable[[Row], Any], *, descending: bool
 
 
 class GroupRow(NamedTuple):
-    """A group. attention: its place among groups, those that wait or are behind first."""
+    """A group. attention: its rank among groups, of which those that wait or are behind
+    come first.
+    """
 
     attention: int
     name: str
@@ -109,8 +113,9 @@ IN_FLIGHT_COLUMNS: Columns[Mapping[str, Any]] = {
 
 
 class TransactionRow(NamedTuple):
-    """An open transaction. attention: its place, the oldest first. ends_in_ms: infinite where no
-    timeout ends it. held: how many offsets it holds readers of committed records back.
+    """An open transaction. attention: its rank, the oldest first. ends_in_ms: infinite if no
+    timeout ends it. held: the number of offsets by which it holds back readers of committed
+    records.
     """
 
     attention: int
@@ -146,7 +151,9 @@ def transaction_rows(broker: Broker) -> list[TransactionRow]:
 
 
 def holding_first(rows: Sequence[TransactionRow]) -> list[TransactionRow]:
-    """The transactions that hold readers back, then the others; the oldest first among each."""
+    """The transactions that hold readers back, then the others; both in the order of their age, the
+    oldest first.
+    """
     return sorted(rows, key=lambda row: not row.held)
 
 
@@ -167,7 +174,9 @@ def held_by(broker: Broker, partition: PartitionState, transaction: OpenTransact
 
 
 class PlaceRow(NamedTuple):
-    """A partition of a transaction. first_offset: None where it has no records yet."""
+    """A partition of a transaction. first_offset: None if the transaction has no records
+    in it yet.
+    """
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""The records from an offset of a log on, as the page shows them: bounded in number and in bytes.
+"""The records of a log from an offset on, as the page shows them: bounded in number and in bytes.
 
 There are two steps, as in `spans`: `take_records` runs in the loop's thread, and gives slices of
 files; `read_records` runs in another thread, reads the slices and decompresses the batches.
@@ -48,9 +48,10 @@ class Place(NamedTuple):
 
 
 def take_records(log: Log, offset: int) -> Place:
-    """The place of the records from an offset on, or from the log's start if that is later.
+    """Find the records from an offset on, or from the log's start if that is later.
 
-    Raises: KafkaError OFFSET_OUT_OF_RANGE beyond the log's end, KAFKA_STORAGE_ERROR.
+    Raises: KafkaError OFFSET_OUT_OF_RANGE if the offset is beyond the log's end;
+            KAFKA_STORAGE_ERROR.
     """
     offset = max(offset, log.log_start_offset)
     data = log.read(offset, max_bytes=_READ_AT_FIRST_BYTES, min_one_batch=True)
@@ -58,7 +59,7 @@ def take_records(log: Log, offset: int) -> Place:
 
 
 def read_records(place: Place, count: int, decode: Decode | None = None) -> dict[str, Any]:
-    """The records from a place on, as plain values for JSON.
+    """Read the records from a place on, as plain values for JSON.
 
     Takes:  decode, which adds the keys and values that a schema decodes.
     Gives:  a dict. records: at most `count` rows; next_offset: where the next call continues, None
@@ -112,7 +113,9 @@ def read_records(place: Place, count: int, decode: Decode | None = None) -> dict
 def _rows(
     batch: memoryview, header: BatchHeader, offset: int
 ) -> Iterator[tuple[dict[str, Any], Record | None]]:
-    """The records of one batch from an offset on; a marker has none. Raises: KafkaError."""
+    """The rows of one batch's records from an offset on; a control batch has none. Raises:
+    KafkaError.
+    """
     if not has_right_crc(batch, header):
         raise KafkaError(Code.CORRUPT_MESSAGE, "its CRC is wrong")
     of_batch = {
@@ -138,7 +141,7 @@ def _rows(
 
 
 def record_value(record: Record) -> dict[str, Any]:
-    """One record for JSON; long parts are cut."""
+    """One record for JSON; a long key or value is truncated."""
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,
@@ -153,7 +156,7 @@ def record_value(record: Record) -> dict[str, Any]:
 
 
 def _blob(data: bytes | None) -> dict[str, Any] | None:
-    """Bytes as a JSON value: their count, and the first of them in base64; None is null."""
+    """Bytes as a JSON value: their size, and the leading bytes in base64; null for None."""
     if data is None:
         return None
     return {"size": len(data), "base64": base64.b64encode(data[:MOST_SHOWN_BYTES]).decode()}
@@ -164,7 +167,7 @@ def json_line_value(
 ) -> dict[str, Any]:
     """A record in the form of `barnabas consume --json`, which `barnabas produce --json` reads.
 
-    Takes: values, the decoded key and value, which are written as `--value-schema` does.
+    Takes: values, the decoded key and value, which are written in the form of `--value-schema`.
     """
     return {
         "topic": topic,

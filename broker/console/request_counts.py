@@ -19,7 +19,7 @@ class RequestCounts:
         self._counts = [0] * 256
 
     def around(self, on_frame: OnFrame) -> OnFrame:
-        """A function that counts a frame and passes it on."""
+        """Wrap on_frame in a function that counts each frame and passes it on."""
         counts = self._counts
 
         def counted(connection_id: int, frame: memoryview, now_ms: int) -> None:

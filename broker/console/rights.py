@@ -23,7 +23,7 @@ Sees = Callable[[int, int, str], bool]
 
 
 def restricted(observed: Observed, sees: Sees) -> Look[Observed]:
-    """The part of an observation that these rights allow, made in slices."""
+    """The part of an observation that the viewer's rights allow, computed in slices."""
     describe, topic, group = Operation.DESCRIBE, ResourceType.TOPIC, ResourceType.GROUP
     topics: dict[str, bool] = {}
 

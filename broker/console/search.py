@@ -48,7 +48,7 @@ class Bounds(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A record that fulfils the condition. state: a kind of `spans`."""
+    """A record that fulfils the condition. state: the kind of its batch, see `spans`."""
 
     partition: int
     record: Record
@@ -90,10 +90,11 @@ def parse_places(text: str) -> dict[int, int]:
 
 
 class _Reader:
-    """One partition, read backwards. before: all records from this offset on are processed.
+    """A reader of one partition, from the end backwards. before: all records from this offset on
+    are processed.
 
-    The records of the current batch wait in `records`, the last one is the next; the batches of the
-    current window wait in `_batches`.
+    `records` has the unprocessed records of the current batch, of which the last is the next one;
+    `_batches` has the unprocessed batches of the current window.
     """
 
     def __init__(
@@ -145,8 +146,8 @@ class _Reader:
         except UnreadableBatch as error:
             problems.append(f"Partition {self.partition}: {error}")
         if not self._batches:
-            # the window had only markers, or offsets below the bounds; without a batch the search
-            # ends here
+            # the window had only markers or offsets below the bounds: continue before it, or end
+            # the search here if it had no batch
             self.before = lowest if lowest < self.before else self._from_offset
 
     def open_batch(self, problems: list[str]) -> None:
@@ -167,8 +168,8 @@ class _Reader:
             self.before = min(before, max(header.base_offset, bound))
 
     def decoded(self, record: Record) -> Values:
-        """The decoded key and value of the record that was popped last; those before it in the
-        batch are decoded with it, since the search looks at them next.
+        """The decoded key and value of the record that was popped last. The records before it in
+        the batch are decoded in the same request, since the search examines them next.
         """
         if self._decode is None:
             return NOT_DECODED
@@ -189,7 +190,7 @@ class _Reader:
 
 
 def _opened(file: File, position: int, header: BatchHeader) -> list[Record]:
-    """The records of a batch. Raises: KafkaError where it is damaged or too large; OSError."""
+    """The records of a batch. Raises: KafkaError if it is damaged or too large; OSError."""
     size = header.size_bytes
     if size > MOST_READ_BYTES or header.record_count > MOST_RECORDS_OF_BATCH:
         raise KafkaError(
@@ -206,9 +207,9 @@ def _opened(file: File, position: int, header: BatchHeader) -> list[Record]:
 class Search:
     """One request's part of a search.
 
-    Takes: bounds, by partition; condition: None: every record; from_ms: batches whose records are
-           all older are skipped by their headers; decode: decodes keys and values by their
-           schemas, where the condition asks for them.
+    Takes: bounds, the offsets to be searched, by partition; condition, None for every record;
+           from_ms, a time: batches whose records are all older are skipped by their headers;
+           decode, which decodes keys and values by their schemas if the condition compares them.
     """
 
     def __init__(
@@ -224,7 +225,7 @@ class Search:
         self._problems: list[str] = []
 
     def run(self, count: int, is_over: Callable[[], bool]) -> Result:
-        """The next records, at most `count` of them. Raises: OSError."""
+        """Find the next records, at most `count` of them. Raises: OSError."""
         found: list[Found] = []
         scanned = 0
         heap = self._heads(self._readers, is_over)
@@ -253,7 +254,9 @@ class Search:
     def _heads(
         self, readers: Iterable[_Reader], is_over: Callable[[], bool]
     ) -> list[tuple[int, int, _Reader]] | None:
-        """The sort key of each reader's next record in the merge; None when the time is over."""
+        """The sort key of each reader's next record in the merge; None if `is_over` returned true
+        meanwhile.
+        """
         waiting = list(readers)
         heads = []
         while waiting:
@@ -282,7 +285,7 @@ class Search:
 def found_value(found: Found, values: Values | None = None) -> dict[str, Any]:
     """One record for JSON, with its partition, its state and its producer.
 
-    Takes: values, the decoded key and value; None: nothing is decoded here.
+    Takes: values, the decoded key and value; None if the answer has no decoded values.
     """
     header = found.header
     return {

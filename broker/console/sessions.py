@@ -83,11 +83,13 @@ class Sessions:
         return sum(failed == host for _, failed in self._failures) < MOST_FAILURES
 
     def failed(self, host: str, now_ms: int) -> None:
-        """Count a failed login. It is counted before its outcome is known; see `succeeded`."""
+        """Count a login as failed. The caller does so before the outcome is known; see
+        `succeeded`.
+        """
         self._failures.append((now_ms, host))
 
     def succeeded(self, host: str, now_ms: int) -> None:
-        """Remove the failure that was counted at that time: the login succeeded."""
+        """Remove the failure that was counted at that time, since the login succeeded."""
         if (now_ms, host) in self._failures:
             self._failures.remove((now_ms, host))
 

@@ -46,18 +46,19 @@ if TYPE_CHECKING:
 PLAIN, COMMITTED, ABORTED, OPEN = "plain", "committed", "aborted", "open"
 COMMIT_MARKER, ABORT_MARKER, GAP = "commit", "abort", "gap"
 
-MOST_INDEX_ENTRIES = 48  # each covers one batch, or about 4 KiB of small batches
+# index entries, of which each covers one batch, or about 4 KiB of small batches
+MOST_INDEX_ENTRIES = 48
 PLAIN_DIVISIONS = 64
 MOST_MARKER_BYTES = 4096
-MOST_ABORTED = 5000  # slices of one segment
+MOST_ABORTED = 5000  # aborted transactions that are taken from the index of one segment
 _CHUNK_BYTES = 16 * 1024
 
 
 class Window(NamedTuple):
     """The part of one partition that is to be read, at one moment.
 
-    end_offset: of the shown part, exclusive. open_transactions: producer id and first offset, in
-    the order of the offsets. aborted: the transactions that overlap the window.
+    end_offset: the exclusive end of that part. open_transactions: producer id and first offset of
+    each, in the order of the offsets. aborted: the transactions that overlap the window.
     """
 
     topic: str
@@ -99,7 +100,7 @@ class Span(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """A window with its spans. With an `error`, they end before the part that is unreadable."""
+    """A window with its spans. If there is an `error`, the spans end before the unreadable part."""
 
     window: Window
     spans: tuple[Span, ...]
@@ -125,7 +126,8 @@ def take_window(
     for segment in reversed(segments[:at]):
         index = segment.indexes.offset_index()
         below = bisect_left(index.offsets, end_offset - segment.base_offset)
-        # the entry at `below` is of the batch with the end, which is shown if it begins below
+        # the entry at `below` is for the batch that contains the end; the batch is shown if it
+        # begins below the end
         stop = index.positions[below + 1] if below + 1 < len(index) else segment.batches.size
         first = max(below - left, 0)
         start = index.positions[first] if first else 0
@@ -173,7 +175,7 @@ def _aborted_transactions(
 
 
 class UnreadableBatch(Exception):
-    """A position of a file that should be the start of a batch has none."""
+    """A batch should start at a position of a file, but none does."""
 
 
 def read_strip(window: Window, most_spans: int) -> Strip:
@@ -240,7 +242,9 @@ class Kinds:
         self._to_abort = deque(window.aborted)
 
     def of(self, header: BatchHeader, is_commit: bool | None) -> str:
-        """The kind of the next batch. After: for a marker the caller has to call `ended`."""
+        """The kind of the next batch. If the batch is a marker, the caller has to call `ended`
+        afterwards.
+        """
         while self._to_abort and self._to_abort[0].first_offset <= header.last_offset:
             begun = self._to_abort.popleft()
             self.aborting[begun.producer_id] = begun.first_offset
@@ -310,7 +314,7 @@ class _Walk:
             first_offset = self._kinds.open_from[header.producer_id]
         elif fate == ABORTED:
             first_offset = self._kinds.aborting[header.producer_id]
-        else:  # its first batch may be before the strip: its first offset is unknown
+        else:  # the transaction may have begun before the strip, at an unknown offset
             first_offset = (
                 -1 if latest is None and self._may_have_begun_before() else header.base_offset
             )
@@ -327,7 +331,9 @@ class _Walk:
         return len(self._transactions) - 1
 
     def _end(self, header: BatchHeader, is_commit: bool) -> int:
-        """Add a marker: it ends its producer's transaction, if the strip shows a part of it."""
+        """Add a marker. It ends its producer's transaction, if the strip shows a part of that
+        transaction.
+        """
         fate = COMMITTED if is_commit else ABORTED
         aborted_from = self._kinds.ended(header)
         # a commit marker cannot end an aborted transaction: the abort marker is before the strip

@@ -18,7 +18,8 @@ MOST_ROWS = 200
 
 
 class TopicRow(NamedTuple):
-    """A topic. records: offsets from the log starts to the high watermarks, markers included.
+    """A topic. records: the number of offsets between the log starts and the high watermarks,
+    markers included.
 
     held: how many records read_committed readers cannot read yet, in all partitions. stuck: the
     number of stuck partitions. attention: the sort key that puts topics with problems first.
@@ -73,5 +74,5 @@ def in_order(
 
 
 def known(rate: float) -> float | None:
-    """A rate for JSON: None in place of NaN."""
+    """A rate for JSON, in which None replaces NaN."""
     return None if math.isnan(rate) else round(rate, 3)

@@ -38,8 +38,8 @@ OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 class Observed(NamedTuple):
-    """An observation of the broker. wall_ms: its time. clients: by transactional id, the address of
-    the client that last added a partition to the transaction.
+    """An observation of the broker. wall_ms: the wall-clock time of the observation. clients: by
+    transactional id, the address of the client that last added a partition to the transaction.
     """
 
     partitions: tuple[PartitionState, ...]
@@ -50,7 +50,7 @@ class Observed(NamedTuple):
 
 
 class OpenRow(NamedTuple):
-    """An open transaction over all partitions. id_state: None where no coordinator knows it.
+    """An open transaction over all partitions. id_state: None if no coordinator has a state for it.
 
     places: each partition with data of the transaction, and the first offset of these data;
     with_no_data: the partitions of the transaction without data.
@@ -93,7 +93,9 @@ class Broker:
 
     @cached_property
     def held(self) -> list[PartitionState]:
-        """The partitions whose read_committed readers wait, the longest wait first."""
+        """The partitions whose read_committed readers are held back; those with the most unreadable
+        offsets come first.
+        """
         rows = [row for row in self.observed.partitions if row.stable_lag]
         return sorted(rows, key=lambda row: -row.stable_lag)
 
@@ -121,7 +123,9 @@ class Broker:
 
     @cached_property
     def groups_by_need(self) -> list[GroupState]:
-        """The groups; those that read a stuck partition first, then by their lag."""
+        """The groups; those that read a stuck partition come first, in each part those with the
+        largest lag.
+        """
         stuck = {(row.topic, row.partition) for row in self.held if self.is_stuck(row)}
 
         def order(group: GroupState) -> tuple[bool, int, str]:
@@ -133,8 +137,8 @@ class Broker:
         return sorted(self.observed.groups, key=order)
 
     def age_ms(self, row: OpenRow) -> int:
-        """The age of an open transaction; if no coordinator knows it, the time since its last
-        batch.
+        """The age of an open transaction; if no coordinator has a state for it, the time since its
+        last batch.
         """
         if row.id_state is not None and row.id_state.age_ms is not None:
             return row.id_state.age_ms
@@ -142,7 +146,9 @@ class Broker:
         return max(0, self.observed.wall_ms - last) if last >= 0 else 0
 
     def is_stuck(self, row: PartitionState) -> bool:
-        """Whether a transaction has blocked read_committed readers for longer than STUCK_MS."""
+        """Whether read_committed readers of a partition are blocked by a hanging transaction, or
+        for at least STUCK_AFTER_MS by any transaction.
+        """
         transaction = self.first_open(row)
         if transaction is None:
             return False
@@ -184,7 +190,9 @@ def _open_row(
 def hangs(
     row: PartitionState, transaction: OpenTransaction, state: TransactionalIdState | None
 ) -> bool:
-    """Whether the partition has a hanging transaction, which no coordinator will end (KIP-664)."""
+    """Whether a transaction in a partition is a hanging one, which no coordinator will end
+    (KIP-664).
+    """
     return (
         state is None
         or state.state not in OPEN_STATES
@@ -197,7 +205,7 @@ def hangs(
 
 
 def strip_value(strip: Strip, broker: Broker) -> dict[str, Any]:
-    """A strip. Spans are lists, since there are many: see `spans.Span`."""
+    """A strip for JSON. There are many spans, so each is written as a list; see `spans.Span`."""
     window = strip.window
     return {
         "topic": window.topic,
@@ -329,9 +337,9 @@ def candidates(
 
 
 def has_readable(strip: Strip, from_offset: int) -> bool:
-    """Whether a read_committed reader gets a record from that offset on, below the strip's end.
+    """Whether a read_committed reader at an offset gets a record below the strip's end.
 
-    Where the strip begins after the offset, there may be a record before it: true.
+    True if the strip begins after the offset, since there may be a record between the two.
     """
     spans = strip.spans
     if not spans:
@@ -375,7 +383,9 @@ def topic_names(broker: Broker, search: str, *, internal: bool) -> list[str]:
 
 
 def shown_partitions(broker: Broker, topic: str) -> list[PartitionState]:
-    """The partitions of a topic that an overview shows: stuck and open ones first."""
+    """The partitions of a topic that an overview shows, by index. If there are too many, stuck
+    partitions and those with open transactions are preferred.
+    """
     rows = sorted(
         broker.topics[topic],
         key=lambda row: (not row.stable_lag, not row.open_transactions, row.partition),

@@ -221,7 +221,7 @@ class FaultTable:
             raise KeyError(f"fault {number}: it was removed") from None
 
     def remove(self, number: int) -> Fault:
-        """Remove a rule. Raises: KeyError where no rule has that number."""
+        """Remove a rule. Raises: KeyError if no rule has that number."""
         return self._faults.pop(number)
 
     def clear(self) -> list[Fault]:

@@ -49,8 +49,8 @@ class ForgetfulDisk(OsDisk):
         self._durable: dict[str, int] = {}
 
     def note(self, path: str, size: int, *, is_new: bool = False) -> None:
-        """Record that this many bytes of a file are durable. is_new: a file that has a record keeps
-        it.
+        """Record that this many bytes of a file are durable. is_new: whether the file was just
+        opened; if it has a record already, the record is kept.
         """
         with self._lock:
             if is_new:
@@ -92,7 +92,7 @@ class ForgetfulDisk(OsDisk):
     def rename(self, old: str, new: str) -> None:
         super().rename(old, new)
         with self._lock:
-            self._durable.pop(new, None)  # the former file of that name
+            self._durable.pop(new, None)  # the record of the file that this one replaces
             inside = old + "/"
             for path in [p for p in self._durable if p == old or p.startswith(inside)]:
                 self._durable[new + path[len(old) :]] = self._durable.pop(path)
@@ -112,7 +112,7 @@ class ForgetfulDisk(OsDisk):
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
         super().write_atomic(path, data, sync=sync)
         with self._lock:
-            self._durable.pop(path, None)  # another file has that name now
+            self._durable.pop(path, None)  # the path now belongs to another file
 
     def fsync_file(self, path: str) -> None:
         size = self.size(path)

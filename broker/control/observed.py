@@ -27,7 +27,7 @@ _PARTITION_FIELDS = ("index", "partition_index", "partition")
 
 class ObservedRequest(NamedTuple):
     """A request of one connection. topics: names (or ids as text) with their partitions, if the
-    request names any. body: None where it cannot be decoded.
+    request names any. body: None if it cannot be decoded.
     """
 
     api: Api
@@ -41,7 +41,7 @@ class ObservedRequest(NamedTuple):
 
 
 def observe(frame: memoryview) -> ObservedRequest | None:
-    """The request of a frame without its size; None for an unknown API or version."""
+    """The request in a frame without the size field; None for an unknown API or version."""
     try:
         header = read_request_header(frame)
     except Exception:  # the broker itself reports the invalid request
@@ -72,8 +72,8 @@ def observe(frame: memoryview) -> ObservedRequest | None:
 def with_fetch_session(
     request: ObservedRequest, remembered: Iterable[tuple[str | UUID, int]]
 ) -> ObservedRequest:
-    """A Fetch together with the partitions of its session. Takes: remembered, the session's topics
-    (or their ids) and partitions.
+    """A Fetch together with the partitions of its session. Takes: remembered, the topics (or their
+    ids) and partitions in the session.
     """
     assert isinstance(request.body, FetchRequest)
     forgotten = {
@@ -125,7 +125,7 @@ def _partitions_in(values: Mapping[str, Any]) -> Iterator[int]:
 
 
 def answer_of(request: ObservedRequest, frame: bytes) -> Message | None:
-    """The decoded answer of a response frame with its size; None where it cannot be decoded."""
+    """The decoded answer in a frame that includes the size field; None if it cannot be decoded."""
     try:
         return decode_response(message_class(request.api, "Response"), frame[4:], request.version)[
             1
@@ -137,8 +137,8 @@ def answer_of(request: ObservedRequest, frame: bytes) -> Message | None:
 def plain(value: Any) -> Any:
     """A message as dictionaries, lists, numbers and texts, for JSON.
 
-    Records become the headers of their batches; other bytes become their count and the first of
-    them.
+    Records are replaced by the headers of their batches, other bytes by their length and the
+    leading bytes.
     """
     if isinstance(value, Message):
         return {
@@ -179,7 +179,7 @@ def _batches(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def error_codes(answer: Message | None) -> list[str]:
-    """The names of the errors in an answer, each once, in order."""
+    """The names of the errors in an answer, in the order of their first occurrence."""
     names: dict[str, None] = {}
 
     def collect(message: Message) -> None:
@@ -197,7 +197,7 @@ def error_codes(answer: Message | None) -> list[str]:
 
 
 def api_named(name: str) -> Api:
-    """The row of an API by its name. Raises: ValueError with the most similar names."""
+    """The API with a name. Raises: ValueError with the most similar names."""
     for api in BY_KEY.values():
         if api.name.lower() == name.lower():
             return api

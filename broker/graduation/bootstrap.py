@@ -86,11 +86,11 @@ class KafkaPartition(NamedTuple):
 
 
 class ClusterImage(KafkaMetadata):
-    """The metadata with which a directory comes back.
+    """The metadata of a directory that comes back from Kafka.
 
     partitions: by topic id and number. configs: by the kind and the name of their resource.
-    removed: ids of topics with a record of their deletion. is_of_checkpoint: whether it was read
-    from a checkpoint, which has no records of earlier deletions.
+    removed: ids of topics with a record of their deletion. is_of_checkpoint: whether the metadata
+    were read from a checkpoint, which has no records of earlier deletions.
     """
 
     API_KEYS = KafkaMetadata.API_KEYS | {PARTITION, PARTITION_CHANGE, FEATURE_LEVEL}
@@ -172,7 +172,7 @@ def read_bootstrap(disk: Disk, path: str) -> ClusterImage:
 
 
 def encode_bootstrap(plan: HandOver, wall_ms: int) -> bytes:
-    """The file for a hand-over. wall_ms: the records' time."""
+    """The content of the file for a hand-over. wall_ms: the timestamp of its records."""
     offset = 0
     out = bytearray()
 

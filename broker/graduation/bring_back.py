@@ -21,7 +21,7 @@ The order, so that a kill leaves the directory Kafka's or ours:
     the journal is rewritten and renamed                  Kafka's; all steps are repeated
     our files about logs that Kafka has changed are       Kafka's
     removed
-    bootstrap.checkpoint gets a name of ours              Kafka's, where it has metadata; else ours
+    bootstrap.checkpoint gets a name of ours              Kafka's, if it has metadata; else ours
     __cluster_metadata-0 is removed                       ours
     the mark and the old bootstrap.checkpoint are removed
 """
@@ -90,9 +90,10 @@ _SHOWN = 10
 
 @dataclass
 class BringBackReport:
-    """The changes: names of topics, and counts. refused: settings that are unknown here. was_clean:
-    whether Kafka was stopped cleanly; else the next start recovers. has_started: whether Kafka has
-    begun its metadata log; else the directory is unchanged.
+    """What was changed when a directory came back: names of topics, and counts. refused: settings
+    that Barnabas does not know. was_clean: whether Kafka was stopped cleanly; if not, the next
+    start recovers. has_started: whether Kafka has begun its metadata log; if not, the directory is
+    unchanged.
     """
 
     made: list[str] = field(default_factory=list)
@@ -110,10 +111,12 @@ class BringBackReport:
 def bring_back(
     disk: Disk, data_dir: str, sync: Callable[[str], None], *, is_dry_run: bool = False
 ) -> BringBackReport:
-    """Bring a directory back; when the call returns it is ours. The caller has locked it.
+    """Bring a directory back from Kafka; when the call returns it is ours. The caller holds its
+    lock.
 
-    Takes:  sync, which makes all files of a directory durable, with their names.
-    Raises: GraduationError where it is not Kafka's, or a partition is incomplete here; OSError.
+    Takes:  sync, a function that makes all files of a directory and their names durable.
+    Raises: GraduationError if the directory is not Kafka's, or a partition is incomplete in it;
+            OSError.
     """
     if not is_graduated(disk, data_dir):
         raise GraduationError(
@@ -169,7 +172,7 @@ def _node_id(disk: Disk, data_dir: str) -> int:
 
 
 def _image_of_log(disk: Disk, data_dir: str) -> ClusterImage:
-    """The metadata of Kafka's metadata log; empty where Kafka has not written it yet."""
+    """The metadata of Kafka's metadata log; empty if Kafka has not written it yet."""
     directory = f"{data_dir}/{KAFKA_METADATA_NAME}"
     image = ClusterImage()
     if not disk.is_dir(directory):
@@ -245,8 +248,8 @@ def _given(disk: Disk, data_dir: str) -> ClusterImage | None:
 
 
 def _check_partitions(disk: Disk, data_dir: str, image: ClusterImage, node_id: int) -> None:
-    """Check that this directory has each partition, in sync: otherwise other brokers have its
-    records.
+    """Check that this directory has each partition, in sync. If it has not, records of the
+    partition are only on other brokers.
     """
     problems = []
     for name, topic_id in sorted(image.topic_ids.items()):
@@ -273,9 +276,9 @@ def _why_not_whole(name: str, partition: KafkaPartition, node_id: int) -> str:
 
 
 def _topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
-    """The topic's id in a partition's directory; None where the file is missing or torn.
+    """The topic's id in a partition's directory; None if the file is missing or torn.
 
-    Then the next start writes the topic's id.
+    In that case the next start writes the file.
     """
     try:
         return decode_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA_NAME}"))
@@ -287,7 +290,7 @@ def _topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
 
 
 class _Merge:
-    """The changes made under Kafka, put into the journal.
+    """Merges the changes made under Kafka into the journal.
 
     draft: the journal. now: Kafka's metadata. given: the metadata that the hand-over gave to Kafka,
     so that changes made only for Kafka (a value limited to Kafka's bounds, users of a file) are not
@@ -340,7 +343,8 @@ class _Merge:
                 draft.set_topic_replicas(name, ())
 
     def _check_deleted(self, topics: list[Topic]) -> None:
-        """Refuse to delete topics that were not deleted under Kafka: records were lost.
+        """Refuse to delete topics that are missing, but were not deleted under Kafka: records were
+        lost.
 
         A checkpoint has no records of earlier deletions. But it is complete: a topic that the
         hand-over gave to Kafka and that is not in the checkpoint was deleted.
@@ -374,7 +378,9 @@ class _Merge:
     def _usable(
         self, configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
     ) -> dict[str, str]:
-        """The settings that are known here; errors of the others are added to the report."""
+        """Those of the settings that Barnabas knows; errors of the others are added to the
+        report.
+        """
         usable, wrong = usable_configs(configs, settings)
         self._refused.update(dict.fromkeys(wrong))
         return usable
@@ -442,7 +448,7 @@ class _Merge:
 def merged(
     ours: Mapping[Key, Value], given: Mapping[Key, Value] | None, now: Mapping[Key, Value]
 ) -> dict[Key, Value]:
-    """`ours` with the differences of `now` from `given`; all of `now` where nothing was given."""
+    """`ours`, changed where `now` differs from `given`; all of `now` if `given` is None."""
     if given is None:
         return dict(now)
     result = dict(ours)
@@ -458,7 +464,9 @@ def merged(
 
 
 def _forget_logs(disk: Disk, data_dir: str, image: ClusterImage) -> None:
-    """Remove our files that describe the logs before Kafka's writes; raise the leader epochs."""
+    """Remove our files that describe the logs as they were before Kafka wrote to them; raise the
+    leader epochs.
+    """
     for name in disk.list(data_dir):
         if FLUSH_JOURNAL.fullmatch(name) or name == BOOT_ID_NAME:
             disk.unlink(f"{data_dir}/{name}")

@@ -1,15 +1,16 @@
 """A copy of a data directory for Kafka, beside the original.
 
-Neither broker writes to the log file of a closed segment again: it may be one file with two names.
-All other files (the active segment, indexes, checkpoints) are written to, and so are copied; where
+Neither broker writes to the log file of a closed segment again, so the copy may have a hard link to
+it. All other files (the active segment, indexes, checkpoints) are written to, and so are copied; if
 the file system can clone files (Btrfs, XFS), all are cloned.
 
     what                                              in the copy
     <topic>-<partition>/ and its files                all but segments.manifest, barnabas-not-sent
     meta.properties, checkpoints, the journal,        unchanged
     .kafka_cleanshutdown, barnabas-leader-epoch
-    .lock, barnabas-boot-id, flush journals, what     left out
-    is being deleted, Kafka's earlier metadata
+    .lock, barnabas-boot-id, flush journals,          left out
+    directories that are being deleted,
+    Kafka's earlier metadata
 
 `barnabas-unfinished` is in the copy until it is complete: a copy without it is never removed.
 
@@ -45,13 +46,15 @@ _SEGMENT = re.compile(r"\d{20}" + re.escape(LOG_SUFFIX))
 
 
 def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> None:
-    """Make the copy; the target does not exist yet. `sync_file_system` makes it durable.
+    """Copy a directory to a target that does not exist yet. `sync_file_system` makes the copy
+    durable.
 
-    Takes: advance, called with the number of each file's bytes. Raises: OSError.
+    Takes:  advance, which is called with the size in bytes of each file.
+    Raises: OSError.
     """
     os.mkdir(target, 0o700)
     with open(f"{target}/{UNFINISHED_NAME}", "xb"):
-        pass  # from now on the copy may be removed
+        pass  # this file permits `remove_unfinished_copy` to remove the copy
     for name in sorted(os.listdir(source)):
         path = f"{source}/{name}"
         if name in _NOT_IN_THE_COPY or FLUSH_JOURNAL.fullmatch(name):
@@ -66,7 +69,9 @@ def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> 
 
 
 def remove_unfinished_copy(target: str) -> None:
-    """Remove an unfinished copy. Raises: GraduationError where it is something else; OSError."""
+    """Remove an unfinished copy. Raises: GraduationError if the target is something else;
+    OSError.
+    """
     try:
         names = os.listdir(target)
     except FileNotFoundError:
@@ -100,7 +105,7 @@ def _copy_file(source: str, target: str, *, may_link: bool = False) -> None:
 
 
 def _is_cloned(source: str, target: str) -> bool:
-    """Try to clone the file; after a failure there is no file."""
+    """Try to clone the file. Gives: whether it was cloned; if not, the target does not exist."""
     with open(source, "rb") as whole, open(target, "xb") as clone:
         try:
             fcntl.ioctl(clone.fileno(), _FICLONE, whole.fileno())

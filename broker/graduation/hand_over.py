@@ -3,7 +3,7 @@
     what                                         goes to
     a topic's own settings                       the topic
     `--set` of the command                       each topic that has no value of its own
-    the broker's defaults of topics' settings    the default of all brokers, where Kafka's
+    the broker's defaults of topics' settings    the default of all brokers, if Kafka's
                                                  differs: so brokers that are added have it, too
     dynamic settings                             the same: this broker, or all
     all other settings                           the properties file for Kafka
@@ -45,8 +45,9 @@ _TOPIC_SETTING_OF = {
 
 @dataclass
 class HandOver:
-    """topic_configs: the settings of each topic. broker_configs: the settings of this broker;
-    broker_default_configs: those of all brokers. notes: on differences, for the operator.
+    """What Kafka gets in a hand-over. topic_configs: the settings of each topic. broker_configs:
+    the settings of this broker; broker_default_configs: those of all brokers. notes: texts for the
+    operator, about differences.
     """
 
     survey: Survey
@@ -60,7 +61,7 @@ class HandOver:
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Add a note, once."""
+        """Add a note, unless the plan has it already."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -70,9 +71,9 @@ def plan_hand_over(
 ) -> HandOver:
     """The settings, users and features of a hand-over; the properties file is not made yet.
 
-    Takes: config, with the settings that the broker was started with; topic_settings, valid ones,
-           for each topic that has no value of its own.
-    Raises: GraduationError where that version cannot take the share groups over.
+    Takes:  config, with the settings that the broker was started with; topic_settings, valid
+            settings for each topic that has no value of its own.
+    Raises: GraduationError if that version of Kafka cannot take over the share groups.
     """
     refused = refused_share_groups(survey.typed_groups, kafka)
     if refused is not None:
@@ -104,8 +105,8 @@ def plan_hand_over(
 
 
 def _note_of_minima(plan: HandOver) -> None:
-    """A note if topics need more in-sync replicas than a single broker has; Barnabas ignores that
-    setting.
+    """Add a note if topics need more in-sync replicas than a single broker has; Barnabas ignores
+    that setting.
     """
     of_brokers = {**plan.broker_default_configs, **plan.broker_configs}
     names = [
@@ -125,7 +126,9 @@ def _note_of_minima(plan: HandOver) -> None:
 
 
 def _for_kafka(plan: HandOver, configs: Mapping[str, str], whose: str) -> dict[str, str]:
-    """A topic's settings for that version of Kafka; a note for each that it does not know."""
+    """A topic's settings for that version of Kafka; a note is added for each that the version does
+    not know.
+    """
     kept = dict(configs)
     if DIFFERENCE in kept and DIFFERENCE in plan.kafka.gone:
         for name in _EITHER_SIDE:
@@ -144,9 +147,10 @@ def _for_kafka(plan: HandOver, configs: Mapping[str, str], whose: str) -> dict[s
 
 
 def _defaults(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
-    """The broker's defaults of topics' settings that differ from those of that version.
+    """The broker's defaults of topics' settings that differ from the defaults of that version of
+    Kafka.
 
-    They have the names that a running Kafka can change (those in ms).
+    They have the names that can be changed while Kafka runs (those in ms).
     """
     different: dict[str, str] = {}
     for setting in TOPIC_SETTINGS.values():
@@ -162,7 +166,7 @@ def _defaults(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
 
 
 def _dynamic(plan: HandOver, configs: Mapping[str, str]) -> dict[str, str]:
-    """Dynamic settings of brokers, without our own."""
+    """The dynamic settings of brokers that Kafka knows."""
     is_kafkas: Callable[[str], bool] = lambda name: (  # noqa: E731
         name in ALL_BROKER_SETTINGS
         and not name.startswith(OWN_PREFIX)

@@ -27,10 +27,10 @@ _GONE_IN_4 = frozenset({
 
 
 class KafkaVersion(NamedTuple):
-    """One version. features: the levels of a new cluster. topic_defaults: the defaults of topics'
-    settings that differ from ours, typed. gone: topics' settings that it does not know.
-    lowest_segment_bytes: the least segment.bytes. own_topics: settings for one broker of internal
-    topics that we do not have; by default they need three brokers.
+    """One version of Kafka. features: the levels of a new cluster. topic_defaults: the defaults of
+    topics' settings that differ from ours, typed. gone: topics' settings that the version does not
+    know. lowest_segment_bytes: the least segment.bytes. own_topics: settings for internal topics
+    that only Kafka has, which make do with one broker; by default these topics need three.
     """
 
     name: str
@@ -47,11 +47,13 @@ class KafkaVersion(NamedTuple):
 
     @property
     def has_share_groups(self) -> bool:
-        """Whether it has the internal topic of share groups."""
+        """Whether this version has the internal topic of share groups."""
         return "share.coordinator.state.topic.min.isr" in self.own_topics
 
     def feature_levels(self, ours: Mapping[str, int]) -> dict[str, int]:
-        """The levels for a cluster where `ours` are finalised, limited to those of the version."""
+        """The feature levels for a cluster in which `ours` are finalised, limited to the levels of
+        this version.
+        """
         levels = {
             name: min(level, ours.get(name, level)) if name in _OURS else level
             for name, level in self.features.items()

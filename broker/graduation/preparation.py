@@ -1,6 +1,6 @@
 """A start and a stop of the broker without clients, before a hand-over.
 
-The start recovers after a kill; on request it aborts open transactions.
+The start recovers the logs if the broker was killed; open transactions are aborted on request.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def start_and_stop(
 ) -> int:
     """Open the directory that the configuration names, and stop cleanly.
 
-    Gives:  how many transactions were aborted.
-    Raises: GraduationError where a log is damaged; LogDirectoryError, OSError.
+    Gives:  the number of aborted transactions.
+    Raises: GraduationError if a log is damaged; LogDirectoryError, OSError.
     """
     broker = open_broker(config, ids, disk=disk, now_ms=now_ms, wall_ms=wall_ms)
     aborted = 0
@@ -38,7 +38,7 @@ def start_and_stop(
         aborted = broker.abort_transactions(now_ms)
     outbox, ends = broker.outbox, broker.routes.parts.transaction_ends
     while outbox.flushes or outbox.deferred or outbox.work or ends.in_parts:
-        broker.on_sent(now_ms)  # the end of a transaction appends after its flush
+        broker.on_sent(now_ms)  # the end of a transaction is appended after its flush
         ends.on_tick(now_ms)
         works, outbox.work = outbox.work, []
         for work in works:

@@ -2,8 +2,8 @@
 
 It has the settings with which the broker was started, without our own, those that Kafka no longer
 needs, and defaults of topics' settings, which are in the metadata. Listeners keep their names and
-addresses. Where clients have to authenticate, Kafka itself has to, too (its transaction coordinator
-connects to the broker): it gets a SCRAM user of its own, INTER_BROKER_USER. With an authorizer the
+addresses. If clients have to authenticate, so has Kafka itself, whose transaction coordinator
+connects to the broker: it gets a SCRAM user of its own, INTER_BROKER_USER. With an authorizer the
 controller's listener authenticates as well, by PLAIN, since SCRAM users are in the metadata that it
 serves.
 """
@@ -82,12 +82,12 @@ def write_properties(
     password: str,
     new_salt: Callable[[], bytes],
 ) -> None:
-    """Put the file's text, and the users that it needs, into the plan.
+    """Add the file's text, and the users that it needs, to the plan.
 
-    Takes: data_dir, the name for Kafka. controller, HOST:PORT of the controller's listener.
-           password, a random one, for INTER_BROKER_USER. new_salt, random bytes for a
-           user's credential.
-    Raises: GraduationError where no listener is left.
+    Takes:  data_dir, the path of the directory for Kafka; controller, HOST:PORT of the
+            controller's listener; password, a random string for INTER_BROKER_USER; new_salt,
+            which gives random bytes for a user's credential.
+    Raises: GraduationError if no listener is left.
     """
     listeners = _listeners(plan, config)
     lines: dict[str, str] = {
@@ -120,7 +120,7 @@ _HEAD = """\
 
 
 def _escaped(text: str) -> str:
-    """A value as java.util.Properties reads it, from bytes of Latin-1: in ASCII, on one line."""
+    """A value escaped for java.util.Properties, which reads Latin-1: in ASCII, on one line."""
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     if text.startswith((" ", "\t", "\f")):
         text = "\\" + text
@@ -133,7 +133,7 @@ def _as_utf_16(letter: str) -> str:
 
 
 def _listeners(plan: HandOver, config: BrokerConfig) -> list[ListenerConfig]:
-    """The listeners of clients, in their order, without sockets in the file system."""
+    """The clients' listeners in their order, except for sockets in the file system."""
     listeners = [listener for listener in config.listeners if listener.path is None]
     if len(listeners) < len(config.listeners):
         plan.note("Kafka has no sockets in the file system: those listeners are left out")
@@ -145,7 +145,7 @@ def _listeners(plan: HandOver, config: BrokerConfig) -> list[ListenerConfig]:
 def _of_listeners(
     listeners: list[ListenerConfig], given: StartSettings, controller: str
 ) -> dict[str, str]:
-    """The addresses where Kafka listens, and the listener by which it connects to itself.
+    """The addresses at which Kafka listens, and the listener by which it connects to itself.
 
     With an authorizer the latter preferably authenticates with SASL, otherwise it is preferably
     PLAINTEXT.
@@ -180,7 +180,9 @@ def _of_listeners(
 
 
 def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
-    """The settings of the existing internal topics, for one broker."""
+    """Settings for one broker, about the internal topics; existing topics keep their partition
+    counts.
+    """
     counts = {
         name: str(config[setting] if topic is None else topic.partition_count)
         for name, setting in (
@@ -204,8 +206,8 @@ def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
 
 
 def _carried(plan: HandOver, given: StartSettings) -> dict[str, str]:
-    """The settings of the start that Kafka also has, as written: references to values in files are
-    kept.
+    """The settings with which the broker was started and that Kafka also has, as written:
+    references to values in files are kept.
     """
     lines = {}
     for name, text in sorted(given.texts.items()):
@@ -295,7 +297,7 @@ def _logins(
     given: Mapping[str, str],
     password: str,
 ) -> dict[str, str]:
-    """The JAAS text for each mechanism of a listener that has none."""
+    """The JAAS texts of a listener, for each mechanism that has no JAAS text yet."""
     lines = {}
     prefix = f"{LISTENER_PREFIX}{listener.name.lower()}"
     own = given.get(f"{prefix}.sasl.enabled.mechanisms")
@@ -340,7 +342,9 @@ def _quoted(text: str) -> str:
 def _add_scram_users(
     plan: HandOver, users: Mapping[str, str], mechanisms: list[str], new_salt: Callable[[], bytes]
 ) -> None:
-    """Add SCRAM credentials of users whose passwords are known, unless they have credentials."""
+    """Add SCRAM credentials for the users whose passwords are known and who have no credentials
+    yet.
+    """
     for mechanism in (MECHANISMS[name] for name in mechanisms if name in MECHANISMS):
         for user, password in users.items():
             if (user, mechanism.number) not in plan.scram_credentials:

@@ -4,14 +4,15 @@
     torn files are removed, all partitions get a      ours
       directory, and all files are flushed
     Kafka's earlier metadata are removed              ours: they are obsolete
-    server.properties                                 ours
-    the mark, with the checksum of the next file      ours: the mark has no file yet
+    server.properties is written                      ours
+    the mark is written, with the checksum of the     ours: the mark has no file yet
+      next file
     bootstrap.checkpoint gets its name                Kafka's
 
 So the rename to `bootstrap.checkpoint` hands the directory over, as the rename of
 `__cluster_metadata-0` brings it back (bring_back.py).
 
-A copy is made beside its place, handed over there, and gets its name with one rename at the end.
+A copy is made and handed over under another name beside its final path, and renamed at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def hand_over(
 ) -> None:
     """Hand the directory over; when the call returns it is Kafka's.
 
-    Takes:  sync, which makes all files of a directory durable, with their names.
+    Takes:  sync, a function that makes all files of a directory and their names durable.
     Raises: OSError.
     """
     for name in plan.survey.torn:
@@ -68,8 +69,8 @@ def _make_directory(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
 
 
 def discard_kafka_metadata(disk: Disk, data_dir: str) -> None:
-    """Rename Kafka's metadata like a directory that is being deleted: the next start removes
-    them.
+    """Rename the directory of Kafka's metadata to the name of one that is being deleted: the next
+    start removes it.
     """
     path = f"{data_dir}/{KAFKA_METADATA_NAME}"
     if not disk.is_dir(path):

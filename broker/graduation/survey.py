@@ -42,7 +42,8 @@ from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerS
 
 JOURNAL_NAME = "barnabas-metadata.journal"
 FLUSH_JOURNAL = re.compile(r"barnabas-flush-\d{10}\.journal")
-LIKELY_PRODUCER_IDS = range(1 << 62)  # a higher id was made up by a client
+# a higher id was not assigned by a broker, but made up by a client
+LIKELY_PRODUCER_IDS = range(1 << 62)
 _GOING = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
 _SHOWN = 10
 
@@ -52,13 +53,16 @@ class GraduationError(Exception):
 
 
 class UncleanError(GraduationError):
-    """The broker was not stopped there, or not cleanly: a start and a stop repair that."""
+    """The broker on this directory was not stopped, or not cleanly: a start and a stop
+    repair that.
+    """
 
 
 class OpenTransaction(NamedTuple):
     """A transaction that Kafka will find open, or decided and incomplete.
 
-    waits_for_decision: whether another system, or a later producer, decides it (KIP-939).
+    waits_for_decision: whether another system, or a later producer, decides if it commits
+    (KIP-939).
     """
 
     transactional_id: str
@@ -73,12 +77,12 @@ class OpenTransaction(NamedTuple):
 
 @dataclass
 class Survey:
-    """The survey. metadata: the journal, closed: only its values are used. leader_epochs: by topic,
-    for each partition, the highest epoch that a client may have seen. next_producer_id: above every
-    producer id in logs and transactional ids. torn: files of empty logs that a power loss damaged:
-    Barnabas does not need them, and Kafka does not start with them. without_files: the partitions
-    that have no directory yet: the future directory's name, and the topic's id. typed_groups: the
-    types of share groups and streams groups, by name.
+    """The result of a survey. metadata: the journal, closed: only its values are used.
+    leader_epochs: by topic, for each partition, the highest epoch that a client may have seen.
+    next_producer_id: above every producer id in logs and transactional ids. torn: files of empty
+    logs that a power loss damaged: Barnabas does not need them, and Kafka does not start with them.
+    without_files: for each partition that has no directory yet, the future directory's name and the
+    topic's id. typed_groups: the types of share groups and streams groups, by the group's name.
     """
 
     data_dir: str
@@ -95,12 +99,12 @@ class Survey:
 
     @property
     def topics(self) -> list[Topic]:
-        """All topics, by name."""
+        """All topics, sorted by name."""
         return [topic for _, topic in sorted(self.metadata.topics.items())]
 
     @property
     def partition_count(self) -> int:
-        """How many partitions there are in all."""
+        """The number of partitions of all topics."""
         return sum(topic.partition_count for topic in self.metadata.topics.values())
 
     @property
@@ -162,7 +166,7 @@ def _as_open(transaction: TransactionMetadata) -> OpenTransaction:
 def check_decided(survey: Survey) -> None:
     """Refuse to hand over transactions of two-phase commit that are open.
 
-    No producer can resume them in Kafka, so that their decisions could not be carried out.
+    No producer can resume them in Kafka, so a decision about them could not be carried out.
     Raises: GraduationError.
     """
     names = [one.transactional_id for one in survey.open_transactions if one.waits_for_decision]
@@ -261,7 +265,7 @@ def _problem_of(disk: Disk, data_dir: str, name: str, topic: Topic) -> str:
 
 
 def _latest_epoch(disk: Disk, survey: Survey, name: str) -> int:
-    """The last leader epoch of a partition's records; -1 where none is known."""
+    """The last leader epoch of a partition's records; -1 if none is known."""
     directory = f"{survey.data_dir}/{name}"
     try:
         return LeaderEpochs.load(disk, directory).latest
@@ -315,7 +319,7 @@ def _records(disk: Disk, directory: str) -> Iterator[Record]:
 def _highest_producer_id(
     disk: Disk, survey: Survey, transactions: list[TransactionMetadata]
 ) -> int:
-    """The highest producer id of logs and transactional ids; -1 where there is none."""
+    """The highest producer id of logs and transactional ids; -1 if there is none."""
     highest = max((max(one.producer_id, one.next_producer_id) for one in transactions), default=-1)
     for name in survey.directories:
         for producer_id in _producer_ids(disk, f"{survey.data_dir}/{name}"):

@@ -1,8 +1,8 @@
 """Share groups and streams groups of a stopped directory, and which releases of Kafka know them.
 
-Apache Kafka 3.9 and 4.0 have a preview of share groups with the same keys of records and other
-values, so that a directory with share groups is refused there. Records of streams groups are
-unknown to them, and left out.
+Apache Kafka 3.9 and 4.0 have a preview of share groups whose records have the same keys, but other
+values, so a directory with share groups cannot be handed over to them. They do not know the records
+of streams groups, which are left out.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SHOWN = 10
 
 
 def replay_group(types: dict[str, str], record: Record) -> None:
-    """Add a group to the types by its record in the internal topic, or remove it. Takes: types, by
-    name.
+    """Add a group to the types, or remove it, by its record in the internal topic. Takes: types,
+    the type of each group by its name.
     """
     key = b"" if record.key is None else bytes(record.key)
     kind = type_of_version(int.from_bytes(key[:2], "big"))
@@ -38,7 +38,7 @@ def replay_group(types: dict[str, str], record: Record) -> None:
 
 
 def refused_share_groups(types: Mapping[str, str], kafka: KafkaVersion) -> str | None:
-    """Why a release cannot take the share groups over; None where it can."""
+    """Why a release cannot take the share groups over; None if it can."""
     names = _unknown(types, kafka, SHARE_TYPE)
     if not names:
         return None

@@ -53,13 +53,13 @@ def on_create_acls(
     request: CreateAclsRequest,
     context: RequestContext,
 ) -> CreateAclsResponse:
-    """Store ACLs; one that exists already is no error. They are in force before the answer.
+    """Store ACLs; an ACL that exists already is no error. They are in force before the answer.
 
     Errors: SECURITY_DISABLED for all without an authorizer; UNKNOWN_SERVER_ERROR for all if an ACL
     has ANY or MATCH, which are for filters, as in Apache Kafka; INVALID_REQUEST for an ACL with an
     unknown number, without a name, or about another cluster than `kafka-cluster`.
 
-    Raises: ProtocolViolation where a number is 0.
+    Raises: ProtocolViolation if a number is 0.
     """
     authorizer = access.authorizer
     if authorizer is None or not authorizer.is_on:
@@ -126,7 +126,7 @@ def _is_known(numbers: tuple[int, int, int, int]) -> bool:
 
 
 def _checked(creation: AclCreation) -> Acl:
-    """The ACL to store. Raises: KafkaError."""
+    """The ACL that a creation describes. Raises: KafkaError if it is invalid."""
     if not _is_known(_numbers_of(creation, "resource_pattern_type")):
         raise KafkaError(
             Code.INVALID_REQUEST,
@@ -159,7 +159,7 @@ def on_describe_acls(
 ) -> DescribeAclsResponse:
     """The ACLs that match a filter, by resource; none for an unknown number.
 
-    Errors: SECURITY_DISABLED without an authorizer. Raises: ProtocolViolation where a number is 0.
+    Errors: SECURITY_DISABLED without an authorizer. Raises: ProtocolViolation if a number is 0.
     """
     if access.authorizer is None or not access.authorizer.is_on:
         return DescribeAclsResponse(error_code=Code.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
@@ -191,10 +191,11 @@ def on_delete_acls(
     request: DeleteAclsRequest,
     context: RequestContext,
 ) -> DeleteAclsResponse:
-    """Delete the ACLs that match filters; one that matches several is in the result of each.
+    """Delete the ACLs that match filters; an ACL that matches several filters is in the result of
+    each.
 
     Errors: SECURITY_DISABLED without an authorizer; INVALID_REQUEST for a filter with an unknown
-    number. Raises: ProtocolViolation where a number is 0.
+    number. Raises: ProtocolViolation if a number is 0.
     """
     authorizer = access.authorizer
     if authorizer is None or not authorizer.is_on:

@@ -39,8 +39,8 @@ def on_api_versions(
     """The supported requests, and the features. The two requests for clients' metrics are listed
     if there are subscriptions.
 
-    INVALID_REQUEST where the client's software name or version has other letters than KIP-511
-    allows.
+    Errors: INVALID_REQUEST if the client's software name or version has characters that KIP-511
+    does not allow.
     """
     if not names_software(request, context.api_version):
         return _response(Code.INVALID_REQUEST, ())

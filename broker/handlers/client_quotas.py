@@ -107,8 +107,8 @@ def on_alter_client_quotas(
     """Set and remove quotas, or only check whether they could be set.
 
     Errors, by entity: INVALID_REQUEST for an invalid entity, key or value (then the entity is
-    unchanged), for a key that is named twice, and for an entity that is named twice: its first
-    entry is applied.
+    unchanged), for a key that is named twice, and for an entity that is named twice, of which the
+    first entry is applied.
     """
     present = metadata.client_quotas
     answers: dict[QuotaEntity, KafkaError | None] = {}

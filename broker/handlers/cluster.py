@@ -56,11 +56,11 @@ PREFERRED, UNCLEAN = 0, 1
 MOST_PARTITIONS_IN_ANSWER = 2000
 CLUSTER_OPERATIONS_BITS = sum(
     1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)
-)  # AclOperation: create to idempotent write
+)  # the AclOperations on a cluster: CREATE (5) to IDEMPOTENT_WRITE (12), without DELETE (6)
 OPERATIONS_NOT_ASKED = -(2**31)
 TOPIC_OPERATIONS_BITS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
-)  # read to describe, describe and alter configs
+)  # those on a topic: READ (3) to DESCRIBE (8), and those on configs
 
 
 class ClusterHandler:
@@ -136,7 +136,7 @@ class ClusterHandler:
         topics = []
         for topic_partitions in (
             request.topic_partitions or ()
-        ):  # a request for all partitions lists only those that needed an election: none
+        ):  # None (all partitions): the answer lists only those that needed an election: none
             rows = []
             for index in topic_partitions.partitions:
                 if not known_kind:
@@ -254,7 +254,7 @@ class ClusterHandler:
     def on_list_partition_reassignments(
         self, request: ListPartitionReassignmentsRequest, context: RequestContext
     ) -> ListPartitionReassignmentsResponse:
-        """The empty list: moves are done at once."""
+        """An empty list, since partitions are moved at once."""
         return ListPartitionReassignmentsResponse(error_message=None)
 
     def _partition_exists(self, name: str, index: int) -> bool:

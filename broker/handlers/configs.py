@@ -88,8 +88,8 @@ class ConfigHandler:
     def on_describe_configs(
         self, request: DescribeConfigsRequest, context: RequestContext
     ) -> DescribeConfigsResponse:
-        """Settings with their values and the sources of these: the named ones; for an empty list,
-        or null, all.
+        """The named settings, or all for an empty list or null, with their values and the sources
+        of these.
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another
         broker or another kind of resource.
@@ -172,8 +172,8 @@ class ConfigHandler:
         """The names of all resources with settings, of the requested types; of every type if none
         is given (KIP-1142).
 
-        Version 0 is ListClientMetricsResources: the subscriptions of clients' metrics alone.
-        Errors: UNSUPPORTED_VERSION for an unknown type.
+        Version 0 is ListClientMetricsResources, which lists only the subscriptions of clients'
+        metrics. Errors: UNSUPPORTED_VERSION for an unknown type.
         """
         brokers = [str(node.node_id) for node in self._cluster.nodes_there()]
         names = {
@@ -267,7 +267,7 @@ class ConfigHandler:
         if resource_type == CLIENT_METRICS:
             _check_subscription_name(name)
             return _Target(
-                {},  # as in Apache Kafka, members cannot be appended to its lists
+                {},  # as in Apache Kafka, a subscription's lists cannot be appended to
                 self._topics.metadata.client_metrics.get(name, {}),
                 Code.INVALID_CONFIG,
                 lambda key: None,
@@ -277,7 +277,7 @@ class ConfigHandler:
         if resource_type == GROUP:
             _check_group_name(name)
             return _Target(
-                {},  # it has no lists to append to
+                {},  # a group has no lists that could be appended to
                 self._topics.metadata.group_configs.get(name, {}),
                 Code.INVALID_CONFIG,
                 lambda key: None,
@@ -339,7 +339,8 @@ def _described(
         value=entry.value,
         read_only=resource_type == BROKER and is_read_only(setting),
         config_source=entry.source,
-        is_default=False,  # as Apache Kafka answers since the versions that return sources
+        # since the versions that return sources, Apache Kafka answers false for every setting
+        is_default=False,
         is_sensitive=entry.is_sensitive,
         synonyms=[
             DescribeConfigsSynonym(synonym.name, synonym.value, synonym.source)
@@ -428,7 +429,7 @@ def _change_levels(configs: Iterable[incremental.AlterableConfig], *, validate_o
 
 
 def _level(config: incremental.AlterableConfig) -> str | None:
-    """The level to set; None: the logger inherits the level of its parent."""
+    """The level to set; None if the logger inherits the level of its parent."""
     if config.config_operation not in (Operation.SET, Operation.DELETE):
         raise KafkaError(
             Code.INVALID_REQUEST,

@@ -1,4 +1,6 @@
-"""FindCoordinator: the broker that leads the partition with a group or a transactional id."""
+"""FindCoordinator: the broker that leads the partition in which a group or transactional id is
+stored.
+"""
 
 from __future__ import annotations
 
@@ -50,15 +52,15 @@ def on_find_coordinator(
     request: FindCoordinatorRequest,
     context: RequestContext,
 ) -> FindCoordinatorResponse:
-    """The coordinator of groups, transactional ids and share partitions. Its internal topic is made
-    now, as clients of Kafka expect.
+    """The coordinators of groups, transactional ids or share partitions. Their internal topic is
+    made now, as clients of Kafka expect.
 
     The files of the first keys' partitions are made before the answer, so that a lack of space is
-    found now and not by a coordinator's write; another thread makes the other files.
+    found now and not when a coordinator writes; another thread makes the other files.
 
     Errors: INVALID_REQUEST for other kinds, and for a share partition that is not GROUP:TOPIC
-    ID:PARTITION; COORDINATOR_NOT_AVAILABLE where no running broker can
-    be the coordinator, or there is no space for its files.
+    ID:PARTITION; COORDINATOR_NOT_AVAILABLE if no running broker can be the coordinator, or if there
+    is no space for its files.
     """
     topic = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}.get(request.key_type)
     if request.key_type == SHARE and _may_be_share(config, context):
@@ -94,9 +96,9 @@ def _may_be_share(config: BrokerConfig, context: RequestContext) -> bool:
 
 
 def share_key(key: str) -> str | None:
-    """The key of a share partition in its coordinator's form; None if the text is no such key.
+    """The key of a share partition in its coordinator's form; None if the text is not such a key.
 
-    The group may contain colons.
+    The group's id may contain colons.
     """
     group_id, _, rest = key.rpartition(":")
     group_id, _, topic_id = group_id.rpartition(":")

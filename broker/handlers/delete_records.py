@@ -36,8 +36,8 @@ def on_delete_records(
     changes nothing.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for internal topics;
-    POLICY_VIOLATION where cleanup.policy has no delete; OFFSET_OUT_OF_RANGE beyond the end or below
-    -1; of several brokers NOT_LEADER_OR_FOLLOWER; KAFKA_STORAGE_ERROR where the disk has no space
+    POLICY_VIOLATION if cleanup.policy has no delete; OFFSET_OUT_OF_RANGE beyond the end or below
+    -1; NOT_LEADER_OR_FOLLOWER with several brokers; KAFKA_STORAGE_ERROR if the disk has no space
     for the new starts.
     """
     partitions = cluster.topics_here(context)

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # numbers of ACLs
 DIVERGING_SINCE = 12
 TARGETS_AT_ONCE, LOGS_READ_AT_ONCE = 2000, 500
-# sizes of an answer of version 11 without records: of its head, of a topic without the name, of a
-# partition
+# sizes in an answer of version 11: of the answer without topics, of a topic without its name, and
+# of a partition without records
 EMPTY_RESPONSE_BYTES, TOPIC_BYTES, PARTITION_BYTES = 18, 6, 42
 
 # a Log in place of a row means that nothing can be read: the row is made only if it is needed
@@ -63,7 +63,7 @@ Fetched = tuple[FetchTarget, "FetchedPartition | Log"]
 
 def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
     """Whether a fetch with a replica id may read all topics, for which it needs CLUSTER_ACTION.
-    None: the request has no replica id, so it needs READ on each topic.
+    None if the request has no replica id, so that it needs READ on each topic.
     """
     state = request.replica_state
     if request.replica_id < 0 and (state is None or state.replica_id < 0):
@@ -74,9 +74,9 @@ def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
 class _Fetch:
     """One request under way: it is read again until it has min_bytes, and answered once.
 
-    Most of a reader's thousand partitions usually have nothing to read, so a few comparisons show
-    that. `_sizes`, while the request waits: the readable bytes of each log by itself; their sum is
-    an upper bound of the bytes that the whole request would read.
+    Of a reader's thousand partitions most have nothing to read, which a few comparisons show.
+    `_sizes`: while the request waits, the bytes that could be read from each log by itself; their
+    sum is an upper bound of the bytes that the whole request would read.
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class _Fetch:
             self._resolve()
 
     def _resolve(self) -> None:
-        """Find each target's log; targets without a log are answered last, as by Kafka."""
+        """Find each target's log; targets without a log are answered last, as in Kafka."""
         self._generation = self._handler.cluster.generation
         self.logs, self._refused = [], []
         self._find(self._plan.targets)
@@ -195,7 +195,7 @@ class _Fetch:
     def _read_when_built(
         self, some: Sequence[tuple[FetchTarget, Log]], left: int, min_one_batch: bool
     ) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
-        """`_read` in slices; the indexes that it needs are built between them."""
+        """Call `_read`; an index that it needs is built in slices, and then it is called again."""
         logs = self._handler.logs
         while True:
             try:
@@ -208,8 +208,8 @@ class _Fetch:
                     yield
 
     def read(self) -> tuple[list[Fetched], int, bool]:
-        """(results, their size in bytes, whether the request must be answered at once). In a
-        session, unchanged partitions are left out.
+        """Read all logs. Gives: the results, their size in bytes, and whether the request must be
+        answered at once. In a session, unchanged partitions are left out.
         """
         if self._generation != self._handler.cluster.generation:
             self._resolve()
@@ -263,7 +263,7 @@ class _Fetch:
     def _is_worth_a_try(self, log: Log) -> bool:
         """Whether the whole request may have min_bytes now that this log has progressed."""
         if self._generation != self._handler.cluster.generation:
-            return True  # its leader may have changed, which the answer has to report
+            return True  # the log's leader may have changed, which the answer has to report
         target = self._targets[log]
         if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
             return False
@@ -334,7 +334,7 @@ class _Fetch:
         return self._encoded(topics, throttle_ms)
 
     def _quota(self, fetched: list[Fetched]) -> tuple[int, bool]:
-        """(throttle time in ms, whether the answer has no data)."""
+        """The throttle time in ms, and whether the answer has no data."""
         quotas = self._handler.quotas.clients
         if quotas is None or not quotas.are_for(self._context):
             return 0, False
@@ -579,7 +579,7 @@ class FetchHandler:
     def _read_later(
         self, fetch: _Fetch, put_off: BuildPutOff, context: RequestContext, deadline_ms: int
     ) -> None:
-        """Let a large index be built in slices, then read and continue as `on_fetch`."""
+        """Let a large index be built in slices, then read and continue like `on_fetch`."""
 
         def on_built(now_ms: int) -> None:
             if not self.requests.is_waited_for(context):
@@ -604,7 +604,7 @@ class FetchHandler:
         now_ms = yield
         deadline_ms = context.now_ms + request.max_wait_ms
         if now_ms < deadline_ms and not fetch.is_enough(fetched, total, urgent):
-            # read again before it waits: the fetch was not notified of appends between the slices
+            # read again before waiting: the fetch was not notified of appends between the slices
             fetched, total, urgent = fetch.read()
         if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
             return Encoded((yield from fetch.encode_in_slices(fetched)))

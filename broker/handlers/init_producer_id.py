@@ -77,7 +77,7 @@ class InitProducerIdHandler:
         return PARKED
 
     def _unflushed(self, request: InitProducerIdRequest) -> list[Log]:
-        """The logs with data of an open transaction of an ordinary session."""
+        """The logs to be flushed: those with data of an open transaction of an ordinary session."""
         transactions = self._transactions
         open_one = transactions.metadata(request.transactional_id or "")
         if open_one is None or open_one.is_two_phase or not transactions.settings.is_durable:

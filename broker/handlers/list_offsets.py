@@ -173,7 +173,7 @@ class ListOffsetsHandler:
         context: RequestContext,
         searched: dict[Log, Searched],
     ) -> tuple[ListOffsetsResponse, PutOff]:
-        """The answer from version 1 on."""
+        """The answer for version 1 and later, by timestamps."""
         topics_here = self._cluster.topics_here(context)
         put_off = PutOff([], [])
         left_bytes = MOST_BYTES_IN_MEMORY
@@ -219,7 +219,9 @@ class ListOffsetsHandler:
         return ListOffsetsResponse(topics=topics), put_off
 
     def _partitions(self, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:
-        """The partitions in the answer: a repeated one has an error, in one row or in two."""
+        """The partitions in the answer: one that is repeated gets an error, in one row or, in some
+        releases, in a row for each repetition.
+        """
         if self._config.release.names_doubled_offsets:
             return topic.partitions
         return {partition.partition_index: partition for partition in topic.partitions}.values()
@@ -227,7 +229,9 @@ class ListOffsetsHandler:
     def _by_segments(
         self, request: ListOffsetsRequest, context: RequestContext
     ) -> ListOffsetsResponse:
-        """The answer of version 0. Errors: UNKNOWN_TOPIC_OR_PARTITION."""
+        """The answer for version 0, by the starts of segments. Errors:
+        UNKNOWN_TOPIC_OR_PARTITION.
+        """
         topics_here = self._cluster.topics_here(context)
         topics = []
         for topic in request.topics:
@@ -256,8 +260,8 @@ def _check_kind(timestamp: int, version: int) -> None:
 def _segments_before(log: Log, timestamp: int, most: int) -> list[int]:
     """The start offsets of the last `most` segments, the latest first.
 
-    Takes: timestamp: only segments that existed at that time, by the timestamps of their records.
-           -1: all segments and the end of the log; -2: only the first segment.
+    Takes: timestamp, a time: only segments that existed at that time, by the timestamps of their
+           records; -1: all segments and the end of the log; -2: only the first segment.
     """
     for segment in log.segments:
         segment.indexes.load_times()
@@ -285,7 +289,7 @@ def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
 def _look_up(
     log: Log, timestamp: int, searched: Searched, *, committed: bool
 ) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch)."""
+    """Look up an offset by a time, or by its kind. Gives: (timestamp, offset, leader epoch)."""
     upper_bound = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
         return -1, upper_bound, log.leader_epoch

@@ -97,7 +97,7 @@ def on_alter_replica_log_dirs(
     """Accept a move of a partition to the one log directory, where it already is (KIP-113).
 
     Errors, by partition: LOG_DIR_NOT_FOUND for another directory, UNKNOWN_TOPIC_OR_PARTITION,
-    KAFKA_STORAGE_ERROR where it is off line.
+    KAFKA_STORAGE_ERROR if the partition is offline.
     """
     rows: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     own = posixpath.abspath(topics.logs.data_dir)

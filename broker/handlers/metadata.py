@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.metadata")
 
 NO_ID = uuid.UUID(int=0)
-PARTITIONS_AS_A_ROW = 100  # partitions of a topic that cost as much as a row
+PARTITIONS_AS_A_ROW = 100  # the number of partitions that take as long as one topic's row
 NONE_MEANS_NONE_SINCE, LEAVE_ASKED_SINCE, ASKED_BY_ID_SINCE = 1, 4, 12
 TOPIC_OPERATIONS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
-)  # AclOperation: read to describe, and configs
+)  # the AclOperations on a topic: READ (3) to DESCRIBE (8), and those on configs
 NAMED_AT_ONCE = 500
 CLUSTER_OPERATIONS = sum(
     1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)
-)  # create to idempotent write
+)  # those on a cluster: CREATE (5) to IDEMPOTENT_WRITE (12), without DELETE (6)
 
 
 class MetadataHandler:
@@ -102,8 +102,8 @@ class MetadataHandler:
         self._addresses = addresses
 
     def on_metadata(self, request: MetadataRequest, context: RequestContext) -> Answer:
-        """The brokers, and the topics requested by name or (version 12) by id; null, or in version
-        0 an empty list: all.
+        """The brokers, and the topics requested by name or (version 12) by id; all topics if the
+        list is null, or in version 0 empty.
 
         A missing topic is created if auto.create.topics.enable and the request allow it; as in
         Apache Kafka this answer still reports it as unknown, and clients ask again. Errors, by
@@ -127,7 +127,7 @@ class MetadataHandler:
 
     def _missing_names(self, request: MetadataRequest, context: RequestContext) -> list[str]:
         """The requested names of unknown topics, if the request and the settings allow the creation
-        of topics; else none.
+        of topics; otherwise none.
         """
         may_create = context.api_version < LEAVE_ASKED_SINCE or request.allow_auto_topic_creation
         if (
@@ -151,7 +151,9 @@ class MetadataHandler:
         codes: dict[str, Code],
         access: _TopicAccess | None,
     ) -> Slices:
-        """Make the missing topics, then answer. codes: for topics that may not be made."""
+        """Create the missing topics, then answer. codes: the errors of topics that may not be
+        created.
+        """
         now_ms = yield
         if (wait := self._imports.wait(FOR_NEW_LOGS)) is not None:
             now_ms = yield wait
@@ -208,8 +210,8 @@ class MetadataHandler:
     ) -> Slices:
         """The answer, as a function that encodes it.
 
-        Takes: codes, of the topics that were missing when the request came. access: None if the
-               client may see everything.
+        Takes: codes, the errors of topics that were missing when the request arrived; access, None
+               if the client may see everything.
         """
         yield
         if _is_wide(request):
@@ -281,7 +283,7 @@ class MetadataHandler:
         codes: Mapping[str, Code],
         access: _TopicAccess | None,
     ) -> Slices:
-        """`_described` for a wide request, whose topics are encoded in slices, too."""
+        """`_described` for a wide request, whose topics are also encoded in slices."""
         is_refused = _names_ids_too_soon(request, context)
         endpoints = self._addresses.endpoints(context)
         node_id = endpoints[0].node_id if endpoints else NO_LEADER
@@ -323,7 +325,7 @@ class MetadataHandler:
         if requested is None or (not requested and context.api_version < NONE_MEANS_NONE_SINCE):
             for topic in list(self._topics.metadata.topics.values()):
                 if self._topics.metadata.topic(topic.name) is not topic:
-                    continue  # it was deleted between two slices
+                    continue  # the topic was deleted between two slices
                 if access is None or access.sees(topic.name, is_named=False):
                     rows.append(self._found(topic))
                 left -= 1 + topic.partition_count // PARTITIONS_AS_A_ROW

@@ -71,10 +71,10 @@ ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
 # the number of logs that begin their leader epoch in one call: after a start each writes a file
 # before its first batch
 EPOCHS_AT_ONCE = 20
-# bytes of deferred batches that are checked and appended together
+# the deferred batches that are checked and appended together: maximum number, and maximum bytes
 ROWS_OF_A_TURN, BYTES_OF_A_TURN = 250, 1 << 20
-MOST_RECORD_ERRORS = 10_000  # record errors in one answer
-# bytes of older messages converted for one request; the conversion blocks the loop
+MOST_RECORD_ERRORS = 10_000  # maximum number in one answer
+# maximum bytes of older messages that are converted for one request: the conversion blocks the loop
 MOST_OLDER_BYTES = 4 << 20
 DISK_FULL = "the broker's disk is full: free some space, or shorten retention"
 
@@ -107,7 +107,8 @@ class _Pending(NamedTuple):
     topic_id: uuid.UUID | None = None
 
 
-NOTHING_PENDING: deque[_Pending] = deque()  # shared, and never changed: few requests defer a batch
+# the empty queue of requests that defer no batch, as most do; never changed
+NOTHING_PENDING: deque[_Pending] = deque()
 
 
 class _Produce:
@@ -146,7 +147,8 @@ class _Produce:
         self.failed = False
         self.made_files = 0
         self.producer: tuple[int, int] | None = None
-        if context.topics_version < topics.version:  # the request was held back
+        # the request was held back, and topics were created meanwhile
+        if context.topics_version < topics.version:
             _refuse_later_topics(self, topics)
 
     def begins_epoch(self, name: str, partition: int) -> bool:
@@ -204,10 +206,11 @@ class TransactionalBatches:
             )
 
     def add_partitions(self, produce: _Produce, name: str) -> None:
-        """Add the partitions that the request's batches begin to write to, with one record, before
-        any batch is appended.
+        """Before any batch is appended, add the partitions to the transaction to which the
+        request's batches begin to write, with one record.
 
-        Only batches of the first batch's producer count: no other can have the transactional id.
+        Only batches of the first batch's producer count: no other producer can have the
+        transactional id.
         """
         pairs: list[TopicPartition] = []
         for topic in produce.request.topic_data:
@@ -244,8 +247,8 @@ class TransactionalBatches:
                 _refuse_partitions(produce, pairs, Code.KAFKA_STORAGE_ERROR)
 
     def check_attributes(self, produce: _Produce, log: Log, records: Any) -> Code:
-        """The error code for a transactional batch, or one of an older version, that may not be
-        appended; NONE for a batch that may.
+        """The error code for a batch that its transaction, or the request's version, does not
+        allow; NONE if the batch may be appended.
         """
         if len(records) < HEADER_SIZE:
             return Code.NONE  # the log refuses such a batch
@@ -419,7 +422,7 @@ class ProduceHandler:
     def _append_rows(self, produce: _Produce, refused: Code | None) -> None:
         """Append the first batches, and defer the rest.
 
-        Takes: refused, the error code if the whole request is refused, else None.
+        Takes: refused, the error code if the whole request is refused, or None.
         """
         row_count = size = begun = 0
         for topic in produce.request.topic_data:
@@ -471,7 +474,7 @@ class ProduceHandler:
         name: str,
         denied: Sequence[TopicProduceData],
     ) -> Answer:
-        """Park a request of transactions' version 2 until the last transaction is complete."""
+        """Park a request of transaction version 2 until the id's last transaction is complete."""
         for topic in request.topic_data:
             for partition in topic.partition_data:
                 if partition.records is not None:  # a view of a buffer that the next frame reuses
@@ -514,7 +517,7 @@ class ProduceHandler:
                 self._topics.logs.take_files(log, files, now_ms)
             produce.context = produce.context._replace(now_ms=now_ms)
             produce.appended, produce.budget = [], CheckBudget()
-            if not produce.context.keeps_frame:  # a kept frame is freed as a whole
+            if not produce.context.keeps_frame:  # a kept frame is freed only as a whole
                 produce.held_bytes -= _bytes_of(turn)
             if produce.producer is not None:
                 try:
@@ -554,7 +557,7 @@ class ProduceHandler:
             turn.append(batch._replace(rules=None if log is None else log.rules))
             if log is not None and not log.files.are_made and batch.name not in INTERNAL_TOPICS:
                 files = log.files.new_files
-                if files is None and not batch.is_long:  # a long check would delay the others
+                if files is None and not batch.is_long:  # other requests wait for these files
                     files = self._topics.logs.begin_files(log)
                 if files is not None:
                     new_files.append((log, files))
@@ -762,8 +765,8 @@ class ProduceHandler:
     def _on_transactional(
         self, produce: _Produce, log: Log, info: AppendInfo, records: Any
     ) -> None:
-        """A batch of a request with a transactional id was appended: in a session of two-phase
-        commit the answer waits for the disk.
+        """Called after the append of a batch from a request with a transactional id: in a session
+        of two-phase commit the answer has to wait for the disk.
         """
         transactional_id = produce.request.transactional_id
         assert transactional_id is not None
@@ -821,9 +824,9 @@ def _upgrade(request: ProduceRequest) -> Unreadable:
 def _refuse_partitions(
     produce: _Produce, pairs: list[TopicPartition], code: Code = Code.NOT_ENOUGH_REPLICAS
 ) -> None:
-    """Refuse the batches of these partitions. Takes: code, for partitions that cannot be added to
-    the transaction because its record cannot be written; every client retries after it, as with
-    Apache Kafka.
+    """Refuse the batches of these partitions. Takes: code; the default is for partitions that
+    cannot be added to the transaction because its record cannot be written: every client retries
+    after it, as with Apache Kafka.
     """
     refused = set(pairs)
     produce.unreadable = {**produce.unreadable, **dict.fromkeys(pairs, code)}
@@ -834,9 +837,9 @@ def _refuse_partitions(
 
 
 def _refuse_later_topics(produce: _Produce, topics: TopicRegistry) -> None:
-    """Refuse the batches for topics that were created after the request arrived: it waited for the
-    worker or for the end of a transaction, and its names mean earlier topics. A request with topic
-    ids is exact.
+    """Refuse the batches for topics that were created after the request arrived: the request waited
+    for the worker or for the end of a transaction, and means earlier topics with these names. A
+    request with topic ids is exact.
     """
     if produce.context.api_version >= PRODUCE_TOPIC_IDS:
         return

@@ -74,7 +74,7 @@ def on_alter_user_scram_credentials(
     """Set and remove the credentials of users. The request contains salted and iterated passwords.
 
     Errors, by user: UNACCEPTABLE_CREDENTIAL for an empty name or password, or iterations that are
-    out of bounds; UNSUPPORTED_SASL_MECHANISM; RESOURCE_NOT_FOUND where there is nothing to remove;
+    out of bounds; UNSUPPORTED_SASL_MECHANISM; RESOURCE_NOT_FOUND if there is nothing to remove;
     DUPLICATE_RESOURCE for a user that is named twice, whose credentials are unchanged.
     """
     errors: dict[str, KafkaError] = {}
@@ -109,7 +109,9 @@ def _changes(request: AlterUserScramCredentialsRequest) -> Iterator[Change]:
 
 
 def _checked(metadata: ClusterMetadata, change: Change) -> ScramCredential | None:
-    """The credential to store; None: it is deleted. Raises: KafkaError."""
+    """The credential to store; None if the user's credential is to be deleted. Raises:
+    KafkaError.
+    """
     if not change.name:
         raise KafkaError(Code.UNACCEPTABLE_CREDENTIAL, "A user has no name: give one.")
     mechanism = BY_NUMBER.get(change.mechanism)
@@ -143,14 +145,14 @@ def _checked(metadata: ClusterMetadata, change: Change) -> ScramCredential | Non
 def on_sasl_handshake(
     request: SaslHandshakeRequest, context: RequestContext
 ) -> SaslHandshakeResponse:
-    """ILLEGAL_SASL_STATE, as on each listener without SASL."""
+    """Refuse the request with ILLEGAL_SASL_STATE, as on every listener without SASL."""
     return SaslHandshakeResponse(Code.ILLEGAL_SASL_STATE)
 
 
 def on_sasl_authenticate(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """ILLEGAL_SASL_STATE, as on each listener without SASL."""
+    """Refuse the request with ILLEGAL_SASL_STATE, as on every listener without SASL."""
     return SaslAuthenticateResponse(
         Code.ILLEGAL_SASL_STATE,
         "This listener does not authenticate clients: connect without SASL.",

@@ -1,8 +1,8 @@
 """ShareFetch and ShareAcknowledge (KIP-932): records are locked for a member of a share group,
 which acknowledges them later.
 
-A ShareFetch may acknowledge, too. It is answered when records were acquired or its time is up, and
-its acknowledgements are durable.
+A ShareFetch may also contain acknowledgements. It is answered once records were acquired or its
+time is up, and its acknowledgements are durable.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class ShareHandler:
     def _session(self, request: ShareFetchRequest, context: RequestContext) -> ShareSession:
         """The session of a ShareFetch, with the partitions that the request adds and removes.
 
-        Raises: KafkaError INVALID_REQUEST if the first request of a session acknowledges, and those
-                of `ShareSessions`.
+        Raises: KafkaError INVALID_REQUEST if the first request of a session has acknowledgements;
+                the errors of `ShareSessions`.
         """
         sessions = self._parts.shares.get().sessions
         key = self._session_key(request, context)
@@ -158,7 +158,7 @@ class ShareHandler:
         """Store acknowledgements of records, and answer once they are durable.
 
         Errors: for the whole request those of ShareFetch; for a partition INVALID_RECORD_STATE
-        where the member does not hold the records; INVALID_REQUEST where they were not acquired, or
+        if the member does not hold the records; INVALID_REQUEST if they were not acquired, or
         the request is inconsistent; UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
         TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER.
         """
@@ -253,8 +253,8 @@ class ShareHandler:
 
 
 def _refusal_of_renewal(request: ShareFetchRequest) -> Code:
-    """The error code for a ShareFetch that renews locks and fetches: the locks could expire before
-    its answer.
+    """The error code for a ShareFetch that renews locks and also fetches, since the locks could
+    expire before its answer; NONE if it only renews.
     """
     fetches = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
     return Code.INVALID_REQUEST if any(fetches) else Code.NONE

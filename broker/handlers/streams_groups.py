@@ -51,7 +51,7 @@ class StreamsGroupHandler:
         """Join a streams group, stay in it, or leave it. Missing internal topics are created after
         the answer, if the client may create them.
 
-        Errors: UNSUPPORTED_VERSION where `streams.version` is 0; STREAMS_INVALID_TOPOLOGY for names
+        Errors: UNSUPPORTED_VERSION if `streams.version` is 0; STREAMS_INVALID_TOPOLOGY for names
         that no topic may have; the others are the coordinator's.
         """
         if not self._features.speaks_streams_groups:
@@ -115,7 +115,7 @@ class StreamsGroupHandler:
         self, request: StreamsGroupDescribeRequest, context: RequestContext
     ) -> Answer:
         """Describe streams groups. Errors of a group: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID;
-        UNSUPPORTED_VERSION for all where `streams.version` is 0.
+        UNSUPPORTED_VERSION for all if `streams.version` is 0.
         """
         if not self._features.speaks_streams_groups:
             return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)

@@ -32,7 +32,7 @@ def on_get_telemetry_subscriptions(
 ) -> GetTelemetrySubscriptionsResponse:
     """The metrics that the client is to push, and how often; a client without an id gets one.
 
-    Errors: THROTTLING_QUOTA_EXCEEDED where it asks again too early.
+    Errors: THROTTLING_QUOTA_EXCEEDED if the client asks again too early.
     """
     client_id = request.client_instance_id or ids.uuid()
     properties = _properties(connections, context, client_id)

@@ -112,7 +112,7 @@ class TopicHandler:
         )
 
     def _create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Slices:
-        may_see = self._settings_shown(context)  # now: the client may disconnect later
+        may_see = self._settings_shown(context)  # now, as the client may disconnect later
         now_ms = yield
         counts = _counts(topic_request.name for topic_request in request.topics)
         new_topics = self._new_topics.get()
@@ -166,7 +166,7 @@ class TopicHandler:
         self, context: RequestContext
     ) -> Callable[[CreatableTopicResult], CreatableTopicResult] | None:
         """A function that removes a topic's settings from its row if the client may not describe
-        them. None: the client may see all.
+        them. None if the client may see all settings.
         """
         access = self._access.of(context)
         if access is None or context.api_version < CREATION_TELLS_SETTINGS_SINCE:
@@ -219,7 +219,7 @@ class TopicHandler:
     def on_delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> Answer:
         """Delete topics, identified by name or (since version 6) by id.
 
-        Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED where
+        Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED if
         delete.topic.enable is false; INVALID_REQUEST for a topic given twice, with both name and
         id, or with neither; INVALID_TOPIC_EXCEPTION for internal topics; POLICY_VIOLATION for all
         if there are too many.
@@ -276,7 +276,9 @@ class TopicHandler:
         return (yield from self._in_slices(answer, "responses", context))
 
     def _existing_id(self, name: str | None, topic_id: uuid.UUID) -> uuid.UUID | None:
-        """The id of the requested topic, whether it is given by name or by id; None: unknown."""
+        """The id of the requested topic, whether it is given by name or by id; None if it does not
+        exist.
+        """
         if name is None:
             return (
                 topic_id
@@ -289,7 +291,9 @@ class TopicHandler:
     def _checked_for_deletion(
         self, name: str | None, topic_id: uuid.UUID, context: RequestContext
     ) -> tuple[str, uuid.UUID]:
-        """(name, id) of the topic to delete. Raises KafkaError if it cannot be deleted."""
+        """The name and the id of the topic to delete. Raises: KafkaError if it cannot be
+        deleted.
+        """
         if not self._config.delete_topic_enable:
             code = (
                 Code.TOPIC_DELETION_DISABLED
@@ -381,7 +385,9 @@ class TopicHandler:
         return (yield from self._in_slices(answer, "results", context))
 
     def _added_count(self, topic_request: CreatePartitionsTopic) -> int:
-        """How many partitions a topic would get, whether valid or not."""
+        """The number of partitions that a request would add to a topic, even if the request is
+        invalid.
+        """
         topic = self._topics.metadata.topic(topic_request.name)
         return 0 if topic is None else max(0, topic_request.count - topic.partition_count)
 
@@ -428,7 +434,7 @@ class TopicHandler:
         self._topics.metadata.set_topic_replicas(name, (*present, *added))
 
     def _mutations(self, context: RequestContext) -> Mutations | None:
-        """The recorder of the request's changes for its quota; None: there is no such quota."""
+        """The recorder of the request's changes for its quota; None if there are no quotas."""
         return None if self._quotas.clients is None else self._quotas.clients.mutations(context)
 
 

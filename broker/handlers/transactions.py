@@ -77,8 +77,8 @@ def client_host(
     transactions: TransactionCoordinator,
     transactional_id: str,
 ) -> str | None:
-    """The host from which the producer last added to its transaction; None if that connection is
-    closed.
+    """The host from which the producer last added a partition to its transaction; None if that
+    connection is closed.
     """
     connection = connections.get(transactions.latest_connection(transactional_id))
     return None if connection is None else connection.client_host.removeprefix("/")
@@ -119,7 +119,7 @@ def on_describe_transactions(
 
 
 def _visible_to(access: Access | None) -> Callable[[str], bool]:
-    """A test of transactional ids: whether the client may describe them."""
+    """A function that tests whether the client may describe a transactional id."""
     if access is None:
         return lambda _: True
     from barnabas.broker.security.acls import Operation, ResourceType
@@ -137,9 +137,10 @@ def on_list_transactions(
 ) -> Parked:
     """The transactions that pass all filters, of the ids that the client may describe.
 
-    By states and producer ids, from version 1 on by how long they are open (KIP-994), and from 2 on
-    by a pattern of the whole id, in RE2's syntax (KIP-1152). Errors: INVALID_REGULAR_EXPRESSION,
-    also where the pattern is longer than 32,767 bytes, or takes too long to run.
+    The filters are states and producer ids; from version 1 on, how long a transaction is open
+    (KIP-994); from version 2 on, a pattern for the whole id, in RE2's syntax (KIP-1152). Errors:
+    INVALID_REGULAR_EXPRESSION, also if the pattern is longer than 32,767 bytes, or takes too long
+    to run.
     """
     pattern = request.transactional_id_pattern
     is_visible = _visible_to(access.of(context))
@@ -220,7 +221,7 @@ class TxnOffsetCommitHandler:
         """Store offsets that become visible with the transaction's commit (KIP-98), fenced by the
         group's generation (KIP-447).
 
-        Errors: INVALID_GROUP_ID for an empty group, which is checked first; those of
+        Errors: INVALID_GROUP_ID for an empty group id, which is checked first; those of
         `TransactionCoordinator.verify_offsets`, and of the group.
 
         From version 5 on the request also adds the group's partition to the transaction, once the
@@ -255,7 +256,7 @@ class TxnOffsetCommitHandler:
         self, request: TxnOffsetCommitRequest, context: RequestContext
     ) -> TxnOffsetCommitResponse | Parked:
         if any(self._topics.is_later(topic.name, context) for topic in request.topics):
-            # the request was held back, and names earlier topics
+            # the request was held back, and means earlier topics with these names
             return _offset_commit_refused(request, Code.UNKNOWN_TOPIC_OR_PARTITION)
         if request.transactional_id in self._endings.without_space:
             return _offset_commit_refused(request, Code.CONCURRENT_TRANSACTIONS)
@@ -321,7 +322,7 @@ class WriteTxnMarkersHandler:
     ) -> WriteTxnMarkersResponse | Parked:
         """Write markers for transactions that the coordinator does not know.
 
-        Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (of several
+        Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (with several
         brokers); TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer id or
         epoch, as in Kafka; INVALID_TOPIC_EXCEPTION for __transaction_state, in which no transaction
         can be open; INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR without disk space.
@@ -405,7 +406,7 @@ class WriteTxnMarkersHandler:
 def on_describe_producers(
     requests: Requests, cluster: Cluster, request: DescribeProducersRequest, context: RequestContext
 ) -> Answer:
-    """The producers that a partition remembers (KIP-664). Errors, by partition:
+    """The producers in the state of a partition (KIP-664). Errors, by partition:
     UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
     """
     return requests.read_in_slices(context, _describe_producers(cluster, request, context))

@@ -16,7 +16,7 @@ from barnabas.protocol.request_context import RequestContext
 if TYPE_CHECKING:
     from barnabas.broker.settings.current_features import CurrentFeatures
 
-UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2  # versions of the request
+UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2  # request versions with these fields
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # an unsafe downgrade may lose metadata
 
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 def on_unregister_broker(
     cluster: Cluster, request: UnregisterBrokerRequest, context: RequestContext
 ) -> UnregisterBrokerResponse:
-    """BROKER_ID_NOT_REGISTERED; INVALID_REQUEST for an existing broker, since it is running."""
+    """Refuse UnregisterBroker: with INVALID_REQUEST for an existing broker, since it is running;
+    otherwise with BROKER_ID_NOT_REGISTERED.
+    """
     node_id = request.broker_id
     if node_id in cluster.nodes:
         return UnregisterBrokerResponse(
@@ -44,7 +46,9 @@ def on_unregister_broker(
 def on_add_raft_voter(
     logs: LogManager, request: AddRaftVoterRequest, context: RequestContext
 ) -> AddRaftVoterResponse:
-    """INCONSISTENT_CLUSTER_ID for another cluster's voter; UNSUPPORTED_VERSION."""
+    """Refuse AddRaftVoter: with INCONSISTENT_CLUSTER_ID if the request names another cluster;
+    otherwise with UNSUPPORTED_VERSION.
+    """
     code, message = _refusal(logs, request.cluster_id)
     return AddRaftVoterResponse(error_code=code, error_message=message)
 
@@ -52,7 +56,9 @@ def on_add_raft_voter(
 def on_remove_raft_voter(
     logs: LogManager, request: RemoveRaftVoterRequest, context: RequestContext
 ) -> RemoveRaftVoterResponse:
-    """INCONSISTENT_CLUSTER_ID for another cluster's voter; UNSUPPORTED_VERSION."""
+    """Refuse RemoveRaftVoter: with INCONSISTENT_CLUSTER_ID if the request names another cluster;
+    otherwise with UNSUPPORTED_VERSION.
+    """
     code, message = _refusal(logs, request.cluster_id)
     return RemoveRaftVoterResponse(error_code=code, error_message=message)
 

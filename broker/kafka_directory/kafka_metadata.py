@@ -80,7 +80,7 @@ class KafkaMetadata:
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
 
     def topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
-        """The settings of the topic with that name and id; None where Kafka did not know it."""
+        """The settings of the topic with that name and id; None if Kafka did not know it."""
         return (
             dict(self._configs.get((OF_TOPIC, name), {}))
             if self.topic_ids.get(name) == topic_id
@@ -88,7 +88,7 @@ class KafkaMetadata:
         )
 
     def usable_topic_configs(self) -> dict[str, dict[str, str]]:
-        """The settings of each topic, without settings that are unknown here."""
+        """The settings of each topic, without settings that Barnabas does not know."""
         return {
             name: usable_configs(self._configs.get((OF_TOPIC, name), {}), TOPIC_SETTINGS)[0]
             for name in self.topic_ids
@@ -173,7 +173,7 @@ class KafkaMetadata:
 def usable_configs(
     configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
 ) -> tuple[dict[str, str], list[str]]:
-    """The settings that are known here, and the errors of the others."""
+    """The settings that Barnabas knows, and the errors of the others."""
     usable, refused = {}, []
     for name, text in sorted(configs.items()):
         try:
@@ -187,9 +187,9 @@ def usable_configs(
 
 
 def read_kafka_metadata(disk: Disk, data_dir: str) -> KafkaMetadata | None:
-    """The metadata log of the data directory.
+    """The metadata in Kafka's metadata log of the data directory.
 
-    Gives:  None where there is none, or where it cannot be read, which is logged.
+    Gives:  None if there is no such log, or if it cannot be read, which is logged.
     """
     directory = f"{data_dir}/{DIRECTORY}"
     if not disk.is_dir(directory):
@@ -235,7 +235,7 @@ def values_of_log(disk: Disk, directory: str) -> Iterator[bytes]:
 
 
 def latest_checkpoint(names: Iterable[str]) -> str:
-    """The name of the latest checkpoint of a metadata log; empty where there is none."""
+    """The name of the latest checkpoint of a metadata log; empty if there is none."""
     return max((name for name in names if _CHECKPOINT.fullmatch(name)), default="")
 
 
@@ -257,7 +257,7 @@ def values_of_checkpoint(disk: Disk, path: str) -> list[bytes]:
 
 
 def torn_segment(disk: Disk, directory: str) -> str:
-    """The path of a segment of a metadata log that ends within a batch; empty where none does."""
+    """The path of a segment of a metadata log that ends within a batch; empty if none does."""
     for name in filter(_SEGMENT.fullmatch, disk.list(directory)):
         path = f"{directory}/{name}"
         data = disk.read(path)

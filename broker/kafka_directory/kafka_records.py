@@ -153,7 +153,7 @@ _NUMBERS = {
 
 
 def decode_record(value: bytes, api_keys: Collection[int]) -> KafkaRecord | None:
-    """The record of a value; None where its API key is not in `api_keys`.
+    """The record of a value; None if its API key is not in `api_keys`.
 
     Raises: UnreadableMetadata for a record of these keys in an unknown form.
     """

@@ -1,6 +1,6 @@
 """The take-over of an Apache Kafka data directory.
 
-Topics that are known from directories only are journaled, with their settings if there is a
+Topics that exist only as directories are added to the journal, with their settings if there is a
 metadata log of Kafka's; producer ids that it reserved are not assigned again. Users' SCRAM
 credentials, ACLs and client quotas are taken over with the first topics.
 """
@@ -31,8 +31,8 @@ logger = logging.getLogger("barnabas.broker")
 def take_over_topics(
     topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int
 ) -> None:
-    """Journal every topic that has directories, written by another broker, and is not journaled
-    yet.
+    """Add to the journal every topic that has directories written by another broker and is not in
+    it yet.
     """
     logs, metadata = topics.logs, topics.metadata
     counts: dict[str, int] = {}
@@ -51,7 +51,7 @@ def take_over_topics(
         if kafka.next_producer_id > metadata.next_producer_id:
             metadata.set_next_producer_id(
                 kafka.next_producer_id
-            )  # the next start does not read it again
+            )  # stored, since the next start does not read Kafka's metadata again
             producer_ids.skip_used(kafka.next_producer_id)
     ids_of_logs = _topic_ids_of_logs(logs)
     for name, count in counts.items():
@@ -68,7 +68,7 @@ def take_over_topics(
 
 
 def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None:
-    """Journal Kafka's users, ACLs and quotas, unless the journal has topics.
+    """Add Kafka's users, ACLs and quotas to the journal, unless the journal has topics.
 
     A journal with topics has its own users and ACLs, and removed ones must not return.
     """

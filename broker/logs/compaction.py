@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.compaction")
 
 FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
-# segments swapped in one slice: each renames a dozen files, and no client is served meanwhile
+# segments that are swapped in one slice: each swap renames a dozen files, and no client is served
+# meanwhile
 SWAPPED_AT_ONCE = 16
 ROLLED_AT_ONCE = 4
 # fraction of barnabas.internal.topics.dirty.bytes below which an active segment stays open
@@ -76,7 +77,8 @@ class Compaction:
         self._is_enabled = config.log_cleaner_enable
         self._failures: dict[TopicPartition, tuple[int, int]] = {}
         self._warned_of: set[TopicPartition] = set()
-        self._with_swap_names: dict[TopicPartition, Log] = {}  # files wait for space for a rename
+        # compacted logs with files whose rename waits for disk space
+        self._with_swap_names: dict[TopicPartition, Log] = {}
 
     def next_deadline_ms(self) -> int | None:
         """The time of the next check; None while a job runs, or if no check is needed."""
@@ -96,7 +98,7 @@ class Compaction:
         self._rename_rest()
         logs = self._compactable(now_ms)
         if not logs:
-            return  # the plan's module is imported with the first logs
+            return  # so the plan's module is imported only with the first compacted logs
         self._roll_internal(logs, now_ms)
         dirtiest = self._dirtiest(logs, now_ms)
         if dirtiest is None:
@@ -111,7 +113,9 @@ class Compaction:
     def on_cleaned(
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
     ) -> None:
-        """A job ended. Takes: result, None where it failed, with the reason in error."""
+        """A job has ended. Takes: result, None if the job failed; error, the reason of the
+        failure.
+        """
         log = self._under_way
         assert log is not None and job is self._job, "a cleaning ended that was not under way"
         key = TopicPartition(log.topic, log.partition)
@@ -133,7 +137,7 @@ class Compaction:
 
     def _swap(self, now_ms: int) -> None:
         """Swap in a few of the new segments; with the last one the cleaning is finished."""
-        # the cleaner's thread has imported it already; a start does not need it
+        # imported here, since a start does not need it; the cleaner's thread has already loaded it
         from barnabas.storage.cleaning.segment_swap import discard_result, has_swap_names, swap_in
 
         log, job, result = self._under_way, self._job, self._result
@@ -143,7 +147,7 @@ class Compaction:
             self._end(now_ms)
             return
         if self._store_error:
-            discard_result(log, self._rest)  # the new segments use the space that is missing
+            discard_result(log, self._rest)  # the new segments use up space that is missing
             self._note_failure(TopicPartition(log.topic, log.partition), self._store_error, now_ms)
             self._end(now_ms)
             return
@@ -202,7 +206,7 @@ class Compaction:
         self._under_way = self._job = self._result = None
         self._store_error = ""
         self._rest = ()
-        self._next_ms = now_ms  # another log may be due
+        self._next_ms = now_ms  # now, since another log may be due
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Forget deleted logs."""
@@ -213,12 +217,12 @@ class Compaction:
             self._with_swap_names.pop(key, None)
             was_cleaned |= self._cleaned_to.pop(key, None) is not None
         if was_cleaned:
-            self._try_write()  # the offset is ignored if it belongs to another log
+            self._try_write()  # if this fails, an offset that belongs to another log is ignored
 
     # --- choosing --------------------------------------------------------------------------------
 
     def _roll_internal(self, logs: list[Log], now_ms: int) -> None:
-        """Close some active segments, the dirtiest first, where a start would replay too much."""
+        """Close some active segments, the dirtiest first, if a start would replay too much."""
         from barnabas.storage.cleaning.clean_plan import dirty_bytes_if_rolled
 
         most = self._config.barnabas_internal_topics_dirty_bytes
@@ -253,8 +257,8 @@ class Compaction:
         return best
 
     def _compactable(self, now_ms: int) -> list[Log]:
-        """The compacted logs without those whose cleaning failed and is not yet due again, or whose
-        files wait to be renamed.
+        """The compacted logs, except those whose cleaning failed and is not due again yet, and
+        those whose files wait to be renamed.
         """
         waiting = {key for key, (_, again_ms) in self._failures.items() if again_ms > now_ms}
         return [
@@ -273,7 +277,7 @@ class Compaction:
         try:
             with self._logs.cache.putting_off():
                 return assess(log, self._cleaned_to_of(log), now_ms + self._logs.wall.ahead_ms)
-        except BuildPutOff as put_off:  # it is cleaned once its index is built
+        except BuildPutOff as put_off:  # the log is cleaned once its index is built
             self._logs.log_dir.build_later(put_off, lambda _: None)
             return None
         except (CorruptLog, OSError) as error:
@@ -281,7 +285,7 @@ class Compaction:
             return None
 
     def _begin(self, now_ms: int) -> None:
-        """Send the job of a log that is flushed, if there is still a job."""
+        """Send the job of a log that has been flushed, if the log still has to be cleaned."""
         from barnabas.storage.cleaning.clean_plan import plan
 
         log = self._under_way
@@ -289,7 +293,7 @@ class Compaction:
         key = TopicPartition(log.topic, log.partition)
         dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
         if dirt is not None and log.durability.recovery_point < dirt.end_offset:
-            dirt = None  # the log has a new segment since: it is tried again
+            dirt = None  # the log has got a new segment: try again later
         try:
             if dirt is not None:
                 with self._logs.cache.putting_off():
@@ -312,7 +316,9 @@ class Compaction:
         self._outbox.cleanings.append(self._job)
 
     def _note_unreadable(self, key: TopicPartition, error: Exception, now_ms: int) -> None:
-        """Try again later a log that is damaged, or that cannot be read for lack of descriptors."""
+        """Schedule another attempt for a log that is damaged, or that cannot be read for lack of
+        descriptors.
+        """
         if isinstance(error, OSError) and not is_out_of_descriptors(error):
             raise error
         self._note_failure(key, str(error), now_ms)
@@ -345,7 +351,7 @@ class Compaction:
     def _load(self) -> Offsets:
         try:
             data = self._logs.disk.read(self._path())
-            return decode_offsets(data) if data else {}  # Apache Kafka creates an empty one
+            return decode_offsets(data) if data else {}  # empty if Apache Kafka has created it
         except FileNotFoundError:
             return {}
         except CorruptCheckpoint as error:
@@ -357,7 +363,9 @@ class Compaction:
             return {}
 
     def _write(self) -> None:
-        """Write without a sync: with an old checkpoint, or none, only more is cleaned."""
+        """Write the checkpoint without a sync: if a power loss restores an old one, or none, only
+        more is cleaned.
+        """
         self._logs.disk.write_atomic(self._path(), encode_offsets(self._cleaned_to), sync=False)
 
 

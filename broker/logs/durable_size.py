@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from barnabas.storage.disk import Disk, File
 
 SIZE_SUFFIX = ".size"
-MOST_RECORDS = 256  # maximum size of the file; then it is replaced by one with a single record
+MOST_RECORDS = 256  # a file with more records is replaced by one with a single record
 _RECORD = struct.Struct(">IQ")
 _CRC = struct.Struct(">I")
 RECORD_BYTES = _RECORD.size + _CRC.size
@@ -86,7 +86,7 @@ class DurableSize:
         self._disk.write_atomic(self.path, record, sync=False)
 
     def forget(self, *, removes: bool = True) -> None:
-        """Close and remove the file: the journal was removed."""
+        """Close the file. removes: whether it is also removed, as its journal was."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -47,10 +47,11 @@ logger = logging.getLogger("barnabas.broker")
 # flush
 MOST_BYTES_OF_A_LOG = 32 << 10
 MOST_BYTES_OF_A_FLUSH = 1 << 20
-LOGS_OF_A_FLUSH = 1024  # 5 us each, 20 us if their files were closed
+LOGS_OF_A_FLUSH = 1024  # a log costs 5 us, or 20 us if its files were closed
 BYTES_OF_A_FRAME = 4 << 20
 FULL_JOURNAL_BYTES = 64 << 20
-CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64  # logs checkpointed at a time
+# logs checkpointed in one flush, with other logs or alone
+CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64
 LONGEST_LATER_MS = 100
 
 
@@ -70,7 +71,7 @@ class Frame:
 
         Takes:  then(now_ms), called when the frame is on the disk. It appends the record, and
                 passes the logs of its effects to `FlushQueue.flush_later`. undo(now_ms), called
-                instead where there is no space for the frame; it may wait for another one.
+                instead if there is no space for the frame; it may wait for another frame.
         """
         self.records.append(record)
         self.logs.append(log)
@@ -102,13 +103,13 @@ class FlushQueue:
     ) -> None:
         """An empty queue. Eight parameters: each is a setting or a hook of its own.
 
-        Takes: journal, None: there is none. fewest_logs, the number of logs from which on the
-               journal is used; 0: never. journal_roll_ms, the maximum age of a journal.
-               logs_to_checkpoint, the logs of journals that an earlier run left.
-               keeps_earlier_journals, whether the journals of an earlier run must not be deleted.
-               disk_space, the space for journals; without space no journal is written. None: there
-               is always space. on_advanced, called with each log whose high watermark a flush has
-               moved, and the time.
+        Takes: journal, None if there is no flush journal; fewest_logs, the number of logs in a
+               flush from which on the journal is used, 0 for never; journal_roll_ms, the maximum
+               age of a journal; logs_to_checkpoint, the logs of journals that an earlier run left;
+               keeps_earlier_journals, whether the journals of an earlier run must not be deleted;
+               disk_space, the space for journals: without space no journal is written; None if
+               there is always space; on_advanced, called with each log whose high watermark a flush
+               has moved, and the time.
         """
         self._outbox = outbox
         self._journal = journal
@@ -120,7 +121,8 @@ class FlushQueue:
         self._on_advanced = on_advanced
         self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
         self._waiting_for_frame: list[tuple[list[tuple[Log, int]], FrameContinuation]] = []
-        self._followers: list[Continuation] = []  # records of the current frame
+        # the callbacks of the records in the current frame
+        self._followers: list[Continuation] = []
         self._later: dict[Log, LogEnd] = {}
         self._later_due_ms = 0
         # logs of the next flush, and whether each is flushed in its own files
@@ -141,7 +143,8 @@ class FlushQueue:
     def wait(
         self, logs: Iterable[Log], then: Continuation, now_ms: int, *, in_place: bool = False
     ) -> None:
-        """Call `then` when everything appended so far to `logs` is durable: at once if it is.
+        """Call `then` once everything appended so far to `logs` is durable; immediately if it is
+        already.
 
         Takes:  in_place, whether it has to be durable in the logs' own files.
         """
@@ -169,10 +172,10 @@ class FlushQueue:
         self._begin(now_ms)
 
     def flush_later(self, logs: Iterable[Log], now_ms: int) -> None:
-        """Flush soon the effects of a journal's record, which were appended to `logs`.
+        """Soon flush the effects of a record in the journal, which were appended to `logs`.
 
         No request waits for them. They become durable before any record of a later frame, since
-        that record may depend on them. The journal stays until they are in the logs'
+        that record may depend on them. The journal is kept until they are in the logs'
         own files.
         """
         journal = self._journal
@@ -228,7 +231,7 @@ class FlushQueue:
         for then in followers:
             then(now_ms)
         if self._waiting:
-            self._release(now_ms)  # one flush serves all that the callbacks wait for next
+            self._release(now_ms)  # the next flush then serves all that the callbacks wait for
         for log in advanced:
             self._on_advanced(log, now_ms)
         self._under_way = None
@@ -274,7 +277,8 @@ class FlushQueue:
                 self._release_without_frame(now_ms)
             if self._under_way is None:
                 self._begin_one(may_journal, now_ms)
-        finally:  # an error of one request ends its connection, and not the flushes of others
+        # an error in one request closes its connection, and must not prevent the flushes of others
+        finally:
             self._is_beginning = False
 
     def _release_without_frame(self, now_ms: int) -> None:
@@ -294,12 +298,13 @@ class FlushQueue:
             # callbacks for a log that was flushed meanwhile without the queue are called
             is_released = self._release(now_ms)
             if not was_called and not is_released:
-                break  # otherwise a callback may ask for a flush, or wait again
+                break  # otherwise continue: a callback may have asked for a flush, or wait again
         if self._to_checkpoint:
             most = CHECKPOINTED_BESIDE if tokens or files else CHECKPOINTED_ALONE
             self._take_to_checkpoint(most, tokens, files)
         if tokens or files:
-            each = tuple(dict.fromkeys(files))  # new logs share the data directory
+            # without duplicates: new logs share the data directory
+            each = tuple(dict.fromkeys(files))
             self._under_way = FlushJob(self._next_job_id, tuple(tokens), each)
             self._next_job_id += 1
             self._outbox.flushes.append(self._under_way)
@@ -313,7 +318,8 @@ class FlushQueue:
         may_journal: bool,
         now_ms: int,
     ) -> bool:
-        """Choose the logs of the next flush, by the journal or in their own files.
+        """Choose the logs of the next flush, and whether each is flushed by the journal or in its
+        own files.
 
         After:  logs that exceed one flush are left for the next one.
         Gives:  whether a callback that waits for a frame was called.
@@ -427,8 +433,8 @@ class FlushQueue:
             self._followers += frame.followers
 
     def _try_release_without_frame(self, now_ms: int) -> bool:
-        """Without a journal, or space for it: call the callbacks whose data are durable in the
-        logs' files.
+        """Call the callbacks whose data are durable in the logs' own files: there is no journal, or
+        no space for it.
 
         Gives: whether there were any.
         """
@@ -459,7 +465,7 @@ class FlushQueue:
     # --- the journal's end -----------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_tick` has work; None: never."""
+        """The time at which `on_tick` has work; None if it has none."""
         if self._to_checkpoint:
             return 0 if self._under_way is None else None
         roll_ms = self._journal_began_ms + self._journal_roll_ms if self._in_journal else None

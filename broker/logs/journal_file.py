@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from barnabas.storage.disk import Disk, File, SyncSteps
 
 VERSION = 1
-ENCODED_AT_ONCE = 1000  # frames encoded in one slice: 5 ms
+ENCODED_AT_ONCE = 1000  # frames encoded in one slice, which takes 5 ms
 FRAME = struct.Struct(">II")
 
 
@@ -49,7 +49,7 @@ def header(epoch: int, size: int) -> bytes:
 
 
 def decode_frame(data: bytes, position: int) -> dict[str, Any] | None:
-    """The frame's body, or None where it is incomplete or wrong."""
+    """The frame's body, or None if it is incomplete or wrong."""
     if position + FRAME.size > len(data):
         return None
     length, crc = FRAME.unpack_from(data, position)
@@ -100,7 +100,8 @@ def check_torn(path: str, data: bytes, position: int) -> None:
 class JournalFile:
     """The file of a journal, which is made if it does not exist.
 
-    _is_name_durable: whether a power loss leaves this file, and not the one that it replaced.
+    _is_name_durable: whether a power loss leaves this file under the name, and not the file that it
+    replaced.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -124,8 +125,8 @@ class JournalFile:
         return self._file.size
 
     def append(self, data: bytes) -> None:
-        """Append and flush. Raises: NotWrittenError without space, after which nothing is written;
-        OSError.
+        """Append and flush. Raises: NotWrittenError if there is no space, in which case nothing is
+        written; OSError.
         """
         if data:
             append_whole(self._file, data)
@@ -138,8 +139,8 @@ class JournalFile:
             self._is_name_durable = True
 
     def replace_by(self, path: str) -> SyncSteps:
-        """Replace the file by another one, whose content is durable, in steps. Appends are written
-        to the other file at once.
+        """In steps, replace the file by another one, whose content is durable. From the first step
+        on, appends are written to the other file.
         """
         self._disk.rename(path, self._path)
         self._is_name_durable = False
@@ -157,7 +158,7 @@ class JournalFile:
 class Rewriting:
     """A journal that is being rewritten. epoch: the epoch of the new journal. frame_count: the
     number of its frames so far. is_encoded: whether all frames of the state are encoded. file: the
-    new file, to which changes are written and flushed; None: changes are added to the content.
+    new file, to which changes are written and flushed; None while changes are added to the content.
     """
 
     def __init__(self, living: Iterator[dict[str, Any]], epoch: int) -> None:
@@ -179,7 +180,9 @@ class Rewriting:
         return True
 
     def try_add(self, frame: bytes, count: int) -> bool:
-        """Add a change that was made after the rewriting began. Gives: False without disk space."""
+        """Add a change that was made after the rewriting began. Gives: False if there is no disk
+        space for it.
+        """
         self.frame_count += count
         if self.file is None:
             self._changes.append(frame)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class LogProgress:
     """Notifies waiting fetches of the progress of logs, and flushes by time (`flush.ms`).
 
-    next_due_ms: when the next flush by time is due, or None.
+    next_due_ms: the time at which the next of these flushes is due, or None.
     """
 
     def __init__(self, purgatory: Purgatory, flushes: FlushQueue) -> None:
@@ -23,7 +23,8 @@ class LogProgress:
         self.next_due_ms: int | None = None
 
     def on_appended(self, logs: Sequence[Log], now_ms: int) -> None:
-        """Notify the waiting fetches: the logs have grown, or their last stable offsets have.
+        """Notify the waiting fetches that the logs have grown, or their last stable offsets have
+        risen.
 
         Logs whose records are visible only when they are durable (`flush.messages=1`) are flushed,
         in one flush.

@@ -1,28 +1,28 @@
 """Topics, dynamic settings, users, ACLs and producer ids, stored in a journal.
 
 A journal is a file of frames (journal_file.py), each flushed before it takes effect. The body of a
-frame is a map, `kind` and its fields:
+frame is a map with a `kind` and the fields of that kind:
 
     kind             fields
-    header           version (1), epoch, size: the first frame; how often the journal was written
-                     again, and the size that it had when it took its name (8 bytes)
-    topic            name, id (16 bytes), partitions, configs, replicas (of several brokers): made,
-                     grown or configured; the last one counts
-    topic_deleted    name, id: its directories are removed from now on
-    topic_gone       id: they are removed, and so are the offsets that groups committed on it
+    header           version (1), epoch, size: the first frame; epoch: how often the journal was
+                     rewritten; size: its size when it took its name (8 bytes)
+    topic            name, id (16 bytes), partitions, configs, replicas (with several brokers): a
+                     topic was created, has grown or was configured; its last frame counts
+    topic_deleted    name, id: from now on the topic's directories are removed
+    topic_gone       id: the directories are removed, and so are the offsets that groups committed
     broker_configs   configs: the dynamic settings of this broker, all of them
     broker_default_configs
                      configs: the dynamic settings of every broker, all of them
-    client_metrics   name, configs: a subscription of clients' metrics, whole; none: it is removed
+    client_metrics   name, configs: a subscription of clients' metrics; none: it is removed
     group_configs    name, configs: the settings of a group, all of them; none: they are removed
     features         levels, epoch, updated: the finalised features; updated: by requests
     scram_credential user, mechanism (number), credential: salt, stored key, server key,
-                     iterations; nil: it is removed
+                     iterations; nil: the credential is removed
     acl              id (16 bytes), acl: the fields of Kafka's AccessControlEntryRecord in order
     acl_removed      id
     client_quota     entity, quotas: the quotas of an entity, all of them; none: they are removed.
                      entity: for each type its name, nil for the default
-    producer_ids     next: ids below it may be in use
+    producer_ids     next: lower ids may be in use
     changes          changes: several of these, which take effect together or not at all
 
 A kill at any byte leaves a torn last frame, which is cut off and logged. An invalid frame with
@@ -70,7 +70,7 @@ logger = logging.getLogger("barnabas.metadata")
 
 RENAMED_CONFIGS = {
     "remote.copy.disable": "remote.log.copy.disable"
-}  # settings of topics, in earlier journals
+}  # names of topic settings in earlier journals, and their present names
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
 
 
@@ -176,15 +176,15 @@ class ClusterMetadata:
     def create_topic(
         self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str]
     ) -> Topic:
-        """Store a new topic. Its name and id are unused."""
+        """Store a new topic. Its name and id have to be unused."""
         topic = Topic(name, topic_id, partition_count, dict(configs))
         self.begin_topics([topic])
         self.end_creation(topic)
         return topic
 
     def begin_topics(self, topics: Sequence[Topic]) -> None:
-        """Store new topics, with one flush. Their names and ids are unused. Each is in `topics`
-        from `end_creation` on.
+        """Store new topics, with one flush. Their names and ids have to be unused. Each is in
+        `topics` only from `end_creation` on.
         """
         for topic in topics:
             assert topic.name not in self.topics and topic.topic_id not in self._by_id, (
@@ -195,7 +195,7 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def end_creation(self, topic: Topic) -> None:
-        """Make the topic visible: all its logs exist."""
+        """Make the topic visible, now that all its logs exist."""
         del self.coming[topic.topic_id]
         self._take(topic)
         self.generation += 1
@@ -209,8 +209,9 @@ class ClusterMetadata:
     ) -> Topic:
         """Store a topic that was found only in the data directory.
 
-        Takes: configs, those of the broker that wrote it; None where they are unknown: then
-               retention deletes nothing of it until its settings are changed.
+        Takes: configs, the topic's settings with the broker that wrote it; None if they are
+               unknown, in which case retention deletes none of its data until its settings are
+               changed.
         """
         if name in INTERNAL_TOPICS:
             logger.info(
@@ -241,9 +242,9 @@ class ClusterMetadata:
         return self.create_topic(name, topic_id, partition_count, {"retention.ms": "-1"})
 
     def delete_topics(self, names: Iterable[str]) -> list[uuid.UUID]:
-        """Delete topics, with one flush: from the return on they are deleted, whatever happens.
+        """Delete topics, with one flush. When the call returns, the deletion is durable.
 
-        Gives:  their ids, for `end_deletion`.
+        Gives:  the topics' ids, for `end_deletion`.
         """
         topics = [self.topics[name] for name in names]
         self._append(*(_deletion_frame(topic.topic_id, topic.name) for topic in topics))
@@ -306,8 +307,9 @@ class ClusterMetadata:
     def set_scram_credentials(
         self, changes: Mapping[tuple[str, int], ScramCredential | None]
     ) -> None:
-        """Store credentials by (user, number of the mechanism), with one flush; None deletes
-        one."""
+        """Store credentials by (user, number of the mechanism), with one flush; None deletes a
+        credential.
+        """
         self._append(*(_scram_frame(key, credential) for key, credential in changes.items()))
         for key, credential in changes.items():
             _store(self.scram_credentials, key, credential)
@@ -340,7 +342,9 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def set_features(self, levels: Mapping[str, int], updated: Mapping[str, int]) -> None:
-        """Store the levels of all features, and those that requests set, with the next epoch."""
+        """Store the levels of all features under the next epoch. Takes: updated, the levels that
+        requests set.
+        """
         epoch = self.features_epoch + 1
         self._append(_features_frame(levels, epoch, updated))
         self.feature_levels, self.features_epoch = dict(levels), epoch
@@ -359,7 +363,9 @@ class ClusterMetadata:
         return self._torn_at >= 0
 
     def cut_torn(self) -> None:
-        """Cut off an unfinished change. Until then the next start finds it, too."""
+        """Cut off an incomplete change. If the process ends before this call, the next start finds
+        the change again.
+        """
         if self._torn_at >= 0:
             self._file.truncate(self._torn_at)
             self._torn_at = -1
@@ -391,8 +397,9 @@ class ClusterMetadata:
             del self._by_id[topic.topic_id]
 
     def _append(self, *changes: dict[str, Any]) -> None:
-        """Write the changes, and the deletions finished since the last ones, as one frame: a power
-        loss keeps or loses all of it. Raises: NotWrittenError without space for it.
+        """Write the changes, with the deletions that were finished since the previous ones, as one
+        frame: a power loss keeps or loses all of it. Raises: NotWrittenError if there is no space
+        for the frame.
         """
         bodies = [
             *({"kind": "topic_gone", "id": topic_id.bytes} for topic_id in self._gone),
@@ -406,7 +413,8 @@ class ClusterMetadata:
         )
         self._file.append(frame)
         if self.rewriting is not None and not self.rewriting.try_add(frame, len(bodies)):
-            self.rewriting = None  # the old file has the change
+            # without space for the new file the rewriting is dropped; the old file has the change
+            self.rewriting = None
         self._note_size()
         self._gone.clear()
         self._frames += len(bodies)
@@ -565,7 +573,7 @@ class ClusterMetadata:
 
     @property
     def is_rewriting(self) -> bool:
-        """Whether `on_tick` has work."""
+        """Whether `on_tick` has frames to encode."""
         return self.rewriting is not None and not self.rewriting.is_encoded
 
     def on_tick(self) -> None:
@@ -575,7 +583,7 @@ class ClusterMetadata:
             self.run_steps(self._replace_file(rewriting))
 
     def _replace_file(self, rewriting: Rewriting) -> SyncSteps:
-        """Put the new content in the place of the journal, in steps."""
+        """Replace the journal by the new content, in steps."""
         path = self._path + REPLACING_SUFFIX
         try:
             yield from rewriting.write(self._disk, path)
@@ -590,7 +598,7 @@ class ClusterMetadata:
         self.rewriting, self._frames = None, rewriting.frame_count
         self._epoch = rewriting.epoch
         yield from self._file.replace_by(path)
-        self._note_size()  # only now: a power loss could have restored the former file
+        self._note_size()  # the rename is durable now: before, a power loss could undo it
 
 
 def _store(table: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
@@ -639,11 +647,11 @@ def _living_frames(metadata: ClusterMetadata) -> Iterator[dict[str, Any]]:
     change.
     """
     return chain(
-        # deletions are first: a topic of that name may exist again
+        # deletions are first: a topic with the name of a deleted one may exist again
         starmap(_deletion_frame, list(metadata.deletions.items())),
         map(_topic_frame, [*metadata.topics.values(), *metadata.coming.values()]),
         [{"kind": "broker_configs", "configs": metadata.broker_configs}],
-        # a kind that is unknown to earlier versions
+        # only if it is not empty, since earlier versions do not know this kind
         [{"kind": "broker_default_configs", "configs": metadata.broker_default_configs}]
         if metadata.broker_default_configs
         else (),
@@ -714,7 +722,7 @@ def _deletion_frame(topic_id: uuid.UUID, name: str) -> dict[str, Any]:
 
 
 def changes_in(data: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """(position, end, body) of the complete frames at the start of a journal, for tools."""
+    """Yields (position, end, body) of the complete frames at the start of a journal, for tools."""
     position = 0
     while (body := decode_frame(data, position)) is not None:
         end = position + FRAME.size + FRAME.unpack_from(data, position)[0]
@@ -723,7 +731,7 @@ def changes_in(data: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
 
 
 def topics_in(data: bytes) -> dict[str, Topic]:
-    """The topics at the end of a journal, by name; the journal is only read."""
+    """The topics that exist at the end of a journal, by name. The journal is only read."""
     topics: dict[str, Topic] = {}
     position = 0
     while (body := decode_frame(data, position)) is not None:

@@ -4,19 +4,20 @@ A partition gets its directory and files with its first write, which takes the l
 while a flush runs, and more if other programs use the disk. So the loop makes the files of one
 partition for each request, for its first batch; a thread makes the others:
 
-    when                                                whose files
-    topics are created or grow by 9 to 1,000 partitions       all of these; internal topics, too
-    a partition without files is written to             of its topic those after it, up to 1,000,
-                                                        where there are nine
-    a Produce names more than one such partition        those after the first
-    a transaction ends that has such partitions, or     all of these
-    an operator writes markers to such
+    when                                                files that the thread makes
+    topics are created or grow by 9 to 1,000 partitions those of all new partitions, also in
+                                                        internal topics
+    a partition without files is written to             those of later partitions of its topic, up
+                                                        to 1,000, if nine or more have none
+    a Produce names several partitions without files    those of all but the first
+    a transaction ends on partitions without files, or  those of all these partitions
+    an operator writes markers to such partitions
 
 The thread makes 16 at a time, and the log adopts them with one rename. A Produce to a log whose
-files are being made is parked until they are there, as are those with batches that take long to
-check. The end of a transaction waits for its files before it is decided. If the thread cannot make
-files, the loop tries again, and its error becomes the request's error. A coordinator's write does
-not wait: its log adopts the files that are ready, or makes its own.
+files are being made is parked until the files exist, and so is a Produce with batches that take
+long to check. The end of a transaction waits for its files before it is decided. If the thread
+cannot make files, the loop tries again, and its error becomes the request's error. A coordinator's
+write does not wait: its log adopts the files that are ready, or makes its own.
 
 At a start the files of unused partitions cost as much time as others, so larger topics get none in
 advance.
@@ -55,7 +56,9 @@ class FilesAhead:
         self.fewest, self.most_by_request = FEWEST_AHEAD, MADE_BY_A_REQUEST
 
     def begin(self, logs: Sequence[Log]) -> None:
-        """Let the thread make the missing files of these logs, if they are many."""
+        """Let the thread make the missing files of these logs, if they are at least `fewest` and at
+        most MOST_AHEAD.
+        """
         without = [log for log in logs if not log.files.are_made and log.files.new_files is None]
         if self.fewest <= len(without) <= MOST_AHEAD:
             self._waiting += [(log, self._logs.begin_files(log)) for log in without]
@@ -112,10 +115,10 @@ class FilesAhead:
     def for_write(
         self, log: Log, topic: Sequence[Log | None], made: int, now_ms: int
     ) -> NewFiles | None:
-        """The wait before a log's first batch; None: no wait, since the log makes its own files.
+        """The files for which a log's first batch has to wait; None if the log makes its own files.
 
-        Takes: topic, the logs of its topic; made, the number of logs that make their files for this
-               request.
+        Takes: topic, the logs of the log's topic; made, the number of logs that have made their own
+               files for this request so far.
         """
         files = log.files.new_files
         if files is None:

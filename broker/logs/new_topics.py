@@ -63,7 +63,7 @@ class NewTopics:
     def _replicas(
         self, topic_request: CreatableTopic, partition_count: int
     ) -> tuple[tuple[int, ...], ...]:
-        """The replicas of each partition of a topic of several brokers."""
+        """The replicas of each partition of a new topic, with several brokers."""
         if topic_request.assignments:
             return tuple(
                 tuple(one.broker_ids)
@@ -76,7 +76,9 @@ class NewTopics:
         return tuple(cluster.place(topic_request.name, 0, partition_count, factor))
 
     def requested_count(self, topic_request: CreatableTopic) -> int:
-        """How many partitions a topic would have, whether valid or not."""
+        """The number of partitions that a request gives to a topic, even if the request is
+        invalid.
+        """
         if topic_request.assignments:
             return len(topic_request.assignments)
         count: int = (

@@ -64,14 +64,14 @@ UNHEARD_PRODUCER_IDS = 1_000_000_000
 def adopt_logs(
     topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int, now_ms: int
 ) -> None:
-    """Give every topic its logs; adopt topics that are only in the directories."""
+    """Give every topic its logs; adopt topics that exist only as directories."""
     for topic_id, name in topics.metadata.deletions.items():
         _delete_what_is_left(topics, topic_id, name, now_ms)
     topics.logs.end_removals()
     logs = topics.logs
     if any(topics.metadata.topic(name) is None for name, _ in (*logs.logs, *logs.offline)):
         from barnabas.broker.kafka_directory.take_over import (
-            take_over_topics,  # few starts have such topics
+            take_over_topics,  # imported here, since few starts find such topics
         )
 
         take_over_topics(topics, producer_ids, ids, node_id)
@@ -99,7 +99,7 @@ def _delete_what_is_left(
 
 
 class Start:
-    """The part of a start with coordinators."""
+    """The part of a start that restores the coordinators."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Start:
     def resume(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
         """Replay the internal topics into the coordinators, then finish interrupted work.
 
-        Takes: sync, which fsyncs many files.
+        Takes: sync, a function that fsyncs several files.
         """
         self._replay()
         self._transactions.is_loaded = True
@@ -201,8 +201,8 @@ class Start:
     def _fence(self, now_ms: int) -> None:
         """Fence every transactional producer once: records acknowledged to it may be lost.
 
-        A producer with a decided transaction is fenced together with its end and not after it: a
-        kill in between would leave a producer that the next start does not fence.
+        A producer with a decided transaction is fenced together with the transaction's end and not
+        after it: a kill in between would leave a producer that the next start does not fence.
         """
         ended = self._transactions.on_power_loss(
             now_ms, spares_two_phase=not self._logs.config.may_lack_acknowledged
@@ -214,7 +214,9 @@ class Start:
         self._group_runtime.run(self._groups.on_power_loss(now_ms), now_ms)
 
     def _warn_of_undecided(self) -> None:
-        """Log the open transactions of two-phase commit where the settings let no client commit."""
+        """Log the open transactions of two-phase commit, if the settings do not let clients commit
+        them.
+        """
         if self._transactions.settings.two_phase_commit_enable:
             return
         for name, metadata in self._transactions.snapshot().items():

@@ -23,7 +23,9 @@ NO_JOB_ID = 0
 
 
 class Syncs:
-    """The queue of changes; the first is being carried out. Each has a callback for its end."""
+    """The queue of changes, of which the first is being carried out. Each has a callback for its
+    end.
+    """
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox

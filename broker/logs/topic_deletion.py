@@ -114,7 +114,7 @@ class TopicDeletion:
         topic_ids = self._topics.metadata.delete_topics(names)
         partitions = deque(self._topics.forget(names))
         self._transaction_ends.flush_completions(now_ms)
-        self._cluster.generation += 1  # fetches that wait for these logs are answered
+        self._cluster.generation += 1  # fetches that wait for these logs check again
         while partitions:
             count = min(LOGS_DELETED_AT_ONCE, len(partitions))
             # dropping the last reference to a log frees memory, which takes time: not all logs in
@@ -125,7 +125,9 @@ class TopicDeletion:
         yield from self._finish(dict(zip(topic_ids, names, strict=True)), now_ms)
 
     def _finish(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
-        """Do the steps after the deletion of the logs; without disk space, later."""
+        """Do the steps after the deletion of the logs; if disk space is missing, do the
+        rest later.
+        """
         logs = self._topics.logs
         try:
             if logs.has_removed or self._lacks_checkpoint:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.broker")
 
-NEW_LOG_BYTES = 16 * 1024  # the disk space of a directory and the files in it
+NEW_LOG_BYTES = 16 * 1024  # the disk space of a new log's directory and files
 LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
 
 
@@ -98,7 +98,7 @@ class TopicRegistry:
     ) -> None:
         self._config, self.metadata, self.logs, self._ids = config, metadata, logs, ids
         self._disk_space, self.on_created = disk_space, on_created
-        self.version = 0  # it rises when a topic is made, grows or is deleted
+        self.version = 0  # rises when a topic is made, grows or is deleted
         self._partitions: dict[str, list[Log | None]] = {}
         # topics that were created in this run, and the version of their creation
         self._made_at: dict[str, int] = {}
@@ -114,7 +114,7 @@ class TopicRegistry:
         return name in self._partitions
 
     def partition(self, topic: str, index: int) -> Log | None:
-        """The log of a partition; None where it does not exist, or is off line."""
+        """The log of a partition; None if it does not exist, or is off line."""
         logs = self._partitions.get(topic)
         if logs is None or not 0 <= index < len(logs):
             return None
@@ -127,7 +127,7 @@ class TopicRegistry:
         return self._made_at.get(topic, 0) > context.topics_version
 
     def require_partition(self, topic: str, index: int) -> Log:
-        """The log of a partition. Raises KafkaError, with `missing_code`, where there is none."""
+        """The log of a partition. Raises: KafkaError, with `missing_code`, if there is no log."""
         log = self.partition(topic, index)
         if log is None:
             raise KafkaError(self.missing_code(topic, index))
@@ -142,14 +142,14 @@ class TopicRegistry:
         return [log for log in self._partitions.get(topic, ()) if log is not None]
 
     def partition_exists(self, topic: str, index: int) -> bool:
-        """Whether the partition exists, also off line: then its offsets and transactions wait for
-        its return.
+        """Whether the partition exists, even if it is offline: its offsets and transactions are
+        kept until it returns.
         """
         return self.partition(topic, index) is not None or (topic, index) in self.logs.offline
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """The error code after `partition` returned None: the partition does not exist, or is off
-        line.
+        """The error code for a partition whose log `partition` did not return: the partition does
+        not exist, or is offline.
         """
         return (
             Code.KAFKA_STORAGE_ERROR
@@ -173,7 +173,7 @@ class TopicRegistry:
         return epochs
 
     def leader_epoch(self, topic: str, index: int) -> int:
-        """The leader epoch of a partition; 0, its first one, where it does not exist yet."""
+        """The leader epoch of a partition; 0, its first one, if it does not exist yet."""
         logs = self._partitions.get(topic)
         log = None if logs is None or not 0 <= index < len(logs) else logs[index]
         return 0 if log is None else log.leader_epoch
@@ -193,7 +193,7 @@ class TopicRegistry:
         """The log of a partition, for a reader that names the leader's epoch.
 
         Raises: KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH
-                where the reader is behind, UNKNOWN_LEADER_EPOCH where it is ahead.
+                if the reader is behind, UNKNOWN_LEADER_EPOCH if it is ahead.
         Source: KIP-320.
         """
         log = self.require_partition(topic, index)
@@ -203,7 +203,7 @@ class TopicRegistry:
     # --- internal topics -------------------------------------------------------------------------
 
     def internal_partition_count(self, name: str) -> int:
-        """The partition count of an internal topic, also before it is made."""
+        """The partition count of an internal topic, even before the topic is created."""
         topic = self.metadata.topic(name)
         if topic is not None:
             return topic.partition_count
@@ -225,7 +225,7 @@ class TopicRegistry:
             self.on_created(self.logs_of(name))
 
     def internal_log(self, name: str, index: int, now_ms: int) -> Log:
-        """A partition of an internal topic."""
+        """The log of a partition of an internal topic, which is created if it does not exist."""
         if name not in self._partitions:
             self.ensure_internal_topic(name, now_ms)
         log = self._partitions[name][index]
@@ -243,8 +243,8 @@ class TopicRegistry:
         topic_id: uuid.UUID | None = None,
         now_ms: int,
     ) -> Topic:
-        """Create a topic and its logs at once. The name is unused and all values are valid:
-        handlers check that.
+        """Create a topic and its logs at once. The caller has checked that the name is unused and
+        all values are valid.
         """
         topic = Topic(name, topic_id or self._ids.uuid(), partition_count, dict(configs))
         wait = self.before_creation([name], now_ms)
@@ -255,8 +255,8 @@ class TopicRegistry:
         return topic
 
     def create_topics(self, topics: Sequence[Topic], now_ms: int) -> Slices:
-        """Create topics and their logs. Names and ids are unused and all values are valid. A topic
-        is visible once all its logs exist.
+        """Create topics and their logs. The caller has checked that names and ids are unused and
+        all values are valid. A topic is visible once all its logs exist.
 
         Gives: the names of topics that are refused because the disk is full: all of them, or none.
         """
@@ -326,14 +326,14 @@ class TopicRegistry:
             self.version += 1
             self._leader_epochs.pop(topic.name, None)
             if is_interrupted and self._log_config(topic) != config:
-                self._configure(topic)  # its settings were altered between two slices
+                self._configure(topic)  # the topic's settings were altered between two slices
             if topic.topic_id in self.metadata.coming:
                 self._made_at[topic.name] = self.version
                 self.metadata.end_creation(topic)
 
     def load(self, topic: Topic, now_ms: int) -> None:
-        """At a start: give a topic its loaded logs, and new logs for partitions whose creation a
-        kill interrupted.
+        """At a start, give a topic its loaded logs, and new logs for partitions whose creation was
+        interrupted by a kill.
 
         The new logs begin with the leader epoch of this start, since clients may have metadata of
         the partitions.
@@ -347,7 +347,7 @@ class TopicRegistry:
             )
             for index in range(topic.partition_count)
         ]
-        if topic.internal:  # so that a coordinator's write does not find the disk full
+        if topic.internal:  # made now, so that a coordinator's write does not find the disk full
             self._make_files_of(topic.name)
 
     def make_internal_files(self) -> None:
@@ -421,8 +421,8 @@ class TopicRegistry:
     def set_broker_configs(self, configs: dict[str, str]) -> None:
         """Replace the dynamic configs of this broker, which include defaults of topics.
 
-        Where there are many logs, a part of them applies the change at each tick. Apache Kafka,
-        too, answers before all logs apply it.
+        With many logs, some of them apply the change at each tick. Apache Kafka also answers before
+        all logs apply it.
         """
         self.metadata.set_broker_configs(configs)
         self._config.set_dynamic(configs)
@@ -457,7 +457,8 @@ class TopicRegistry:
         return topic_setting_value(self._config, {} if topic is None else topic.configs, setting)
 
     def _configure_all(self) -> None:
-        self.configuring = self._configuring_all()  # each with the settings at that time
+        # each log gets the settings that are in force at its turn
+        self.configuring = self._configuring_all()
         self.on_tick()
 
     def on_tick(self) -> None:
@@ -496,7 +497,8 @@ class TopicRegistry:
         if log is not None and log.config != config:
             before = log.high_watermark
             log.config = config
-            if log.high_watermark > before:  # no record is hidden until it is flushed any more
+            # records no longer have to be flushed before readers get them
+            if log.high_watermark > before:
                 self.more_readable.append(log)
 
     def _log_config(self, topic: Topic) -> LogConfig:
@@ -510,8 +512,8 @@ def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
     Only this function fences a reader by its leader epoch. NO_LEADER_EPOCH: the reader names none,
     or its version has no field for it.
 
-    Raises: KafkaError FENCED_LEADER_EPOCH where the reader is behind, UNKNOWN_LEADER_EPOCH where it
-            is ahead.
+    Raises: KafkaError FENCED_LEADER_EPOCH if the reader is behind, UNKNOWN_LEADER_EPOCH if it is
+            ahead.
     Source: KIP-320.
     """
     if current_leader_epoch in (NO_LEADER_EPOCH, log.leader_epoch):

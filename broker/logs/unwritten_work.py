@@ -29,14 +29,14 @@ logger = logging.getLogger("barnabas.broker")
 
 RETRY_MS = 1_000
 MOST_AT_ONCE = 16
-MOST_LINES_OF_A_LOG = 1  # log lines per minute about one kind of decision
+MOST_LINES_OF_A_LOG = 1  # maximum log lines per minute about one kind of decision
 
 
 class UnwrittenWork:
     """The calls that wait for space.
 
-    may_wait: not during a start that has to write something before the first client, as after a
-    power loss: there an error ends it.
+    may_wait: whether calls may wait at all. They may not during a start that has to write something
+    before it serves the first client, as after a power loss: an error ends such a start.
     """
 
     def __init__(self) -> None:

@@ -23,8 +23,8 @@ class Buckets(NamedTuple):
 class Histogram:
     """A histogram of durations. One thread writes; any may read.
 
-    It stores its counts at a mark. The durations since the mark are a sample, which can be counted
-    again in place of unmeasured durations.
+    `mark` stores the counts of that moment. The durations since then are a sample, which can be
+    counted again in place of unmeasured durations.
     """
 
     __slots__ = ("_counts", "_marked_counts", "_marked_sum_ns", "_sum_ns")
@@ -53,7 +53,7 @@ class Histogram:
         self._sum_ns += sum(durations_ns)
 
     def mark(self) -> None:
-        """Set the mark to the present counts."""
+        """Store the present counts as the mark."""
         self._marked_counts, self._marked_sum_ns = list(self._counts), self._sum_ns
 
     @property
@@ -75,7 +75,7 @@ class Histogram:
             before = share
 
     def buckets(self, *, zeros: int = 0) -> Buckets:
-        """The histogram at this moment. zeros: how many durations of 0 to add."""
+        """The histogram at this moment. zeros: the number of durations of 0 to add."""
         first, *others, beyond = self._counts
         counts = list(accumulate([first + zeros, *others]))
         return Buckets(counts, counts[-1] + beyond, self._sum_ns)

@@ -8,7 +8,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def label_text(names: Sequence[str], values: Sequence[str]) -> str:
-    """The labels of a row, in their braces; nothing where there are none."""
+    """The labels of a row, in braces; empty if the metric has no labels."""
     if not names:
         return ""
     pairs = [

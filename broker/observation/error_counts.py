@@ -39,13 +39,13 @@ class ErrorCounts:
             self.counts[api_key, code] = self.counts.get((api_key, code), 0) + count
 
     def count_rows(self, api_key: int, rows: Iterable[HasCode]) -> None:
-        """Count the errors in the rows of an answer that is encoded by hand."""
+        """Count the errors in the rows of an answer that its handler has encoded itself."""
         for row in rows:
             if row.error_code:
                 self.count(api_key, row.error_code)
 
     def count_in(self, api_key: int, message: Message) -> None:
-        """Count the errors of an answer, at any depth."""
+        """Count the errors in an answer, at any depth."""
         kind = type(message)
         fields = self._fields.get(kind)
         if fields is None:

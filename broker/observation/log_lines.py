@@ -1,5 +1,5 @@
-"""Lines of the log for people. Text from clients stays within its line, and the number of lines
-that clients cause is bounded.
+"""The lines of the log in plain text. Text from clients stays within its line, and the number of
+lines that clients cause is bounded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LineFormatter(logging.Formatter):
         super().__init__(PLAIN_LOG)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line without its exception."""
+        """The line without the text of its exception."""
         record.message = on_one_line(record.message)
         return super().formatMessage(record)
 
@@ -84,7 +84,9 @@ class BoundedLines:
         return row[1] <= self._most
 
     def left_out(self, now_ms: int) -> list[LeftOut]:
-        """The lines left out in the minutes that have ended, which are removed here."""
+        """The counts of left-out lines for the minutes that have ended. These counts are
+        removed.
+        """
         ended = []
         for key, (began_ms, count) in list(self._rows.items()):
             if began_ms + INTERVAL_MS > now_ms:
@@ -96,5 +98,5 @@ class BoundedLines:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the oldest minute ends; None where nothing is counted."""
+        """The time at which the oldest minute ends; None if nothing is counted."""
         return next((row[0] + INTERVAL_MS for row in self._rows.values()), None)

@@ -24,7 +24,7 @@ class LoginCounts:
     """The logins at each listener that authenticates its clients, since the start.
 
     The settings decide how many rows there are, not the clients. A renewal of a session (KIP-368)
-    counts as a login; Apache Kafka counts reauthentications, too.
+    counts as a login; Apache Kafka also counts reauthentications.
     """
 
     def __init__(self, listeners: Iterable[ListenerConfig]) -> None:
@@ -45,7 +45,7 @@ class LoginCounts:
         self.count(listener, TLS, has_succeeded=has_succeeded)
 
     def rows(self) -> Iterator[LoginCount]:
-        """All rows, with those that are 0: a rate begins at zero."""
+        """All rows, also those that are 0, since a rate has to begin at zero."""
         for (listener, mechanism), counts in self._counts.items():
             for has_succeeded in (True, False):
                 yield LoginCount(listener, mechanism, has_succeeded, counts[has_succeeded])

@@ -102,8 +102,8 @@ class CommittedOffsetState(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """The state of one group. pending_count: offsets in open transactions. kind: a type of
-    `group_types`.
+    """The state of one group. pending_count: the number of offsets in open transactions. kind: a
+    type from `group_types`.
     """
 
     group_id: str
@@ -155,7 +155,7 @@ def _open_transactions(log: Log) -> tuple[OpenTransaction, ...]:
 
 
 def look_at_partitions(logs: LogManager) -> Look[tuple[PartitionState, ...]]:
-    """All partitions that are on line, those of internal topics too."""
+    """All online partitions, including those of internal topics."""
     rows: list[PartitionState] = []
     for log in list(logs.logs.values()):
         rows.append(partition_state(log))
@@ -195,8 +195,9 @@ def look_at_groups(
 ) -> Look[tuple[GroupState, ...]]:
     """All groups, with their committed offsets and lags.
 
-    Takes: stuck, the partitions whose last stable offset an open transaction holds back. A group
-           with such a partition assigned and no committed offset there gets a row for it, too.
+    Takes: stuck, the partitions whose last stable offset an open transaction holds back. A group to
+           which such a partition is assigned gets a row for it even if it has committed no offset
+           there.
     """
     rows: list[GroupState] = []
     for group in groups.all_groups():

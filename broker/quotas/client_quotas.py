@@ -111,7 +111,7 @@ class _Usage:
 
 
 class _Client(NamedTuple):
-    """The quotas of a client; None: there is none."""
+    """The quotas of a client; each is None if the client has no quota of that kind."""
 
     produced: _Usage | None = None
     fetched: _Usage | None = None
@@ -153,7 +153,7 @@ class ClientQuotas:
         self._mutations: dict[int, Mutations] = {}
 
     def on_changed(self) -> None:
-        """Apply changed quotas; the recorded use stays."""
+        """Apply changed quotas; the recorded use is kept."""
         self._clients.clear()
 
     # --- the path of a request ---------------------------------------------------------------
@@ -162,7 +162,7 @@ class ClientQuotas:
         """Wrap the row of an API: use is recorded before and after its handler."""
 
         def read(data: Buffer, at: int, version: int) -> tuple[Message, int]:
-            self._frame_bytes = len(data)  # a Produce is handled at once
+            self._frame_bytes = len(data)  # for a Produce, handled right after this
             return row.read(data, at, version)
 
         def handle(request: Message, context: RequestContext) -> Answer:
@@ -200,7 +200,9 @@ class ClientQuotas:
         return self._throttle(context, throttle_ms, self._work_ms(client, context))
 
     def most_fetched_bytes(self, context: RequestContext) -> int | None:
-        """The maximum bytes of a Fetch: the limit over all windows but one; None: no limit."""
+        """The maximum bytes of a Fetch: the use that the quota allows in all windows but one; None
+        if there is no quota.
+        """
         fetched = self._client(context).fetched
         if fetched is None:
             return None
@@ -274,7 +276,9 @@ class ClientQuotas:
         return Encoded((frame,))
 
     def mutations(self, context: RequestContext) -> Mutations | None:
-        """The recorder of the changes of topics in a request; None: its client has no quota."""
+        """The recorder of the changes of topics in a request; None if the client has no quota for
+        them.
+        """
         limit = self._client(context).mutated
         if limit is None:
             return None
@@ -360,7 +364,7 @@ class ClientQuotas:
             self._clients.clear()
         if len(self._usages) + len(self._buckets) < self._most_kept:
             return
-        self._clients.clear()  # they refer to the dropped rows
+        self._clients.clear()  # the clients refer to the rows that are dropped
         for kept in (self._usages, self._buckets):
             for place in [place for place, used in kept.items() if used.is_obsolete(now_ms)]:
                 del kept[place]

@@ -116,7 +116,7 @@ def check_quota(entity: Mapping[str, str | None], key: str, value: float) -> Non
 def limit_of_client(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: str, client_id: str
 ) -> Limit | None:
-    """The quota of a client of that user; None: there is none."""
+    """The quota of a client with that user and client id; None if there is none."""
     for of_user, of_client_id in PRECEDENCE:
         entity: QuotaEntity = ()
         if of_client_id != _ANY:
@@ -133,7 +133,7 @@ def limit_of_client(
 def limit_of_address(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], address: str
 ) -> float | None:
-    """The maximum number of connections per second from an address; None: no limit."""
+    """The maximum number of connections per second from an address; None if there is no limit."""
     for name in (address, *_other_spellings(quotas, address), None):
         value = quotas.get(((IP, name),), {}).get(CONNECTION_CREATION_RATE)
         if value is not None:

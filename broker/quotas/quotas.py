@@ -21,8 +21,8 @@ class Quotas:
     have_addresses: whether there are quotas of addresses, which the rim enforces. busy_ns: the time
     that the core has worked, updated by the rim.
 
-    Takes: loaded_routes, which have the recording around their handlers where clients have quotas:
-           they are dropped when that changes, and loaded again with the next request.
+    Takes: loaded_routes, whose handlers are wrapped to record use if clients have quotas. When
+           that changes, the routes are dropped, and loaded again with the next request.
     """
 
     def __init__(

@@ -63,7 +63,9 @@ class Rate:
         sample.last_ms = now_ms
 
     def _next_sample(self, now_ms: int) -> _Sample:
-        """The next sample of a ring, which has one more than the windows that count."""
+        """Advance to the next sample of the ring, which has one sample more than there are
+        windows.
+        """
         self._current = (self._current + 1) % (self._windows.number + 1)
         if self._current == len(self._samples):
             self._samples.append(_Sample(now_ms))
@@ -72,7 +74,9 @@ class Rate:
         return self._samples[self._current]
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long the client has to wait until the rate is at the limit; 0: not at all."""
+        """How long the client has to wait until the rate is at the limit, in ms; 0 if it need not
+        wait.
+        """
         number, size_ms = self._windows
         total = 0.0
         oldest_ms = now_ms
@@ -88,7 +92,7 @@ class Rate:
         return _whole_ms((rate - limit) / limit * elapsed_ms) if rate > limit else 0
 
     def is_obsolete(self, now_ms: int) -> bool:
-        """Whether nothing was used in all windows, so that a new Rate is the same."""
+        """Whether there was no use in any window, so that a new Rate would measure the same."""
         number, size_ms = self._windows
         return all(now_ms - sample.last_ms >= number * size_ms for sample in self._samples)
 

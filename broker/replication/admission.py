@@ -22,7 +22,7 @@ from typing import Generic, NamedTuple, TypeVar
 from barnabas.broker.replication.leading import Leading, StandbyLink, State
 from barnabas.broker.replication.wire import WireError, frame
 
-MOST_GREETING = 128  # connections that have not proved the secret
+MOST_GREETING = 128  # maximum connections that have not proved the secret
 
 Peer = TypeVar("Peer", bound=Hashable)
 
@@ -93,7 +93,7 @@ class Admission(Generic[Peer]):
     def on_connected(self, peer: Peer, nonce: bytes, now_ms: int) -> None:
         """A connection is set up; bytes may arrive from now on."""
         greeting = self._greeting.get(peer)
-        if greeting is not None:  # None: the connection was closed to make room for another one
+        if greeting is not None:  # None if the connection was closed to make room for another one
             self._greeting[peer] = greeting._replace(link=self._leading.new_link(nonce, now_ms))
 
     def on_bytes(self, peer: Peer, data: bytes, now_ms: int) -> Reply:

@@ -30,7 +30,7 @@ from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 PIECE_BYTES = 1 << 20
-PIECES_AT_ONCE = 16  # pieces of a file compared between two messages
+PIECES_AT_ONCE = 16  # pieces of a file that are compared between two messages
 
 
 class Held(NamedTuple):
@@ -46,7 +46,8 @@ Inventory = Mapping[str, Held]
 def take_inventory(disk: Disk, data_dir: str) -> Iterator[tuple[str, Held]]:
     """The files of a copy, by their relative paths, and its directories, with a slash at the end.
 
-    A large file comes in parts, PIECES_AT_ONCE of its checksums in each: `add_to_inventory`.
+    A large file is listed in parts, each with PIECES_AT_ONCE of its checksums; `add_to_inventory`
+    joins them.
     """
     for name in disk.list(data_dir):
         if disk.is_dir(f"{data_dir}/{name}") and not is_stray(name):
@@ -89,7 +90,7 @@ class _Pending:
 
     def __init__(self, held: Held | None) -> None:
         self.position = 0
-        self.size = 0 if held is None else held.size  # handle of the copy's file
+        self.size = 0 if held is None else held.size  # the size of the copy's file
         self.held = held
 
     def checksum(self) -> tuple[int, int] | None:
@@ -129,7 +130,9 @@ class CatchUp:
         return not (self._unvisited or self._pending or self._held)
 
     def next_operations(self) -> Sequence[Operation]:
-        """The operations of the next step: of a file, or of an entry. There may be none to send."""
+        """The operations of the next step, which compares one file or visits one entry. There may
+        be none.
+        """
         if self._pending:
             return self._compare(next(iter(self._pending)))
         if self._unvisited:
@@ -140,7 +143,7 @@ class CatchUp:
         return ()
 
     def on_operation(self, operation: Operation) -> Sequence[Operation]:
-        """The operations to send for an operation of the directory."""
+        """The operations to send for an operation on the directory."""
         kind, path, new_path = operation.kind, operation.path, operation.new_path
         entry = _entry(path)
         if entry in self._unvisited:
@@ -176,7 +179,7 @@ class CatchUp:
 
     def _move(self, path: str, new_path: str | None) -> None:
         if new_path not in (None, path):
-            self._pending.pop(new_path, None)  # the file with that name was removed
+            self._pending.pop(new_path, None)  # the rename has replaced the file with that name
         inside = path + "/"
         for known in [one for one in self._pending if one == path or one.startswith(inside)]:
             pending = self._pending.pop(known)

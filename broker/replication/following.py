@@ -8,7 +8,7 @@ the note: both change when the first operation arrives.
 A note with `following` also says which answers of the leader waited for this copy (`AnswersWait`).
 It decides how a broker starts on the copy:
 
-    answers waited      started by hand              started by a claim of the lease
+    answers waited      started manually             started by a claim of the lease
     never               as after a power loss        as after a power loss
     while in sync       as after a power loss        as after a kill: the claimer is in the set
     always              as after a kill              as after a kill
@@ -61,7 +61,7 @@ class StandbyNote:
         self._path = f"{data_dir}/{STANDBY_NOTE_NAME}"
 
     def read(self) -> str | None:
-        """CATCHING_UP or FOLLOWING; None where it is not a standby's directory."""
+        """CATCHING_UP or FOLLOWING; None if the directory is not a standby's."""
         try:
             text = self._disk.read(self._path).decode(errors="replace").strip()
         except FileNotFoundError:
@@ -102,7 +102,7 @@ class StandbyNote:
     def check(self) -> bool:
         """Whether the directory is a standby's copy, and a broker may start on it.
 
-        Raises: LogDirectoryError where the copy is not whole, or a power loss may have damaged it:
+        Raises: LogDirectoryError if the copy is not whole, or if a power loss may have damaged it:
                 a standby that follows does not flush, so the operating system decides when data are
                 written.
         """
@@ -125,9 +125,9 @@ class StandbyNote:
 class Following:
     """One connection to a leader.
 
-    Takes: make_durable, which flushes all written data. node_id, addresses: sent to the leader.
-           on_holding, called before a change that makes the directory's state worse, and after one
-           that makes it better.
+    Takes: make_durable, which flushes all written data; node_id and addresses, which are sent to
+           the leader; on_holding, called before a change that makes the directory's state worse,
+           and after a change that makes it better.
 
     After: the directory equals the leader's, once `has_caught_up`.
     """
@@ -153,7 +153,8 @@ class Following:
         self._replica = Replica(disk, data_dir)
         self._lost = LostPartitions(disk, data_dir)
         self._is_welcome = self._is_noted = False
-        self._applied = -1  # no effect: operations during the catch-up have no position
+        # -1 has no effect at the leader: operations during the catch-up have no position
+        self._applied = -1
         self.has_caught_up = False
 
     def greeting(self) -> bytes:
@@ -163,7 +164,8 @@ class Following:
     def on_bytes(self, data: bytes) -> Iterator[bytes]:
         """The answer to received bytes; it may be long, and is made as it is consumed.
 
-        Raises: WireError, DivergedError: close the connection and start again. OSError.
+        Raises: WireError or DivergedError, after which the caller has to close the connection and
+                start again; OSError.
         """
         for message in self._frames.feed(data):
             yield from self._on_message(message)
@@ -225,7 +227,8 @@ class Following:
             rows.append([path, part.size, list(part.checksums)])
             piece_count += len(part.checksums)
             if len(rows) >= PARTS_IN_A_FRAME or piece_count >= PIECES_AT_ONCE:
-                # This timeout is short: the leader treats a silent standby as disconnected.
+                # The inventory is sent in parts: after a short timeout the leader treats a silent
+                # standby as disconnected.
                 yield frame(["have", rows])
                 rows, piece_count = [], 0
         yield frame(["have", rows])
@@ -262,7 +265,7 @@ def holding_of(disk: Disk, data_dir: str) -> Holding:
 
 
 def _words(value: Any) -> str:
-    """Bounded text for the log, from a leader that has not proved the secret yet."""
+    """A value from a leader that has not proved the secret yet, as bounded text for the log."""
     return "".join(letter for letter in str(value)[:MOST_LETTERS] if letter.isprintable())
 
 
@@ -274,7 +277,7 @@ def _answers_wait(value: Any) -> AnswersWait:
 
 
 def cluster_id_of(disk: Disk, data_dir: str) -> str:
-    """The cluster id of a directory; empty where it has none. Raises: OSError."""
+    """The cluster id of a directory; empty if it has none. Raises: OSError."""
     try:
         properties = decode_properties(disk.read(f"{data_dir}/{META_PROPERTIES_NAME}"))
     except (FileNotFoundError, CorruptCheckpoint):
@@ -288,7 +291,7 @@ def check_is_of_cluster(disk: Disk, data_dir: str, cluster_id: str) -> None:
     Following removes all data that the leader does not have. So the directory has to belong to the
     leader's cluster, or be empty.
 
-    Raises: LogDirectoryError where the directory belongs to another cluster, or has data and no
+    Raises: LogDirectoryError if the directory belongs to another cluster, or has data and no
             cluster id: `meta.properties` may have been lost. An unfinished copy may lack this file.
     """
     own = cluster_id_of(disk, data_dir)

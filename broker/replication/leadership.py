@@ -71,12 +71,12 @@ from barnabas.broker.replication.lease_record import (
 )
 
 ABSENT = ""  # the version of a missing record
-POLL_PARTS, RENEW_PARTS, TIMEOUT_PARTS = 12, 6, 4  # parts of a ttl
+POLL_PARTS, RENEW_PARTS, TIMEOUT_PARTS = 12, 6, 4  # ttl is divided by these
 # a node may see two versions of a dead process: the first that it found, and a late write
 MOST_WRITES_OF_THE_DEAD = 2
 
 
-@dataclass(frozen=True)  # an empty tuple would be falsy
+@dataclass(frozen=True)  # not a NamedTuple: an empty tuple would be falsy
 class Read:
     """A request to the engine for the record and its version. Answered by Found, or Unknown."""
 
@@ -100,14 +100,14 @@ class Found(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The write succeeded. version: the record's new one."""
+    """The write succeeded. version: the new version of the record."""
 
     version: str
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """The version was another one: nothing was written, nor will be."""
+    """The write found another version in the engine: nothing was written, and nothing will be."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ class LeaseSettings(NamedTuple):
 class Node(NamedTuple):
     """This node.
 
-    session: the unique id of this process. leader_epoch: the highest that its directory has had.
-    earlier_session: of the process that had the directory before, if it has certainly ended, and
-    its lease with it.
+    session: the unique id of this process. leader_epoch: the highest epoch that the node's
+    directory has had. earlier_session: the session of the process that had the directory before, if
+    that process has certainly ended, and its lease with it.
     """
 
     node_id: int
@@ -175,11 +175,12 @@ class Leadership:
 
     The rim calls `next_request`, sends the request, and passes its answer to `on_answer`, one at a
     time. After `timeout_ms` the answer is Unknown, and a later one is dropped. The rim calls again
-    after each answer, each change of a wish, and at `next_request_ms`.
+    after each answer, after each call that changes what this node wants to write, and at
+    `next_request_ms`.
 
-    holding: the rim sets it before the state of the directory gets worse, and after it got better.
-    node_id: of this node. has_opened: whether the leader's directory is open and no longer a
-    standby's (`set_opened`).
+    holding: the state of the directory; the rim sets it before the state gets worse, and after it
+    got better. node_id: the id of this node. has_opened: whether the leader's directory is open and
+    no longer a standby's (`set_opened`).
     """
 
     def __init__(self, node: Node, settings: LeaseSettings, holding: Holding, now_ms: int) -> None:
@@ -193,7 +194,7 @@ class Leadership:
         self._wanted_in_sync: frozenset[int] = frozenset()
         self.cluster_id = node.cluster_id
         self._nodes: dict[int, NodeAddresses] = {node.node_id: node.addresses}
-        self._version: str | None = None  # None: not read yet
+        self._version: str | None = None  # None before the first read
         self._seen_ms = now_ms  # when this version was first received
         self._answers_until_ms: int | None = None
         self._pending: list[_Pending] = []  # writes that replace this version
@@ -226,11 +227,11 @@ class Leadership:
 
     @property
     def in_sync(self) -> frozenset[int]:
-        """The set of the record last seen."""
+        """The in-sync set of the record that was last seen; empty if there was none."""
         return frozenset() if self.record is None else self.record.in_sync
 
     def may_be_in_sync(self) -> frozenset[int]:
-        """Every node that is in the set, or may be by a write of unknown outcome."""
+        """Every node that is in the in-sync set, or may be in it by a write of unknown outcome."""
         return self.in_sync.union(*(pending.record.in_sync for pending in self._pending))
 
     @property
@@ -240,7 +241,7 @@ class Leadership:
         return {**known, **self._nodes}
 
     def leader(self) -> int | None:
-        """The leader in the record last seen; its lease may have ended since."""
+        """The leader in the record that was last seen; its lease may have ended since."""
         return None if self.record is None else self.record.leader
 
     def unchanged_ms(self, now_ms: int) -> int:
@@ -248,7 +249,9 @@ class Leadership:
         return now_ms - self._seen_ms
 
     def obstacle(self, now_ms: int) -> str:
-        """Why this node does not lead although no other node has led for a while; else empty."""
+        """Why this node does not lead although no other node has led for a while; empty if nothing
+        prevents it.
+        """
         record = self.record
         if self.role is not Role.WATCHING or record is None:
             return ""
@@ -283,9 +286,10 @@ class Leadership:
         self.holding = Holding.WHOLE
 
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
-        """Set the nodes that the leader wants in the set from now on, beside itself.
+        """Set the other nodes that the leader wants in the in-sync set from now on.
 
-        Before the first call, and after a node has left the set, these are the current ones.
+        Before the first call, and after a node has left the set, these are the nodes that are in
+        it.
         """
         self._wanted_in_sync = frozenset(node_ids)
 
@@ -304,7 +308,7 @@ class Leadership:
     # --- requests --------------------------------------------------------------------------------
 
     def next_request(self, now_ms: int) -> Request | None:
-        """The next request to the engine; None: no request is due before `next_request_ms`."""
+        """The next request to the engine; None if no request is due before `next_request_ms`."""
         if self._request is not None or self.role in (Role.RELEASED, Role.DEPOSED):
             return None
         record = None
@@ -322,7 +326,9 @@ class Leadership:
         return request
 
     def next_request_ms(self, now_ms: int) -> int | None:
-        """The time at which `next_request` may return one, without other events; None: never."""
+        """The time at which `next_request` may return a request without other events; None if there
+        is none.
+        """
         if self._request is not None or self.role in (Role.RELEASED, Role.DEPOSED):
             return None
         if self.role is Role.LEADING and not self._must_read:
@@ -330,7 +336,9 @@ class Leadership:
         return max(self._next_ms, now_ms)
 
     def _as_leader(self, now_ms: int) -> LeaseRecord | None:
-        """The record that this leader writes: at a change, or for a renewal."""
+        """The record that this leader writes, at a change or to renew its lease; None if neither is
+        due.
+        """
         record, me = self.record, self._node.node_id
         assert record is not None, "a leader without a record"
         if self._wants_release:
@@ -361,7 +369,9 @@ class Leadership:
         return held
 
     def _claim(self, now_ms: int) -> LeaseRecord | None:
-        """The record that makes this node the leader, or removes it from the set; None: neither."""
+        """The record that makes this node the leader, or removes it from the set; None if it may do
+        neither.
+        """
         record, me = self.record, self._node.node_id
         has_ended = now_ms - self._seen_ms >= self._settings.ttl_ms
         if record is not None and record.leader == me:
@@ -441,7 +451,7 @@ class Leadership:
             self._must_read = True
 
     def _process_record(self, version: str, value: bytes, now_ms: int) -> None:
-        """Process a record that was seen."""
+        """Process a version of the record that was read or written."""
         self._must_read = False
         if version != self._version:
             record = None if version == ABSENT else decode_lease_record(value)

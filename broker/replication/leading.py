@@ -49,8 +49,8 @@ from barnabas.broker.replication.wire import (
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
-MOST_WAITING_BYTES = 64 << 20  # bytes of operations that were not sent to a standby yet
-OPERATION_BYTES = 400  # the memory of an operation beside its data
+MOST_WAITING_BYTES = 64 << 20  # bytes of operations that wait to be sent to a standby
+OPERATION_BYTES = 400  # the memory of an operation, besides its data
 FRAME_BYTES = 1 << 20
 GREETING_MS = 5_000  # time limit for all messages before the proof
 PING_PARTS = 4  # a ping is sent this many times per timeout
@@ -70,15 +70,15 @@ class ReplicationSettings(NamedTuple):
 
 
 class InSyncSet(Protocol):
-    """The lease's in-sync set, for a leader: `leadership.Leadership`."""
+    """The interface of the lease's in-sync set for a leader; see `leadership.Leadership`."""
 
     node_id: int
 
     def may_be_in_sync(self) -> frozenset[int]:
-        """Every node that is in the set, or may be by a running write."""
+        """Every node that is in the in-sync set, or may be in it by a running write."""
 
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
-        """Set the nodes that the leader wants in the set, beside itself."""
+        """Set the other nodes that the leader wants in the in-sync set."""
 
     def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
         """Add a standby's addresses."""
@@ -122,7 +122,7 @@ class StandbyLink:
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
         """Process received bytes of a standby. Raises: WireError, OSError."""
-        # Otherwise a connection could stay open without a proof by sending bytes.
+        # Otherwise a connection without a proof could stay open by sending bytes.
         if self.state is not State.GREETING:
             self.heard_ms = now_ms
         for message in self._frames.feed(data):
@@ -190,7 +190,7 @@ class StandbyLink:
     # --- operations ------------------------------------------------------------------------------
 
     def on_operation(self, operation: Operation) -> None:
-        """Queue an operation of the directory. Raises: WireError where too much is queued."""
+        """Queue an operation of the directory. Raises: WireError if too much is queued."""
         if self.state is State.FOLLOWING:
             self._add(operation)
         elif self._catch_up is not None:
@@ -198,7 +198,8 @@ class StandbyLink:
                 self._add(one)
 
     def _add(self, operation: Operation) -> None:
-        if self._waiting_bytes > MOST_WAITING_BYTES:  # a single operation may be larger
+        # checked before the operation is added, since a single one may be larger
+        if self._waiting_bytes > MOST_WAITING_BYTES:
             raise WireError(f"it is more than {MOST_WAITING_BYTES >> 20} MiB behind")
         self._operations.append(operation)
         self._waiting_bytes += _memory_of(operation)
@@ -222,9 +223,9 @@ class StandbyLink:
             self._control.append(frame(["ping"]))
 
     def take_output(self, position: int) -> bytes:
-        """The next bytes to send, about FRAME_BYTES; empty where there are none.
+        """The next bytes to send, about FRAME_BYTES; empty if there are none.
 
-        Takes: position, of the last operation. Raises: OSError.
+        Takes: position, the position of the last operation. Raises: OSError.
         """
         if self._control:
             control, self._control = b"".join(self._control), []
@@ -240,10 +241,11 @@ class StandbyLink:
                 size += len(row[3]) + 64
                 rows.append(row)
             else:
-                # Reading and comparing a piece has delayed clients.
+                # A compared piece counts as a quarter of a frame: it was read, which delays
+                # clients.
                 size += FRAME_BYTES // 4
         if rows:
-            if self.state is State.FOLLOWING:  # all later operations are queued
+            if self.state is State.FOLLOWING:  # the operations after these are all in the queue
                 return frame(["do", rows, position - len(self._operations)])
             return frame(["do", rows])
         if self._catch_up is not None and self._catch_up.is_done:
@@ -298,7 +300,7 @@ class Leading:
         return self.link is not None and self.link.state is State.FOLLOWING
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """The time in ms since a standby last had everything; None: never."""
+        """The time in ms since a standby last had everything; None if no standby ever had."""
         if self.follows and self.link is not None and self.link.applied >= self.position:
             return 0
         return None if not self.level_ms else max(0, now_ms - self.level_ms)
@@ -306,21 +308,21 @@ class Leading:
     def is_applied(self, position: int) -> bool:
         """Whether an answer that was ready at this position may be sent."""
         link, others = self.link, self._others_in_sync()
-        if not self.settings.is_sync:  # every node that can take over follows
+        if not self.settings.is_sync:  # then every node that can take over has to follow
             return others <= ({link.node_id} if link is not None and self.follows else set())
         if link is not None and link.is_awaited:
             return link.applied >= position and others <= {link.node_id}
         return self.settings.may_be_alone and not others
 
     def _others_in_sync(self) -> frozenset[int]:
-        """The other nodes that may take over, now or by a running write."""
+        """The other nodes that may take over now, or after a running write."""
         leadership = self._leadership
         if leadership is None:
             return frozenset()
         return leadership.may_be_in_sync() - {leadership.node_id}
 
     def _answers_wait(self) -> AnswersWait:
-        """Which answers wait for a standby, also after it has disconnected."""
+        """Which answers wait for a standby, even after it has disconnected."""
         if not self.settings.is_sync:
             return AnswersWait.NEVER
         if not self.settings.may_be_alone:
@@ -338,7 +340,7 @@ class Leading:
             self._leadership.want_in_sync(())
 
     def on_in_sync_changed(self) -> None:
-        """The in-sync set has changed, or a write of it has."""
+        """The in-sync set has changed, or a write that changes it has begun or ended."""
         self._welcome_if_out()
         self._release()
 
@@ -361,7 +363,9 @@ class Leading:
         self._on_proven(link)
 
     def on_connected(self, nonce: bytes, now_ms: int) -> StandbyLink:
-        """Connect the only possible standby: it has its place while it is greeting."""
+        """Connect the only possible standby, which has the standby's place even before it has
+        proved the secret.
+        """
         assert self.link is None, "two standbys"
         self.link, self.lost = self.new_link(nonce, now_ms), None
         return self.link
@@ -378,7 +382,7 @@ class Leading:
             self._on_applied(link, now_ms)
 
     def _on_proven(self, link: StandbyLink) -> None:
-        """Let an admitted standby compare, once it certainly cannot take over."""
+        """Let an admitted standby compare its copy, once it certainly cannot take over."""
         self._check_node_id(link)
         leadership = self._leadership
         if leadership is not None:

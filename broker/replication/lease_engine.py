@@ -92,7 +92,9 @@ def _text_of(error: Exception) -> str:
 
 
 class _Engine:
-    """The common base: it sends each HTTP request of an exchange and waits for the answer."""
+    """The common base of the engines: it sends each HTTP request of an exchange and waits for the
+    answer.
+    """
 
     def __init__(self, settings: EngineSettings, exchange: LeaseExchange) -> None:
         self._http, self._exchange = _Http(settings), exchange
@@ -118,14 +120,14 @@ class _Engine:
 
 
 class EtcdEngine(_Engine):
-    """A key of etcd."""
+    """The lease's record as a key of etcd."""
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings, EtcdExchange(settings))
 
 
 class KubernetesEngine(_Engine):
-    """A Lease of Kubernetes."""
+    """The lease's record as a Lease of Kubernetes."""
 
     def __init__(self, settings: EngineSettings) -> None:
         def token() -> str:

@@ -7,7 +7,7 @@ endpoint.
 
 etcd's JSON gateway (API v3):    POST /v3/kv/range           the key, linearizably
                                  POST /v3/kv/txn             put, if mod_revision is as read
-                                 POST /v3/auth/authenticate  a token, where there is a user
+                                 POST /v3/auth/authenticate  a token, if there is a user
 Kubernetes (coordination.k8s.io/v1, one Lease):
                                  GET .../leases/NAME         404: it does not exist
                                  POST .../leases             create it; 409: it exists
@@ -51,8 +51,8 @@ class EngineSettings(NamedTuple):
     """The address of the record.
 
     endpoints: URLs, of which one is used at a time. name: the name of the record. namespace: the
-    namespace in Kubernetes. ca_file: the certificate authority of the endpoints; None: the system's
-    authorities.
+    namespace in Kubernetes. ca_file: the certificate authority of the endpoints; None for the
+    system's authorities.
     """
 
     endpoints: tuple[str, ...]
@@ -77,14 +77,16 @@ class HttpCall(NamedTuple):
 
 
 class HttpAnswer(NamedTuple):
-    """The status, and the JSON of the answer."""
+    """An answer to an HTTP request: its status, and the value of its JSON."""
 
     status: int
     content: Any
 
 
 class HttpFailure(NamedTuple):
-    """No answer. is_refused: whether the connection was refused, so nothing was sent."""
+    """An HTTP request without an answer. is_refused: whether the connection was refused, so nothing
+    was sent.
+    """
 
     reason: str
     is_refused: bool = False
@@ -144,7 +146,7 @@ class LeaseExchange:
 
 
 class EtcdExchange(LeaseExchange):
-    """A key of etcd; its version is the key's mod_revision."""
+    """The requests for a key of etcd; the record's version is the key's mod_revision."""
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -186,12 +188,14 @@ class EtcdExchange(LeaseExchange):
 
 
 class KubernetesExchange(LeaseExchange):
-    """A Lease of Kubernetes; its version is its resourceVersion."""
+    """The requests for a Lease of Kubernetes; the record's version is the Lease's
+    resourceVersion.
+    """
 
     def __init__(
         self, settings: EngineSettings, token: Callable[[], str], now: Callable[[], datetime]
     ) -> None:
-        """Takes: token, which may raise OSError; now, for the times in the Lease."""
+        """Takes: token, a function that may raise OSError; now, the clock of the Lease's times."""
         super().__init__(settings)
         self._token = token
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"

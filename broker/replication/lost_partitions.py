@@ -77,7 +77,9 @@ class LostPartitions:
         return False
 
     def on_caught_up(self) -> None:
-        """Remove the waiting directories. Raises: LogDirectoryError where the leader lost one."""
+        """Remove the waiting directories. Raises: LogDirectoryError if the leader has lost one of
+        them.
+        """
         if self._waiting:
             self._remove_waiting()
         # from now on every directory is equal to the leader's
@@ -117,7 +119,7 @@ class LostPartitions:
         )
 
     def _is_lost(self, name: str, topics: Mapping[str, Topic]) -> bool:
-        """Whether the topic still has the partition."""
+        """Whether the leader has lost a directory: its topic still has the partition."""
         topic_name, _, number = name.rpartition("-")
         topic = topics.get(topic_name)
         return (

@@ -33,10 +33,11 @@ from barnabas.storage.files.leader_epochs import HighestEpoch
 logger = logging.getLogger("barnabas.lease")
 
 POLL_S = 0.1
-LONGEST_PAUSE_S = 2.0  # wait before the next attempt to follow a leader
+LONGEST_PAUSE_S = 2.0  # longest wait before the next attempt to follow a leader
 TROUBLE_EVERY_S = 30.0
-SYNC_PARTS = 3  # a leader without a renewal for a third of ttl may be lost
-CONNECT_PARTS = 4  # shorter than the time after which this node could lead
+SYNC_PARTS = 3  # a leader that has not renewed for a third of ttl may be lost
+# connecting may take a quarter of ttl, less than the time after which this node could lead
+CONNECT_PARTS = 4
 
 
 def node_of(
@@ -79,7 +80,7 @@ class MemberSteps(StandbySteps):
     """A node of the pair, until it leads.
 
     Takes: session, the id of this process for the lease's record; now_s, the steady clock; ttl_ms,
-           the lease's.
+           the longest time of the lease without a renewal.
     """
 
     def __init__(
@@ -134,7 +135,9 @@ class MemberSteps(StandbySteps):
         self._pause_s = 0.0 if is_followed else longer_s
 
     def receive(self) -> Steps:
-        """The leader's next bytes; empty at the end, after a silence, and when this node leads."""
+        """The leader's next bytes; empty at the end of the stream, after timeout_s without bytes,
+        and when this node leads.
+        """
         ends_s = self._now_s() + self.timeout_s
         self._prepare_to_lead()
         while self.goes_on and self._now_s() < ends_s:

@@ -136,7 +136,7 @@ class Replica:
                 raise DivergedError(f"{name} has {file.size} bytes, and is cut to {position}")
             file.truncate(position)
         elif kind is Kind.REPLACE:
-            self._close(name)  # the open file is the removed one
+            self._close(name)  # the open handle is of the file that is replaced
             disk.write_atomic(path, operation.content, sync=False)
         elif kind is Kind.RENAME:
             self._close_below(name)

@@ -76,7 +76,7 @@ class ReplicatedDisk:
     """The disk of a leader. publish: the function that gets the operations; None while no standby
     follows.
 
-    Takes: disk, with the data directory.
+    Takes: disk, on which the data directory is.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -155,7 +155,8 @@ class ReplicatedDisk:
         """The relative path in the data directory; None for a path outside, or a local file."""
         if not path.startswith(self._inside):
             return None
-        name = path[len(self._inside) :].lstrip("/")  # if data_dir ends with a slash
+        # there are two slashes if data_dir ends with one
+        name = path[len(self._inside) :].lstrip("/")
         return None if is_local(name) else name
 
     def _tell_of(self, kind: Kind, path: str) -> None:

@@ -14,8 +14,8 @@ logger = logging.getLogger("barnabas.replication")
 class Turn(NamedTuple):
     """The result of one turn.
 
-    data: the bytes to send now. again_s: the time until there may be more data; 0: soon; None:
-    after the next event. end: why the connection has to be closed; empty if it stays open.
+    data: the bytes to send now. again_s: the time until there may be more data; 0 for soon, None
+    for after the next event. end: why the connection has to be closed; empty if it stays open.
     """
 
     data: bytes = b""
@@ -27,8 +27,8 @@ class StandbyFeed:
     """The bytes for one connection of a standby, a turn at a time.
 
     Takes: peer, for the log; timeout_s, after which the standby treats a silent leader as
-           disconnected; catch_up_rate, the maximum bytes per second until the standby follows; 0:
-           no limit.
+           disconnected; catch_up_rate, the maximum bytes per second until the standby follows, 0
+           for no limit.
     """
 
     def __init__(self, leading: Leading, peer: str, timeout_s: float, catch_up_rate: int) -> None:

@@ -46,7 +46,7 @@ class Ending(Protocol):
 def steps_of_end(server: Ending, keeper: Keeper | None) -> Iterator[Until]:
     """Yields the conditions to wait for; each step is done when the wait before it is over.
 
-    Takes: keeper, of the lease; None without a lease.
+    Takes: keeper, the keeper of the lease; None without a lease.
     """
     if server.is_deposed:
         server.abandon()

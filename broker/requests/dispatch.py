@@ -80,7 +80,9 @@ def to(where: str, *parts: str, read: str = "", modules: tuple[str, ...] = ()) -
 
 
 def group(decide: str, modules: tuple[str, ...], kind: str = "any") -> Row:
-    """Make a row for a method of the group coordinator. Takes: kind, a method of `ToGroups`."""
+    """Make a row for a method of the group coordinator. Takes: kind, the name of a method of
+    `ToGroups`.
+    """
 
     def make(parts: Parts) -> Handler[Any]:
         made = ToGroups(parts.groups, parts.group_runtime, parts.requests, parts.features)
@@ -91,8 +93,8 @@ def group(decide: str, modules: tuple[str, ...], kind: str = "any") -> Row:
 
 
 def share_group(part: str, decide: str, kind: str = "of_share_groups") -> Row:
-    """Make a row for a method of the group coordinator's part for share groups. Takes: kind, a
-    method of `ToGroups`.
+    """Make a row for a method of the group coordinator's part for share groups. Takes: kind, the
+    name of a method of `ToGroups`.
     """
 
     def make(parts: Parts) -> Handler[Any]:
@@ -114,7 +116,7 @@ def share_state(decide: str) -> Row:
 
 
 def transaction(decide: str, hold_back: str = "", guard: tuple[str, ...] = ()) -> Row:
-    """Make a row for a method of the transaction coordinator; `to_transactions` has the
+    """Make a row for a method of the transaction coordinator; `to_transactions` describes the
     parameters.
     """
 
@@ -144,7 +146,7 @@ _OF_CONSUMER_GROUPS = (
     *_OF_MEMBERS,
     "broker.handlers.groups",
     "broker.settings.group_configs",
-    "coordinator.groups.classic.classic_members",  # for members in consumer groups
+    "coordinator.groups.classic.classic_members",  # for classic members in consumer groups
     "coordinator.groups.consumer.topic_patterns",
 )
 _OF_SHARE_GROUPS = (

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class EncodedRows:
-    """A list of an answer, with encoded rows. It can be written once."""
+    """A list in an answer whose rows are already encoded. It can be written only once."""
 
     __slots__ = ("_chunks", "_count", "size_bytes")
 

@@ -29,7 +29,7 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
 NO_SESSION = 0
 EVICTION_MS = 120_000
-MOST_PARTITIONS = 300_000  # partitions of all sessions together: 120 MB
+MOST_PARTITIONS = 300_000  # maximum partitions of all sessions together: 120 MB
 LONG_NAME = 256  # a long name counts as one more partition for each 256 characters
 
 TopicKey = str | uuid.UUID
@@ -140,13 +140,13 @@ class FetchSessions:
         return [(target.topic, target.index) for target in targets]
 
     def forget(self, session_id: int) -> None:
-        """Drop a session: its client did not get the answer."""
+        """Drop a session whose client did not get the answer."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.weight -= session.weight
 
     def clear(self) -> None:
-        """Drop all sessions: their broker stopped."""
+        """Drop all sessions, since their broker has stopped."""
         self._sessions.clear()
         self.weight = 0
 
@@ -155,7 +155,7 @@ class FetchSessions:
     ) -> Planned:
         """The partitions to read for the request. Only the owner of a session can use or end it.
 
-        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, also where the session has no room for the
+        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, also if the session has no room for the
                 added partitions; INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session_id, epoch = request.session_id, request.session_epoch

@@ -25,11 +25,11 @@ FOR_COORDINATORS = (  # see `_coordinators` in broker/assemble.py
 )
 FOR_NEW_LOGS = (
     "broker.logs.new_files",
-    "storage.cleaning.clean_plan",  # for the next tick of the compaction
+    "storage.cleaning.clean_plan",  # needed for the next tick of the compaction
     "storage.directory.new_files",
     "storage.opening.new_log",
 )
-FOR_TOPICS_AT_A_START = (  # a start imports them by itself where it finds topics
+FOR_TOPICS_AT_A_START = (  # a start that finds topics imports them by itself
     "broker.logs.start",
     "broker.transactions.transaction_recovery",
     "storage.opening.recovery",
@@ -43,8 +43,9 @@ def import_all(names: Sequence[str]) -> None:
 
 
 class Imports:
-    """The waits for imports. are_elsewhere: whether the worker, a part of the rim, does them; else
-    they are done at once. count: how many requests wait for one.
+    """Decides which requests wait for imports. are_elsewhere: whether the worker, a part of the
+    rim, does the imports; otherwise they are done at once. count: the number of requests that wait
+    for an import.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -54,7 +55,9 @@ class Imports:
         self._done: set[tuple[str, ...]] = set()
 
     def wait(self, names: tuple[str, ...]) -> Wait | None:
-        """The wait for these modules, for work in slices; None if there is none."""
+        """The wait for the import of these modules, for work in slices; None if it need
+        not wait.
+        """
         if not self.are_elsewhere or names in self._done:
             return None
 

@@ -127,7 +127,7 @@ class Requests:
             pieces = response.pieces
         else:
             pieces = self.encode(context, response)
-        connection.in_flight = False  # `answer`, without its call
+        connection.in_flight = False  # `answer`, inlined
         self._outbox.sends.append((context.connection_id, pieces))
 
     def answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:
@@ -154,8 +154,8 @@ class Requests:
     # --- in slices, and by the worker ------------------------------------------------------------
 
     def answer_in_slices(self, request: Message, context: RequestContext, work: Slices) -> Answer:
-        """Run the work. Gives: its answer if it ends at once; else PARKED. If the work finds no
-        disk space, the request is refused.
+        """Run the work. Gives: its answer if it ends at once; otherwise PARKED. If the work finds
+        no disk space, the request is refused.
         """
         response: Answer
         work = refusing(work, request, context)
@@ -176,7 +176,7 @@ class Requests:
             self.reply(ticket, answer)
 
     def read_in_slices(self, context: RequestContext, work: Slices) -> Answer:
-        """Run work that only reads. Gives: its answer if it ends at once; else PARKED, and the
+        """Run work that only reads. Gives: its answer if it ends at once; otherwise PARKED, and the
         worker encodes the answer, since it is long.
 
         Takes: work, which returns a message, or `Pieces`.

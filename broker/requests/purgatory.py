@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     IsWorthATry = Callable[[Log], bool]
 TryComplete = Callable[[int, bool], bool]
 
-DUE_AT_ONCE = 100  # fetches that one tick answers at most
-FEWEST_SWEPT = 64  # rows of answered fetches in the heap, below which it is not cleaned
+DUE_AT_ONCE = 100  # the maximum number of fetches that one tick answers
+FEWEST_SWEPT = 64  # with fewer rows of answered fetches the heap is not cleaned
 
 
 def _always(_log: Log) -> bool:
@@ -30,11 +30,12 @@ class WaitingFetch:
     """One parked fetch. `try_complete(now_ms, out_of_time)` answers it if it can, and returns
     whether it did.
 
-    `is_worth_a_try(log)` is called first when that log progresses, and reads this log alone:
+    `is_worth_a_try(log)` is called first when that log progresses, and reads only this log:
     otherwise, when each of a fetch's thousand partitions gets a batch that cannot be read yet, a
     million logs would be read.
 
-    `on_closed()` is called when its connection is closed, so that no other table keeps the fetch.
+    `on_closed()` is called when the fetch's connection is closed, so that no other table keeps the
+    fetch.
     """
 
     __slots__ = ("done", "is_worth_a_try", "logs", "on_closed", "try_complete")
@@ -54,7 +55,7 @@ class Watcher(Protocol):
     """An object that is notified of each progress of a log."""
 
     def on_progress(self, log: Log, now_ms: int) -> None:
-        """Data were appended, became stable, or were deleted."""
+        """Called when data of the log were appended, became stable, or were deleted."""
         ...
 
 
@@ -91,7 +92,9 @@ class Purgatory:
             del self.watchers[log]
 
     def on_progress(self, log: Log, now_ms: int) -> None:
-        """Try the log's fetches: data were appended, became stable, or were deleted."""
+        """Try the fetches that wait for the log, whose data were appended, became stable, or were
+        deleted.
+        """
         if self.watchers:
             for watcher in list(self.watchers.get(log, ())):
                 watcher.on_progress(log, now_ms)

@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 20  # telemetry.max.bytes
 DEFAULT_INTERVAL_MS: int = CLIENT_METRICS_SETTINGS["interval.ms"].default
 CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 ALL_METRICS = "*"
-LONGEST_MATCHED = 1000  # characters of a client's properties: each may add a state to the automaton
+LONGEST_MATCHED = 1000  # longer properties match no pattern: each letter may add an automaton state
 NO_ID = uuid.UUID(int=0)
 
 
@@ -72,7 +72,7 @@ class Telemetry:
         """The subscription of the client.
 
         Takes:  properties, by the names that `match` uses.
-        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED where the client asked or pushed too recently.
+        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED if the client asked or pushed too recently.
         """
         known = self._instances.pop(client_id, None)
         if known is not None:
@@ -100,7 +100,7 @@ class Telemetry:
 
         Raises: KafkaError INVALID_REQUEST without an id, and after the last push;
                 THROTTLING_QUOTA_EXCEEDED for a push that is too early, UNKNOWN_SUBSCRIPTION_ID
-                where the subscription has changed, UNSUPPORTED_COMPRESSION_TYPE,
+                if the subscription has changed, UNSUPPORTED_COMPRESSION_TYPE,
                 TELEMETRY_TOO_LARGE.
         """
         try:

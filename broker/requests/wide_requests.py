@@ -52,7 +52,7 @@ logger = logging.getLogger("barnabas.broker")
 AT_ONCE = 200
 MOST_ANSWER_BYTES = 64 << 20
 GIANTS = 4
-NULL_WEIGHT = 50  # rows of a list that is null, which means everything
+NULL_WEIGHT = 50  # the number of rows as which a null list counts; null means everything
 LAST = 1 << 15
 
 
@@ -220,7 +220,7 @@ elements.
 
 
 def shape_of(api_name: str, version: int) -> Shape | None:
-    """The shape of an API's requests in a version; None: they have no such lists."""
+    """The shape of an API's requests in a version; None if they have no such lists."""
     for shape in SHAPES.get(api_name, ()):
         if shape.first_version <= version <= shape.last_version:
             return shape
@@ -244,7 +244,7 @@ def reading_once(api_name: str, read: Read[Any]) -> Read[Any]:
 
 
 def leave_out_repeats(request: Message, shape: Shape) -> None:
-    """Leave out repeated names of the request, or all but two where the handler refuses them."""
+    """Leave out repeated names of the request, or all but two if the handler refuses them."""
     levels, repeats = shape.levels, shape.repeats
     rows = getattr(request, levels[0].rows)
     if not rows or (len(rows) == 1 and len(levels) == 1):
@@ -354,8 +354,8 @@ def _weight(rows: Sequence[Any] | None, levels: tuple[Level, ...]) -> int:
 def parts_of(
     rows: list[Any], levels: tuple[Level, ...], at_once: int, *, is_paired: bool = False
 ) -> Iterator[tuple[list[Any], int]]:
-    """The rows in parts of about that size, counted over all levels. Each part has the number of
-    levels at which its first row continues the last row of the previous part.
+    """Divide the rows into parts of about `at_once` rows, counted over all levels. Each part has
+    the number of levels at which its first row continues the last row of the previous part.
     """
     if len(levels) == 1:
         yield from _leaf_parts(rows, levels[0].key, at_once, is_paired=is_paired)
@@ -427,8 +427,8 @@ class CollectedAnswer:
         return self._rows.size_bytes + sum(one.inner.size_bytes for one in self._open)
 
     def add(self, answer: Any, continued: int) -> None:
-        """Add the rows of a part's answer; its first row continues the previous part's at that many
-        levels.
+        """Add the rows of a part's answer. Takes: continued, the number of levels at which the
+        first row continues the last row of the previous part.
         """
         field = self._levels[0].answers
         rows = getattr(answer, field) or ()
@@ -468,8 +468,8 @@ class CollectedAnswer:
 
 
 class _Wide:
-    """One request that is handled in parts. part_ticket: the ticket of the parked part; below 0
-    without one.
+    """One request that is handled in parts. part_ticket: the ticket of the parked part; negative if
+    no part is parked.
     """
 
     __slots__ = (
@@ -506,7 +506,7 @@ class _InSlices:
         self.context, self.work = context, work
 
     def step(self, now_ms: int) -> tuple[bool, Any]:
-        """Do a slice. Gives: whether it was the last one, and the answer then."""
+        """Do a slice. Gives: whether it was the last one and, if it was, the answer."""
         try:
             self.work.send(now_ms)
         except StopIteration as end:
@@ -524,15 +524,15 @@ class WideRequests:
         self._requests, self._outbox = requests, outbox
         self.queue: deque[_Wide | _InSlices] = deque()
         self._under_way: dict[int, _Wide | _InSlices] = {}  # requests by connection
-        # large requests by connection: for those that exist as objects the size; for those that
-        # wait as bytes the size and the call that decodes them
+        # large requests by connection: of those that exist as objects, the size; of those that wait
+        # as bytes, the size and the call that decodes them
         self._giants: dict[int, int] = {}
         self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
 
     # --- large requests --------------------------------------------------------------------------
 
     def decode(self, connection_id: int, size_bytes: int, start: Callable[[], None]) -> None:
-        """Decode a large request by `start`, now or once there are fewer such requests.
+        """Decode a large request by calling `start`, now or once there are fewer such requests.
 
         After: its bytes count towards the memory of all connections until `on_answered`.
         """
@@ -551,7 +551,7 @@ class WideRequests:
         if size_bytes is None:
             return
         self._outbox.held_bytes -= size_bytes
-        if self._waiting:  # its place goes to the request that has waited longest
+        if self._waiting:  # the freed place goes to the request that has waited longest
             other = next(iter(self._waiting))
             size_bytes, start = self._waiting.pop(other)
             self._giants[other] = size_bytes
@@ -627,7 +627,8 @@ class WideRequests:
 
     def _do_slice(self, one: _InSlices, now_ms: int) -> None:
         connection_id = one.context.connection_id
-        del self._under_way[connection_id]  # its last slice may begin other work in slices
+        # removed first, since the last slice may begin other work in slices
+        del self._under_way[connection_id]
         is_done, answer = one.step(now_ms)
         if not is_done:
             self._under_way[connection_id] = one

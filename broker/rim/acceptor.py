@@ -44,7 +44,7 @@ logger = logging.getLogger("barnabas.server")
 
 BACKLOG = 1024
 ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
-MOST_REFUSED = 1000  # refused connections that are kept until they are closed after a delay
+MOST_REFUSED = 1000  # maximum refused connections that wait to be closed
 
 
 class AcceptorCore(Protocol):
@@ -59,7 +59,7 @@ class AcceptorCore(Protocol):
     quotas: Quotas
 
     def on_listening(self, node_id: int, listener: ListenerConfig, port: int) -> None:
-        """A broker listens at a port."""
+        """Record that a broker listens at a port."""
 
     def on_connected(
         self,
@@ -122,9 +122,9 @@ def _advice_on_descriptors() -> str:
 class Listener:
     """A listening socket of one broker, which may be closed for a while.
 
-    greeting_bytes: the largest request of a client that is not authenticated; 0: clients of this
-    listener need not authenticate. limits: the limits of this listener; pause: the time until which
-    the limits forbid to accept connections.
+    greeting_bytes: the largest request of a client that is not authenticated; 0 if clients of this
+    listener need not authenticate. limits: the limits of this listener; pause: the timer that ends
+    a pause in accepting, or None.
     """
 
     __slots__ = ("address", "config", "greeting_bytes", "limits", "node_id", "pause", "socket")
@@ -156,7 +156,7 @@ class Acceptor:
     Takes: socks, for each listener a socket for each broker.
     """
 
-    _limits: ConnectionLimits | None = None  # if there are limits
+    _limits: ConnectionLimits | None = None  # None if there are no limits
     _admission_timer: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -287,8 +287,8 @@ class Acceptor:
     ) -> None:
         """Set up a connection of the process to itself, without TLS and outside the limits.
 
-        Takes: principal, the client's, which then need not authenticate; None: the client
-               authenticates like others of the listener.
+        Takes: principal, the principal of a client that need not authenticate; None for a client
+               that authenticates like the others of the listener.
         """
         sock.setblocking(False)
         connection_id = self._next_connection_id
@@ -346,8 +346,8 @@ class Acceptor:
             self._listen_to(listener)
 
     def _has_room_for(self, sock: socket.socket, address: str, limits: ConnectionLimits) -> bool:
-        """Whether the address may have one more connection; else the connection is closed, at once
-        or after a delay.
+        """Whether the address may have one more connection; if not, the connection is closed, at
+        once or after a delay.
         """
         refusal = limits.on_connected(address, self._host.steady_ms())
         if refusal is None:
@@ -537,7 +537,7 @@ def _mode_of(path: str) -> int:
 
 
 def listener_at(host: str, port: int) -> socket.socket:
-    """A listening socket of that address, non-blocking. Raises: OSError."""
+    """A non-blocking socket that listens at an address. Raises: OSError."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -34,13 +34,13 @@ logger = logging.getLogger("barnabas.security")
 class AuditLog:
     """The file of the audit log, readable only by its owner.
 
-    Takes:  path. Raises: OSError where the file cannot be opened.
+    Takes:  path. Raises: OSError if the file cannot be opened.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._is_failing = self._is_torn = False  # a part of a line was written
+        self._is_failing = self._is_torn = False  # torn: the last line was written only in part
 
     def write(self, records: Sequence[AuditRecord], wall_ms: int) -> None:
         """Append a line for each record. Lines that cannot be written are lost; the first loss is

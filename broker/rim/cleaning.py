@@ -41,8 +41,8 @@ Ended = Callable[[CleanJob, CleanResult | None, str], None]
 
 
 class CleanerProcess:
-    """Runs cleaning jobs; `on_done(job, result, error)` is called in a thread of this object at the
-    end of each job; result is None after a failure.
+    """Runs cleaning jobs. At the end of each job `on_done(job, result, error)` is called in a
+    thread of this object; result is None after a failure.
     """
 
     def __init__(self, on_done: Ended, *, idle_s: float = IDLE_S) -> None:
@@ -61,7 +61,7 @@ class CleanerProcess:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """Kill the process, also during a job; the next start removes unfinished files."""
+        """Kill the process, even during a job; the next start removes unfinished files."""
         with self._lock:
             self._stopping = True
             if self._process is not None:
@@ -83,7 +83,7 @@ class CleanerProcess:
                 self._end_process()
                 return
             result, error = self._clean(job)
-            # The loop's thread uses it next, and must not wait for an import.
+            # The loop's thread needs this module next, and must not wait for an import.
             import barnabas.storage.cleaning.segment_swap  # noqa: F401
 
             if not self._stopping:
@@ -160,7 +160,7 @@ def serve() -> None:
 def _receive(stream: IO[bytes], jobs: queue.SimpleQueue[bytes]) -> None:
     while (frame := _read_frame(stream)) is not None:
         jobs.put(frame)
-    os._exit(0)  # the broker has ended, or stops this process: end at once, also during a job
+    os._exit(0)  # the broker has ended, or stops this process: end at once, even during a job
 
 
 # --- frames -------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ class ClosingLines:
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, peer: str, reason: CloseReason, level: int) -> None:
-        """Log why a connection is closed, or count it."""
+        """Log why a connection is closed, or only count the line."""
         kind, host = logging.getLevelName(level), peer.rpartition(":")[0]
         if self._lines.may_write(kind, host, int(self._loop.time() * 1000)):
             logger.log(

@@ -36,7 +36,8 @@ logger = logging.getLogger("barnabas.server")
 READS_PER_EVENT = 8
 TURN_NS = NS_PER_MS  # after this time a connection with more frames waits for its next turn
 SENDFILE_CHUNK_BYTES = 1 << 20
-# limit of slices read for a client that receives slowly: they are read again for each attempt
+# maximum bytes of slices that are read for a client that receives slowly: each attempt reads them
+# again
 TLS_SLOW_BYTES = 64 * 1024
 GATHERED_BYTES = 64 * 1024
 # the bytes of small slices that one answer reads at once; the rest is read when the client receives
@@ -55,8 +56,8 @@ class ConnectionHost(Protocol):
     """A connection's interface to the server.
 
     turns, memory: for authenticated clients; greeting_turns and greeting_memory: for others.
-    silence: a function that returns why no data may be sent any more, or None; None in its place:
-    sending is always allowed.
+    silence: a function that returns why no data may be sent any more, or None if data may be sent;
+    None instead of a function if data may always be sent.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -85,7 +86,7 @@ class ConnectionHost(Protocol):
         """End a connection; a reason is written to the log."""
 
     def on_broken(self, connection: Connection, error: OSError) -> None:
-        """The connection has failed, or its TLS handshake."""
+        """Handle an error of the connection, or of its TLS handshake."""
 
     def fail(self, error: Exception) -> None:
         """Stop the broker: the disk failed, or an invariant does not hold."""
@@ -122,9 +123,7 @@ class Connection:
         peer: str,
         greeting_bytes: int = 0,
     ) -> None:
-        """Takes: greeting_bytes, the largest request until the client is authenticated; 0: it need
-        not authenticate.
-        """
+        """Takes: greeting_bytes, the largest request before the login; 0 if no login is needed."""
         self._server, self._socket, self._loop = server, sock, server.loop
         self.connection_id, self.peer = connection_id, peer
         self._turns, memory = server.turns, server.memory
@@ -203,7 +202,8 @@ class Connection:
     def pump(self) -> None:
         """Pass frames to the core while each is answered at once, until the turn ends.
 
-        One long function: every request passes it, and a further call would cost each of them.
+        This is one long function: every request passes it, and a further call would make each
+        slower.
         """
         if self._pumping:
             return  # called from within this loop by an answer; the outer call continues
@@ -331,7 +331,9 @@ class Connection:
         self._server.disconnect(self, reason)
 
     def wake(self) -> None:
-        """Continue with waiting frames after an answer outside of this connection's own event."""
+        """Continue with waiting frames, after an answer that was sent outside of this connection's
+        own events.
+        """
         if not self._pumping and (not self._reading or self._buffer.held_bytes):
             self._loop.call_soon(self.pump)
 
@@ -451,7 +453,9 @@ class Connection:
                 self._drop_sent(sock.send(out[0]))
 
     def _drop_sent(self, size: int) -> None:
-        """Drop that many unsent bytes, which were sent now."""
+        """Remove the bytes that have just been sent from the unsent ones. Takes: size, their
+        number.
+        """
         out = self._out
         while out:
             piece = out[0]
@@ -476,7 +480,7 @@ class Connection:
         return self._is_active or self.in_flight
 
     def quiet_sweeps(self) -> int:
-        """Called once a sweep: the number of sweeps in a row without any activity."""
+        """The number of sweeps in a row without any activity. Called once in each sweep."""
         if self.has_stirred:
             self._is_active = (
                 self.in_flight

@@ -36,7 +36,7 @@ LEAST_RATE = 1e-9
 
 
 class Refusal(NamedTuple):
-    """The refusal of a connection, which is closed after that many milliseconds."""
+    """The refusal of a connection, which is closed after after_ms milliseconds."""
 
     after_ms: int
     why: str
@@ -50,7 +50,7 @@ class ListenerLimits:
         self._count, self._rate = 0, Rate(windows, now_ms)
 
     def on_connected(self, now_ms: int) -> int:
-        """Count an accepted connection. Gives: for how many milliseconds to accept no other."""
+        """Count an accepted connection. Gives: the time in ms for which no other is accepted."""
         self._count += 1
         return _pause_ms(self._rate, self._most_per_s, self._windows, now_ms)
 
@@ -60,7 +60,7 @@ class ListenerLimits:
 
     @property
     def is_full(self) -> bool:
-        """Whether the listener has its maximum of connections."""
+        """Whether the listener has its maximum number of connections."""
         return self._count >= self._most
 
 
@@ -79,7 +79,7 @@ def _windows(config: BrokerConfig) -> Windows:
 
 
 def _pause_ms(rate: Rate, most_per_s: int, windows: Windows, now_ms: int) -> int:
-    """Count an accepted connection. Gives: for how many milliseconds to accept no other."""
+    """Count an accepted connection. Gives: the time in ms for which no other is accepted."""
     if most_per_s == INT_MAX:
         return 0
     rate.record(1, now_ms)
@@ -89,7 +89,8 @@ def _pause_ms(rate: Rate, most_per_s: int, windows: Windows, now_ms: int) -> int
 class ConnectionLimits:
     """The connections by address, their number and their rate.
 
-    Takes: quotas, those of the metadata journal; addresses, those of the open connections.
+    Takes: quotas, the quotas in the metadata journal; addresses, the addresses of the open
+           connections.
     """
 
     def __init__(
@@ -108,8 +109,8 @@ class ConnectionLimits:
         self._most_kept = FEWEST_KEPT
 
     def on_connected(self, address: str, now_ms: int) -> Refusal | None:
-        """Check a new connection of an address. Gives: None if the connection may stay; it is
-        counted until `on_closed`.
+        """Check a new connection of an address. Gives: None if the connection may stay, in which
+        case it is counted until `on_closed`.
         """
         refusal = self._refusal(address, now_ms)
         if refusal is not None:
@@ -120,7 +121,7 @@ class ConnectionLimits:
 
     def _refusal(self, address: str, now_ms: int) -> Refusal | None:
         if address.startswith(UNIX_SCHEME):
-            return None  # a socket in the file system, without an address
+            return None  # a socket in the file system has no address
         wait_ms = self._throttle_address(address, now_ms)
         if wait_ms:
             return Refusal(wait_ms, f"{address} exceeds its connection_creation_rate")
@@ -141,11 +142,11 @@ class ConnectionLimits:
 
     @property
     def is_full(self) -> bool:
-        """Whether the broker has its maximum of connections."""
+        """Whether the broker has its maximum number of connections."""
         return self._total >= self._config.max_connections
 
     def pause_ms(self, now_ms: int) -> int:
-        """Count an accepted connection. Gives: for how many milliseconds to accept no other."""
+        """Count an accepted connection. Gives: the time in ms for which no other is accepted."""
         most = self._config.max_connection_creation_rate
         return _pause_ms(self._rate, most, self._windows, now_ms)
 
@@ -164,7 +165,9 @@ class ConnectionLimits:
         return wait_ms
 
     def _make_room(self, now_ms: int) -> None:
-        """Drop addresses without a recent connection, when twice as many are stored."""
+        """Once the number of stored addresses has doubled, drop those without a recent
+        connection.
+        """
         if len(self._rates) < self._most_kept:
             return
         for address in [one for one, rate in self._rates.items() if rate.is_obsolete(now_ms)]:

@@ -22,7 +22,7 @@ def _sync_all(files: list[Any]) -> None:
 
 
 def _sync(file: Any) -> None:
-    """Fsync one file; a closed one waits until a descriptor is free to open it."""
+    """Fsync one file; if it is closed, wait until a descriptor is free to open it."""
     for _ in range(DESCRIPTOR_TRIES):
         try:
             file.fsync()

@@ -131,7 +131,7 @@ class HttpServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address that it listens on."""
+        """The address at which the server listens."""
         host, port = self._http.server_address[:2]
         return str(host), int(port)
 
@@ -285,7 +285,9 @@ class _Listener(ThreadingHTTPServer):
             )  # fmt: skip
 
     def _make_room(self) -> bool:
-        """Close the connection that has waited longest for its client; False if none waits."""
+        """Close the connection that has waited longest for its client. Gives: False if
+        none waits.
+        """
         with self._lock:
             longest = next(iter(self._waiting), None)
             if longest is None:
@@ -318,7 +320,7 @@ class _Listener(ThreadingHTTPServer):
         logger.debug("%s: the connection of %s broke off", self._name, client_address)
 
     def wake(self) -> None:
-        """Make `handle_request` return, which waits for a connection."""
+        """Make `handle_request`, which waits for a connection, return."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:  # on systems other than Linux a listening socket cannot be shut down

@@ -57,8 +57,8 @@ class LogOutput(logging.Handler):
         return (self.format(record) + "\n").encode()
 
     def finish(self, timeout_s: float = PARTING_S) -> bool:
-        """Wait until all lines are written; False if their reader does not read them. No line may
-        be logged afterwards.
+        """Wait until all lines are written. Gives: False if their reader does not read them. No
+        line may be logged afterwards.
         """
         try:
             self._lines.put(None, timeout=timeout_s)

@@ -72,7 +72,7 @@ class ReceiveTurns:
         self._timer: asyncio.TimerHandle | None = None
 
     def may_receive(self, receiver: Receiver) -> bool:
-        """Whether a connection with bytes to receive may receive them; False: it waits, and is
+        """Whether a connection with bytes to receive may receive them now. If not, it waits, and is
         notified when it may.
         """
         if not self._memory.is_full:

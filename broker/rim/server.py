@@ -48,15 +48,16 @@ if TYPE_CHECKING:
 
 TLS_CHUNK_BYTES = 256 * 1024
 GREETING_PART = 8  # unauthenticated clients get an eighth of queued.max.request.bytes, in addition
-IDLE_SWEEPS = 20  # sweeps in the time that a connection may be idle
+IDLE_SWEEPS = 20  # sweeps within the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
 SYNCED_TOGETHER = 1000  # with more files than this, a stop syncs the whole file system in one call
-# connections closed in one round: thousands may become idle together, and closing all would delay
-# requests
+# maximum connections closed in one round: thousands may become idle together, and closing all would
+# delay requests
 HANG_UPS_PER_EVENT = 100
 # a timer that is this late shows that the process was stopped, or that the loop was blocked
 LATE_MS = 100
-# rounds of the loop: for received bytes, for new connections, and for the bytes of new connections
+# rounds of the loop before a late tick: for received bytes, for new connections, and for the bytes
+# of new connections
 CATCH_UP_ROUNDS = 4
 IMPORT_LOOK_S = 0.005  # interval at which a late tick checks the end of imports for requests
 
@@ -74,8 +75,8 @@ MACHINE_CLOCK = Clock()
 class Gate(Protocol):
     """A layer between connections and the core: it may hold back requests and answers.
 
-    silence: a function that returns why no data may be sent any more, or None; None in its place:
-    sending is always allowed.
+    silence: a function that returns why no data may be sent any more, or None if data may be sent;
+    None instead of a function if data may always be sent.
     """
 
     silence: Callable[[], str | None] | None
@@ -93,7 +94,7 @@ class Gate(Protocol):
         """Called before a connection is closed."""
 
     def close(self) -> None:
-        """The server has closed its connections and its logs."""
+        """Called when the server has closed its connections and its logs."""
 
 
 class Observer(Protocol):
@@ -103,7 +104,7 @@ class Observer(Protocol):
         """A function that replaces `handle`, and calls it."""
 
     def flusher(self, on_flushed: Callable[[FlushJob, OSError | None], None]) -> Flusher:
-        """The flusher, whose flushes are measured."""
+        """A flusher whose flushes are measured."""
 
     def on_answers(self, sends: Sequence[tuple[int, Any]], *, after_flush: bool) -> None:
         """Called before answers are sent. after_flush: whether a flush released them."""
@@ -124,7 +125,7 @@ def _greeting_memory(memory: ReceiveMemory) -> ReceiveMemory:
 
 
 def _audit_log(path: str | None) -> Any:
-    """An AuditLog, imported only where there is one."""
+    """The audit log at a path, or None; its module is imported only if there is a path."""
     if not path:
         return None
     from barnabas.broker.rim.audit_log import AuditLog
@@ -135,10 +136,11 @@ def _audit_log(path: str | None) -> Any:
 class Server:
     """The connections, the timer and the threads around the core.
 
-    Takes: sock, the socket of the only listener; or for each listener a socket for each broker.
-    gate, observer: see these classes; None: there is none. on_frame: the function that connections
-    call with each request. event_ns: the steady time of the core's latest event. is_closed: whether
-    sending and writing have ended.
+    on_frame: the function that connections call with each request. event_ns: the steady time of the
+    core's latest event. is_closed: whether sending and writing have ended.
+
+    Takes: sock, the socket of the only listener, or for each listener a socket for each broker;
+           gate and observer, see these classes, each None if there is none.
     """
 
     _tls_chunk: memoryview | None = None
@@ -235,7 +237,7 @@ class Server:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The first broker's address, also while its listener is closed."""
+        """The first broker's address, even while its listener is closed."""
         return self.acceptor.listeners[0].address
 
     @property
@@ -288,7 +290,7 @@ class Server:
             self._closing_lines.write(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
-        # otherwise the connection had ended before, and was counted
+        # otherwise it has replaced a connection that ended before, and was counted then
         if isinstance(connection, Connection):
             self.acceptor.on_closed(connection)
         muted = self._muted.pop(connection.connection_id, None)
@@ -297,7 +299,9 @@ class Server:
         self.broker.on_closed(connection.connection_id)
 
     def on_broken(self, connection: Connection, error: OSError) -> None:
-        """The connection has failed, or its TLS handshake with the client's certificate."""
+        """Handle an error of a connection, or of its TLS handshake with the client's
+        certificate.
+        """
         is_reset = error.errno == errno.ECONNRESET
         if connection.has_failed_certificate and not is_reset:
             self.broker.on_not_identified(connection.connection_id)
@@ -449,7 +453,7 @@ class Server:
 
     def _flushed_in_thread(self, job: FlushJob, error: OSError | None) -> None:
         if error is not None:
-            self._flush_error = error  # stored, since `close` waits for the thread alone
+            self._flush_error = error  # stored for `close`, which waits only for the thread
         self._thread_calls.call(self._on_flushed, job, error)
 
     def _on_flushed(self, job: FlushJob, error: OSError | None) -> None:
@@ -481,7 +485,7 @@ class Server:
     # --- time ------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The steady time of an event of the core. After: the core's wall time is set, too."""
+        """The steady time of an event of the core. After: the core's wall time is set as well."""
         now_ns = self.event_ns = self._steady_ns()
         now_ms = now_ns // NS_PER_MS
         self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)

@@ -27,7 +27,9 @@ class ThreadCalls:
             loop.add_reader(self._event_fd, self._on_called)
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call the function soon in the loop's thread. From any thread, until `close`."""
+        """Call the function soon in the loop's thread. May be called from any thread, until
+        `close`.
+        """
         if self._event_fd < 0:
             self._loop.call_soon_threadsafe(function, *arguments)
             return

@@ -47,8 +47,8 @@ class TlsSocket:
 
     Like those of a socket, its methods raise BlockingIOError instead of blocking. The handshake is
     done by the first reads. `recv_into` returns less than requested only if no more bytes have
-    arrived, except those of `pending`. refused_bytes: the length of the bytes that `send` could not
-    accept: the same bytes have to be passed again; 0: none.
+    arrived, except those of `pending`. refused_bytes: the number of bytes that `send` could not
+    accept, and that have to be passed to it again unchanged; 0 if there are none.
 
     Takes: on_shaken, called once, with the socket, before the first bytes are returned; `recv_into`
            raises its OSError.
@@ -84,7 +84,7 @@ class TlsSocket:
         return self._socket.pending()
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive. Gives: the number of bytes; 0: the client has disconnected. Raises: OSError,
+        """Receive. Gives: the number of bytes; 0 if the client has disconnected. Raises: OSError,
         BlockingIOError.
         """
         total = 0
@@ -137,7 +137,7 @@ def _explained(error: ssl.SSLError) -> str:
 class TlsListener:
     """Makes the TLS sockets of a listener.
 
-    Takes:  settings, those of the listener, by Kafka's names.
+    Takes:  settings, the listener's settings by Kafka's names.
     Raises: TlsError.
     """
 
@@ -239,7 +239,7 @@ def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
 def _load_authorities(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
     try:
         context.load_verify_locations(cadata=_trust_store(settings))
-    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: its texts are not ASCII
+    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError if the text is not ASCII
         raise TlsError(
             f"{_named(settings, 'truststore')}: no certificate can be read ({error})"
         ) from error

@@ -37,7 +37,7 @@ class ResourceType(_Number):
 
 
 class PatternType(_Number):
-    """The names that an ACL applies to. ANY and MATCH are for filters alone: MATCH finds all ACLs
+    """The names that an ACL applies to. ANY and MATCH are only for filters: MATCH finds all ACLs
     that apply to a name.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 ANONYMOUS = "User:ANONYMOUS"
-BY_CERTIFICATE = -1  # in place of an API key
+BY_CERTIFICATE = -1  # used in place of an API key
 
 
 class AuditRecord(NamedTuple):

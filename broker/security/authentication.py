@@ -61,8 +61,8 @@ class Stage(Enum):
 
 class SaslServer(Protocol):
     """The server's side of one mechanism's exchange. lifetime_ms: how long the client's credential
-    is valid; None: for ever. refusal: the reason if the last answer refused the client, whose next
-    message ends the exchange.
+    is valid; None if for ever. refusal: the reason if the last answer refused the client, whose
+    next message ends the exchange.
     """
 
     user: str
@@ -79,9 +79,9 @@ class Authentication:
     """The state of one connection's authentication. user: the user of the last session, if there
     was one.
 
-    session_end_ms: the end of the session in steady time; None: no end. renewed_ms: the time of the
-    last renewal; None: never renewed. passes_until_ms: until this time every request, except those
-    of the exchange, is served without a check of this state.
+    session_end_ms: the end of the session in steady time; None if it has no end. renewed_ms: the
+    time of the last renewal; None if it was never renewed. passes_until_ms: until this time every
+    request, except those of the exchange, is served without a check of this state.
     """
 
     __slots__ = (
@@ -149,7 +149,8 @@ OTHER_MECHANISM = Verdict(close="a session can only be renewed with its own mech
 class AuthenticationSettings(NamedTuple):
     """The settings of authentication.
 
-    mechanisms: the enabled ones. max_reauth_ms: by mechanism, the duration of a session; 0: no end.
+    mechanisms: the enabled mechanisms. max_reauth_ms: the duration of a session, by mechanism; 0 if
+    it has no end.
     """
 
     mechanisms: tuple[str, ...]
@@ -179,7 +180,7 @@ class Authenticator:
     def on_frame(self, state: Authentication, frame: memoryview, now_ms: int) -> Verdict:
         """The decision on the frame.
 
-        Raises: ProtocolViolation, MalformedMessageError, IndexError or struct.error where the frame
+        Raises: ProtocolViolation, MalformedMessageError, IndexError or struct.error if the frame
                 cannot be read.
         """
         if state.stage is Stage.AUTHENTICATED:
@@ -246,7 +247,8 @@ class Authenticator:
             )
         state.mechanism, before = name, state.mechanism
         if is_renewal and before != name:
-            state.mechanism = ""  # an unknown mechanism: its first token ends the connection
+            # counts as an unknown mechanism, whose first token ends the connection
+            state.mechanism = ""
         stage = Stage.TOKENS if header.api_version > 0 else Stage.BARE_TOKENS
         state.begin(self._server_of(name), stage)
         return Verdict(SaslHandshakeResponse(Code.NONE, enabled))
@@ -301,7 +303,9 @@ class Authenticator:
         return answer
 
     def _maybe_complete(self, state: Authentication, now_ms: int) -> int:
-        """The session's lifetime in ms if the exchange is complete and it has one; else 0."""
+        """Complete the login if the exchange is complete. Gives: the session's lifetime in ms; 0 if
+        it has no end, or the exchange is not complete.
+        """
         if not state.server.is_complete:
             return 0
         limits = (self.settings.max_reauth_ms.get(state.mechanism), state.server.lifetime_ms)

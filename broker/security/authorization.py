@@ -285,7 +285,7 @@ RULES: dict[str, Rule] = {
 
 
 def authorized(parts: GuardParts, api: Api, row: Route) -> Route:
-    """The row with the steps before its handler."""
+    """The dispatch row of an API, with the steps of its rule before the handler."""
     _, takes, is_all_allowed = RULES[api.name]
     if not takes:
         return row

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import Acl, ClusterMetadata
     from barnabas.protocol.request_context import RequestContext
 
-MOST_REMEMBERED = 200_000  # cached decisions: some 30 MB, or 100 MB with the longest names
-LONGEST_REMEMBERED = 255  # characters of a cached name; names in requests may have 32,767
+MOST_REMEMBERED = 200_000  # cached decisions, which take 30 MB, or 100 MB with the longest names
+LONGEST_REMEMBERED = 255  # longer names are not cached: a name in a request may have 32,767 letters
 AUDITED_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
 SOME_NAME = "hardcode"  # Kafka's name for a resource of unknown name
 
@@ -107,8 +107,8 @@ class Access:
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def is_enough_on_cluster(self, operation: int) -> bool:
-        """Whether the operation on the cluster is allowed, if another permission may be sufficient,
-        too: so a negative result is not logged as a refusal.
+        """Whether the operation on the cluster is allowed, in a case in which another permission
+        may be sufficient as well: so a negative result is not logged as a refusal.
         """
         return self._decision(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
@@ -224,7 +224,7 @@ class Authorizer:
         self._accesses: dict[tuple[str, str], Access] = {}
         self._remembered = 0
         self._index: dict[tuple[int, int, str], dict[str, list[Acl]]] = {}
-        # the number of prefixes, by type and length
+        # the number of prefixes of each length, by type
         self._prefix_lengths: dict[int, dict[int, int]] = {}
         for acl in metadata.acls.values():
             self._take(acl)

@@ -106,7 +106,7 @@ class SaslGate:
         )
 
     def _bearer_servers(self, listener: ListenerConfig) -> Callable[[], SaslServer] | None:
-        """The factory of OAUTHBEARER's server side; None where it is not enabled."""
+        """The factory of OAUTHBEARER's server side; None if the mechanism is not enabled."""
         if listener.oauth is None or listener.oauth_keys is None:
             return None
         from barnabas.broker.security.oauth import OAuthBearerServer, TokenValidator
@@ -128,7 +128,7 @@ class SaslGate:
         """Whether the broker serves the request; otherwise the gate answers the request, or closes
         its connection.
 
-        Raises: ProtocolViolation where the request cannot be read.
+        Raises: ProtocolViolation if the request cannot be read.
         """
         self._now_ms = now_ms
         try:
@@ -179,7 +179,7 @@ class SaslGate:
         )
 
     def _encoded(self, verdict: Verdict, frame: memoryview) -> Sequence[bytes | bytearray]:
-        """The verdict's answer as a frame; nothing where there is none."""
+        """The verdict's answer as a frame; empty if the verdict has no answer."""
         if isinstance(verdict.answer, bytes):
             return (SIZE.pack(len(verdict.answer)) + verdict.answer,)
         if verdict.answer is None:
@@ -244,7 +244,7 @@ def _ends_a_login(authentication: Authentication, verdict: Verdict) -> bool:
 def _refusal(header: RequestHeader, frame: memoryview, code: Code) -> Message:
     """The answer that refuses everything that the request names.
 
-    Raises: MalformedMessageError, IndexError or struct.error where the request cannot be read.
+    Raises: MalformedMessageError, IndexError or struct.error if the request cannot be read.
     """
     from barnabas.broker.requests.refusals import message_class
 

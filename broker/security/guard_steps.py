@@ -73,7 +73,7 @@ class Case(Generic[RequestT]):
         self.parts, self._handle = parts, handle
         self.request, self.context, self.access = request, context, access
         self.version = context.api_version
-        self._amendments: tuple[Callable[[Any], None], ...] = ()  # most requests have none
+        self._amendments: tuple[Callable[[Any], None], ...] = ()  # empty for most requests
 
     def proceed(self) -> Answer:
         """The handler's answer."""
@@ -82,7 +82,7 @@ class Case(Generic[RequestT]):
         return self._handle(self.request, self.context)
 
     def proceed_beside(self, denied: list[Any], code: Code) -> Answer:
-        """The answer of a handler that refuses rows with a code by itself."""
+        """The answer of a handler that itself refuses the denied rows, with that code."""
         return self._handle(self.request, self.context, denied, code)
 
     def refuse(self, code: Code) -> Message:
@@ -103,7 +103,7 @@ class Case(Generic[RequestT]):
         """Pass the allowed rows of a list of the request to the handler, and add the refusals of
         the others; a long list in slices.
 
-        Takes: refused, which makes the answer with the refusals of some rows; None: each row gets
+        Takes: refused, which makes the answer with the refusals of some rows; None if each row gets
                the error code.
         """
 
@@ -232,7 +232,7 @@ class Step(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The checks of an API's requests. No asks: every client may send them.
+    """The checks of an API's requests. Without asks every client may send them.
 
     takes: the functions of the steps, in order. is_all_allowed: for frequent requests, a quick test
     of whether the steps would pass the request on unchanged.
@@ -244,7 +244,7 @@ class Rule(NamedTuple):
 
 
 def rule(*steps: Step, is_all_allowed: Callable[[Any, Access], bool] | None = None) -> Rule:
-    """The rule of these steps."""
+    """Make a rule of steps."""
     in_order = sorted(steps, key=lambda step: not step.is_about_answer)
     return Rule(
         tuple(ask for step in steps for ask in step.asks),
@@ -322,7 +322,7 @@ def each(
     refused.
 
     Takes: path, the list of the request, and the field of a row that has the name ("topics.name");
-           without a field the row is the name. by_id: a row may have a topic's id in its place.
+           without a field the row is the name; by_id, whether a row may have a topic's id instead.
     """
     field, _, key = path.partition(".")
     code = FAILED[resource_type]

@@ -38,7 +38,7 @@ IDEMPOTENT_WRITE, TWO_PHASE_COMMIT = Operation.IDEMPOTENT_WRITE, Operation.TWO_P
 WRITE = Operation.WRITE
 DELETE_BY_ID_SINCE = 6
 NAMED_IN_LOG = 10
-KAFKA_3_9 = "3.9"  # Apache Kafka answers a refused OffsetFetch 0 or 1 without rows; 4.x with errors
+KAFKA_3_9 = "3.9"  # this release answers a refused OffsetFetch 0 or 1 without rows, 4.x with errors
 SHARE, SHARE_SINCE = 2, 6  # the kind of key in FindCoordinator, and the version that has it
 GROUPS_SINCE = 8  # the first version of OffsetFetch with several groups
 
@@ -183,8 +183,8 @@ def _topics_of(group: Any) -> set[str]:
 
 
 def hide_assigned_topics(case: Case[Any], answer: Any) -> None:
-    """Remove topics that the client may not see from a member's assignment: its pattern may match
-    them.
+    """Remove topics that the client may not see from a member's assignment: the member's pattern
+    may match them.
     """
     if answer.assignment is not None:
         rows = [row for row in answer.assignment.topic_partitions if case.sees_topic(row)]
@@ -274,7 +274,7 @@ def _hide_offsets(case: Case[Any], answer: Any, refused: list[Any]) -> None:
 
 def init_producer_id(case: Case[InitProducerIdRequest]) -> Answer | None:
     """WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on some
-    topic (KIP-679). Two-phase commit: TWO_PHASE_COMMIT on the id, too (KIP-939).
+    topic (KIP-679). Two-phase commit also requires TWO_PHASE_COMMIT on the id (KIP-939).
     """
     request, access = case.request, case.access
     transactional_id = request.transactional_id
@@ -371,7 +371,8 @@ def _may_delete(
     def may_delete(row: delete_topics.DeleteTopicState) -> bool:
         if row.name is not None:
             return row.topic_id in (None, NO_ID) and may_delete_named(row.name)
-        name = case.topic_name(row)  # None: the id is unknown or null; the handler refuses the row
+        # None if the id is unknown or null: the handler refuses the row
+        name = case.topic_name(row)
         return name is None or case.access.may(DELETE, TOPIC, name)
 
     return may_delete

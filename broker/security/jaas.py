@@ -61,7 +61,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _words(text: str) -> list[tuple[str, str]]:
-    """(word, "") or ("", mark), in order."""
+    """The words and marks of a text, in order: (word, "") or ("", mark)."""
     words: list[tuple[str, str]] = []
     at, end = 0, len(text.rstrip(BLANKS))
     while at < end:

@@ -10,7 +10,7 @@ that kind of key; shared secrets (HS256 ...) are not accepted. The checks of its
 Apache Kafka's validator:
 
     exp, iat      required; exp not past and iat, nbf not ahead by more than the clock skew
-    iss, aud      the expected ones, where settings name some; an audience that is not expected
+    iss, aud      the expected ones, if settings name some; an audience that is not expected
                   refuses the token
     sub           the name of the claim is a setting; a text, trimmed as Java does it: a no-break
                   space is a part of a name
@@ -73,7 +73,7 @@ class UnknownKeys:
 
     def are_worth_a_read(self, key_id: str, wall_ms: int) -> bool:
         """Whether the set is to be read again for this id; if so, the id is remembered."""
-        self._asked_ms = {  # times after now are dropped, too: the clock may have been set back
+        self._asked_ms = {  # also drops times after now: the clock may have been set back
             known: asked_ms
             for known, asked_ms in self._asked_ms.items()
             if 0 <= wall_ms - asked_ms < UNKNOWN_KEY_MS

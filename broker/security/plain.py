@@ -21,7 +21,9 @@ class PlainServer:
         self.is_complete = False
 
     def evaluate(self, token: bytes) -> bytes:
-        """The answer, which is empty. Raises: AuthenticationError."""
+        """Check the user's password. Gives: the answer, which is empty. Raises:
+        AuthenticationError.
+        """
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError as error:
@@ -30,7 +32,7 @@ class PlainServer:
             raise AuthenticationError("a message that is not [user], NUL, user, NUL, password")
         authorization, self.user, password = parts
         expected = self._passwords.get(self.user)
-        # compare digests, which have equal length, also for an unknown user: the duration reveals
+        # compare digests, which have equal length, even for an unknown user: the duration reveals
         # neither the password nor whether the user exists
         is_right = hmac.compare_digest(_digest(password), _digest(expected or ""))
         if expected is None or not is_right:

@@ -57,7 +57,7 @@ class MappingError(ValueError):
 
 
 class PrincipalMapper:
-    """Makes principals of subjects. Raises: MappingError where the rules cannot be read."""
+    """Makes principals of subjects. Raises: MappingError if the rules cannot be read."""
 
     def __init__(self, rules: str) -> None:
         self._rules = list(_read_rules(trimmed(rules))) or [_subject_itself]
@@ -65,7 +65,7 @@ class PrincipalMapper:
     def principal(self, certificate: Mapping[str, Any] | None) -> str:
         """The principal of a client's certificate, as `ssl` decodes it; ANONYMOUS for none.
 
-        Raises: OSError where no rule matches.
+        Raises: OSError if no rule matches.
         """
         if not certificate:
             return ANONYMOUS
@@ -151,6 +151,8 @@ def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
 
 
 def _escaped_if_unknown(group_count: int, reference: re.Match[str]) -> str:
-    """A group reference; the reference's own text if the pattern has groups but not this one."""
+    """The text of a group reference; with an escaping backslash if the pattern has groups but not
+    this one.
+    """
     first = int(reference[1][0])
     return reference[0] if first <= group_count else rf"\{reference[0]}"

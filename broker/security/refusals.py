@@ -22,7 +22,9 @@ LONGEST_NAME = 255  # a topic's name has at most 249 characters; a name in a req
 
 
 class RefusalLines:
-    """Writes the lines. now_ms, api_key: the time and the API key of the current request."""
+    """Writes the log lines about refusals. now_ms, api_key: the time and the API key of the current
+    request.
+    """
 
     __slots__ = ("_lines", "api_key", "now_ms")
 

@@ -83,7 +83,9 @@ def credential_of(
 
 
 def salted(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Hi() of RFC 5802; the smallest allowed number of iterations takes some ms of CPU."""
+    """Salt and iterate a password: Hi() of RFC 5802. Even the smallest allowed number of iterations
+    takes some ms of CPU.
+    """
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
 

@@ -32,7 +32,7 @@ class UsersFileError(ValueError):
 
 
 def parse_users(text: str) -> dict[str, str]:
-    """Passwords by user. Raises: UsersFileError."""
+    """The passwords in the text of a users file, by user. Raises: UsersFileError."""
     passwords: dict[str, str] = {}
     for number, line in enumerate(_LINE_END.split(text), 1):
         if not trimmed(line) or trimmed(line).startswith("#"):
@@ -58,8 +58,8 @@ def make_credentials(
 ) -> None:
     """Salt and iterate each password for each mechanism, into `made`, unless `made` already has it.
 
-    Each takes some milliseconds of CPU with the interpreter lock released, so it may run in a
-    thread.
+    Each credential takes some milliseconds of CPU with the interpreter lock released, so the
+    function may run in a thread.
     """
     for user, password in passwords.items():
         for mechanism in mechanisms:
@@ -73,10 +73,10 @@ def make_credentials(
 class Users:
     """Passwords for PLAIN and credentials for SCRAM.
 
-    Takes: file_passwords, those of the users file; plain_passwords, those of the JAAS texts; kept,
-           the credentials in the metadata journal; made, the credentials of the users file that are
-           made so far: missing ones are made at their first use; new_salt, a source of random
-           bytes.
+    Takes: file_passwords, the passwords in the users file; plain_passwords, the passwords in JAAS
+           texts; kept, the credentials in the metadata journal; made, the credentials of the users
+           file that are made so far: missing ones are made at their first use; new_salt, a source
+           of random bytes.
     """
 
     def __init__(

@@ -49,8 +49,7 @@ def check_client_metrics(configs: Mapping[str, str]) -> None:
     Java's syntax.
 
     Raises: KafkaError INVALID_REQUEST for an unknown name or a wrong value, INVALID_CONFIG for a
-            wrong
-    `match`.
+            wrong `match`.
     """
     for name, text in configs.items():
         setting = CLIENT_METRICS_SETTINGS.get(name)

@@ -33,7 +33,7 @@ from barnabas.broker.settings.setting import INT_MAX, ConfigError, nearest
 if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ScramCredential
 
-KAFKAS_FACTOR = 3  # settings of Apache Kafka's internal topics
+KAFKAS_FACTOR = 3  # the default for Apache Kafka's internal topics
 REPLICATION_FACTORS = (
     "default.replication.factor",
     "offsets.topic.replication.factor",

@@ -25,9 +25,9 @@ from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import Kind, Setting
 from barnabas.broker.settings.topic_config import topic_setting_value
 
-# Settings that Apache Kafka can change at run time and this broker cannot. Kafka refuses some
-# changes of them, too: listeners cannot be added or removed, and security is changed for each
-# listener separately.
+# Settings that Apache Kafka can change at run time and this broker cannot. Kafka also refuses some
+# changes of them: listeners cannot be added or removed, and security is changed for each listener
+# separately.
 DYNAMIC_IN_KAFKA = frozenset(
     (
         "advertised.listeners", "listener.security.protocol.map", "listeners",
@@ -63,7 +63,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One setting. `value` is None where it is unset or secret."""
+    """One setting. `value` is None if it is unset or secret."""
 
     setting: Setting[Any]
     value: str | None
@@ -154,7 +154,7 @@ def shown(setting: Setting[Any], value: Any) -> str | None:
 
 
 def shown_text(setting: Setting[Any], text: str) -> str | None:
-    """A value's text as requests may show it: without passwords, also in addresses."""
+    """A value's text as requests may show it: without passwords, including those in addresses."""
     return None if setting.kind is Kind.PASSWORD else without_password(text)
 
 

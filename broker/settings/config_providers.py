@@ -51,7 +51,7 @@ def resolve(properties: Mapping[str, str], environment: Mapping[str, str]) -> di
 
 
 def files_of(properties: Mapping[str, str]) -> list[str]:
-    """The files from which settings take values, each once. Raises: ConfigError."""
+    """The files from which settings take values, without duplicates. Raises: ConfigError."""
     kinds = {name: kind for name, kind, _ in _named_providers(properties)}
     files = []
     for text in properties.values():
@@ -76,7 +76,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"{name}: {match[0]} cannot be read: {reason}") from error
-    except ValueError as error:  # errors of system calls
+    except ValueError as error:  # system calls refuse a NUL in a path
         shown = match[0].replace("\0", "\\0")
         raise ConfigError(f"{name}: {shown} cannot be read: a path has no NUL") from error
     if value is None:

@@ -1,8 +1,8 @@
 """The warnings of a start: listeners and ports that are open to other machines, secrets that other
 users can read, and settings of security without effect.
 
-An address of this machine alone (127.0.0.1, ::1, localhost, a socket in the file system) is not
-open to other machines.
+An address that only this machine can reach (127.0.0.1, ::1, localhost, a socket in the file system)
+is not open to other machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.listeners import ListenerConfig
 
 OTHERS_MAY_READ = 0o044
-OTHERS_MAY_ENTER = 0o005  # permission to read; access for a group may be intended
+OTHERS_MAY_ENTER = 0o005  # of others only: access for a group may be intended
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}")
 # a password may contain a slash; but HOST:PORT/PATH@ contains no password
 _USER_INFO = re.compile(r"://(?:[^/?#\s]*@|[^/?#@:\s]*:(?![0-9]+[/?#])\S*@)")
@@ -36,7 +36,7 @@ def is_local(host: str) -> bool:
 
 
 def without_password(text: str) -> str:
-    """A text without the user and the password, if it is an address with these."""
+    """The text; if it is an address with a user and a password, these are hidden."""
     return _USER_INFO.sub("://[hidden]@", text)
 
 
@@ -48,7 +48,7 @@ def is_secret(name: str) -> bool:
 def warnings_of(
     config: BrokerConfig, arguments: Sequence[str], secret_files: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The warnings.
+    """The warnings about the settings of a start.
 
     Takes: arguments, the names of the settings on the command line; secret_files, the files from
            which values of settings were read.
@@ -97,7 +97,7 @@ def _open_listener(config: BrokerConfig, listener: ListenerConfig) -> Iterator[s
 
 
 def _open_ports(config: BrokerConfig) -> Iterator[str]:
-    """Ports that are open, without the console's, which warns when it listens."""
+    """The warnings about open ports, except the console's: the console warns when it listens."""
     host = config.barnabas_metrics_host
     if config.barnabas_metrics_port >= 0 and not is_local(host):
         yield (
@@ -109,7 +109,7 @@ def _open_ports(config: BrokerConfig) -> Iterator[str]:
 
 def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
     of_tls = [name for name in config.explicit if name.startswith("ssl.")]
-    of_link = config.barnabas_replication_secret  # the link uses the same settings
+    of_link = config.barnabas_replication_secret  # the link to a standby uses the same settings
     if of_tls and not of_link and not any(one.has_tls for one in config.listeners):
         yield (
             f"{', '.join(of_tls)} have no effect: no listener uses TLS; that needs "

@@ -12,13 +12,13 @@ change, since a client uses the answer with the highest epoch.
 | transaction.version | 0 | the transaction log as before Apache Kafka 3.8 |
 | | 1 | the transaction log's records have tagged fields |
 | | 2 | an epoch for each transaction, partitions added by writing to them (KIP-890) |
-| group.version | 0 | classic groups alone |
-| | 1 | groups of the consumer protocol, too (KIP-848) |
+| group.version | 0 | only classic groups |
+| | 1 | also groups of the consumer protocol (KIP-848) |
 | share.version | 0 | no share groups |
 | | 1 | share groups (KIP-932) |
 | streams.version | 0 | no streams groups |
 | | 1 | streams groups (KIP-1071) |
-| metadata.version | 7 to 30 | nothing: it is of Apache Kafka's metadata log (3.3 to 4.3) |
+| metadata.version | 7 to 30 | none: it describes Apache Kafka's metadata log (3.3 to 4.3) |
 
 The supported features are those of a release (`releases.py`): emulated releases have others.
 """
@@ -166,7 +166,7 @@ def finalize(
 ) -> FinalizedFeatures:
     """Finalise these levels; they are stored if they have changed.
 
-    Takes: updated, the levels that UpdateFeatures has set; None: unchanged.
+    Takes: updated, the levels that UpdateFeatures has set; None if they are unchanged.
     """
     if updated is None:
         updated = metadata.updated_features

@@ -48,7 +48,7 @@ VALIDATORS = (
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
 _HANDLER = "oauthbearer.sasl.server.callback.handler.class"
-# settings of a listener, by mechanism
+# settings that a listener may have for a single mechanism
 OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")
 UNIX, UNIX_SCHEME = "UNIX", "unix://"
 ANYWHERE = ("0.0.0.0", "::")
@@ -76,7 +76,7 @@ class Endpoint(NamedTuple):
 
 
 class ListenerConfig:
-    """One listener. advertised: the address for its clients; None: the address to which they
+    """One listener. advertised: the address for its clients; None for the address to which they
     connected.
 
     own: its settings `listener.name.NAME....`, without that prefix. tls: makes TLS connections,
@@ -93,8 +93,8 @@ class ListenerConfig:
         values: Mapping[str, Any],
         settings: Mapping[str, Setting[Any]],
     ) -> None:
-        """Takes: values, the typed settings of all listeners; settings, the table by which its own
-               are read.
+        """Takes: values, the typed settings of all listeners; settings, the table by which the
+               listener's own settings are read.
 
         Raises: ListenerError; ConfigError for a value that is not allowed.
         """
@@ -123,18 +123,18 @@ class ListenerConfig:
 
     @property
     def path(self) -> str | None:
-        """The path of a socket in the file system."""
+        """The path of the listener's socket in the file system; None if it has an address."""
         host = self.endpoint.host
         return host.removeprefix(UNIX_SCHEME) if host.startswith(UNIX_SCHEME) else None
 
     @property
     def limits_connections(self) -> bool:
-        """Whether its own settings bound the number or the rate of its connections."""
+        """Whether the listener's own settings bound the number or the rate of its connections."""
         return "max.connections" in self.own or "max.connection.creation.rate" in self.own
 
     @property
     def max_reauth_ms(self) -> dict[str, int]:
-        """The validity of an authentication in ms, by mechanism; 0: no end."""
+        """The validity of an authentication in ms, by mechanism; 0 if it has no end."""
         name = "connections.max.reauth.ms"
         every = self[name]
         return {
@@ -143,8 +143,8 @@ class ListenerConfig:
         }
 
     def tls_settings(self, of_all: Mapping[str, str]) -> dict[str, str]:
-        """Its settings `ssl.*` as text, by Kafka's names; its own override those of all
-        listeners.
+        """The listener's settings `ssl.*` as text, by Kafka's names; its own settings override
+        those of all listeners.
         """
         own = {name: text for name, text in self.own.items() if name.startswith("ssl.")}
         return {name: text for name, text in of_all.items() if name.startswith("ssl.")} | own
@@ -152,7 +152,7 @@ class ListenerConfig:
     def tls_principal(self, certificate: Mapping[str, Any] | None) -> str:
         """The principal of a client with this certificate, as `ssl` decodes it.
 
-        Raises: OSError where no rule of ssl.principal.mapping.rules matches.
+        Raises: OSError if no rule of ssl.principal.mapping.rules matches.
         """
         assert self._principals is not None, "a certificate on a listener without TLS"
         return self._principals.principal(certificate)
@@ -281,7 +281,7 @@ def _endpoint(setting: str, text: str, part: str) -> Endpoint:
 
 
 def _check_ports(endpoints: Sequence[Endpoint], brokers: int) -> None:
-    """Raise ListenerError where two would listen at one port."""
+    """Raise ListenerError if two endpoints would listen at one port."""
     by_port: dict[int, list[Endpoint]] = {}
     for endpoint in endpoints:
         if brokers > 1 and endpoint.name == UNIX:

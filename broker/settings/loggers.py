@@ -40,7 +40,9 @@ def exists(name: str) -> bool:
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Set the level of an existing logger to one of LEVELS; None: the level of its parent."""
+    """Set the level of an existing logger to one of LEVELS, or with None to the level of its
+    parent.
+    """
     existing = _existing(name)
     assert existing is not None, name
     existing.setLevel(logging.NOTSET if level is None else LEVELS[level])

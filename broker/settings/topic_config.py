@@ -1,4 +1,4 @@
-"""The settings of a topic: its own, else the broker's."""
+"""The settings of a topic: its own values, or else the broker's defaults."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def broker_default(config: BrokerConfig, setting: Setting[Any]) -> tuple[Any, st
             unit_ms = _UNIT_MS.get(name.rsplit(".", 1)[1])
             if unit_ms is None:
                 return config[name], name
-            is_bounded = config[name] > 0  # -1 hours is unlimited, too
+            is_bounded = config[name] > 0  # -1 hours also means unlimited
             return config[name] * unit_ms if is_bounded else config[name], name
     return setting.default, None
 

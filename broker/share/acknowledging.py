@@ -88,7 +88,9 @@ class Acknowledging:
         done(now_ms)
 
     def _refuse(self, storing: Sequence[Storing]) -> None:
-        """Refuse acknowledgements without disk space: the member may acknowledge again."""
+        """Refuse acknowledgements for which there is no disk space; the member may send
+        them again.
+        """
         for one in storing:
             place = (one.loaded.key.topic_id, one.loaded.key.partition)
             self.codes[place] = (Code.COORDINATOR_NOT_AVAILABLE, "the disk is full")

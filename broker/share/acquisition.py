@@ -2,8 +2,8 @@
 
 A member gets whole batches, as they are in the log or were acquired before, even if that exceeds
 the requested number, unless it asks for a strict limit. Records that were delivered several times
-are delivered in ever smaller parts of their batch, and finally alone: one of them may be the reason
-why all of them were released. Sources: KIP-932, KIP-1206; Apache Kafka 4.3.
+are delivered in ever smaller parts of their batch, and finally one by one: a single record may be
+the reason why all of them were released. Sources: KIP-932, KIP-1206; Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from barnabas.broker.share.share_partition import GroupLimits, SharePartition
 RECORD_LIMIT = 1  # the mode of acquisition with a strict limit of records
 ACQUIRE_MODES = (0, RECORD_LIMIT)
 FEWEST_THROTTLED = 2
-LEAST_LIMIT = 2  # with a lower limit of deliveries, records are not delivered alone
+LEAST_LIMIT = 2  # with a lower limit of deliveries, records are not delivered one by one
 
 
 class LogBatch(NamedTuple):
@@ -82,7 +82,7 @@ class _Acquisition:
         if self.left <= 0:
             return
         if fetch_offset < self.first_offset:
-            # the log was compacted: records in flight there no longer exist
+            # the log was compacted: the records in flight before its first record no longer exist
             partition.archive(fetch_offset, self.first_offset - 1, AVAILABLE)
         begin = self.first_offset
         floor = partition.floor(begin)
@@ -146,7 +146,7 @@ class _Acquisition:
         partition.end_offset = max(partition.end_offset, last_offset)
 
     def _end_of_batch(self, offset: int) -> int:
-        """The last offset of the log's batch with that offset."""
+        """The last offset of the log's batch that contains an offset."""
         for batch in self.fetched:
             if batch.first_offset > offset:
                 break
@@ -155,8 +155,8 @@ class _Acquisition:
         return offset
 
     def _parts(self, first_offset: int, last_offset: int) -> list[tuple[int, int]]:
-        """The offsets, in parts that have at least the batch size and end at the ends of the log's
-        batches.
+        """A range of offsets, divided into parts that have at least the batch size and end at the
+        ends of the log's batches.
         """
         parts = []
         batch_size = max(self.taker.batch_size, 1)  # requests may name any number
@@ -251,7 +251,7 @@ class _Acquisition:
         )
 
     def _acquire_part(self, batch: InFlightBatch) -> int:
-        """Acquire available records of a batch, run by run. Gives: how many."""
+        """Acquire available records of a batch, run by run. Gives: the number of these records."""
         most_deliveries = self.limits.delivery_count
         fewest = _throttled_from(most_deliveries)
         made: list[Run] = []
@@ -327,7 +327,7 @@ def _throttled_from(most_deliveries: int) -> int:
 
 
 def _joined(runs: Sequence[Run]) -> list[Acquired]:
-    """The acquired records, where adjacent ones with the same delivery count are one row."""
+    """The acquired records; adjacent ones with the same delivery count are one row."""
     joined: list[Acquired] = []
     for run in runs:
         if (

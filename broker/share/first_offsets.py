@@ -40,7 +40,9 @@ class SearchedLater(Exception):
 
 
 class _Search:
-    """A look-up by time. is_done: whether `offset` has the result; None: no such record."""
+    """A look-up by time. is_done: whether the look-up is complete; then offset is the result, or
+    None if there is no such record.
+    """
 
     __slots__ = ("is_done", "log", "offset", "searched", "targets", "timestamp")
 
@@ -52,8 +54,8 @@ class _Search:
         self.offset: int | None = None
 
     def look_up(self, log: Log) -> None:
-        """Look up the offset. Raises: SearchTakesLong, BuildPutOff; KafkaError where the log cannot
-        be read.
+        """Look up the offset. Raises: SearchTakesLong, BuildPutOff; KafkaError if the log cannot be
+        read.
         """
         found = offset_for_timestamp(
             log, self.timestamp, upper_bound_offset=log.high_watermark, searched=self.searched
@@ -86,8 +88,8 @@ class FirstOffsets:
     def of(self, key: SharePartitionKey, log: Log, now_ms: int) -> int:
         """The offset at which the group begins.
 
-        Raises: KafkaError OFFSET_NOT_AVAILABLE where it begins at a time that no record has;
-                SearchedLater.
+        Raises: KafkaError OFFSET_NOT_AVAILABLE if the group begins at a time for which there is no
+                record; SearchedLater.
         """
         reset = self._group_configs.value(key.group_id, "share.auto.offset.reset")
         if reset.age_ms is None:

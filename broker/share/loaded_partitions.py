@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-ENDS_AT_ONCE = 100  # transitions for expired locks that one tick makes
+ENDS_AT_ONCE = 100  # maximum transitions for expired locks in one tick
 # The error code for a member whose change cannot be stored, as in Apache Kafka.
 _REFUSALS = {
     Code.FENCED_LEADER_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,
@@ -91,15 +91,16 @@ class LoadedPartitions:
     def load(self, key: SharePartitionKey, log: Log, now_ms: int) -> LoadedPartition:
         """A share partition, which is read from its stored state if it is not loaded.
 
-        Raises: KafkaError UNKNOWN_SERVER_ERROR where it is not initialized, as by Apache Kafka:
-                clients try again; OFFSET_NOT_AVAILABLE where the group begins at a time that no
-                record has; NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION;
-                COORDINATOR_NOT_AVAILABLE without space for a record. SearchedLater.
+        Raises: KafkaError UNKNOWN_SERVER_ERROR if it is not initialized, as in Apache Kafka:
+                clients try again; OFFSET_NOT_AVAILABLE if the group begins at a time for which
+                there is no record; NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION;
+                COORDINATOR_NOT_AVAILABLE if there is no space for a record. SearchedLater.
         """
         loaded = self._loaded.get(key)
         if loaded is not None and loaded.is_of(log):
             return loaded
-        with self.wakes:  # the waiting fetches find the new one
+        # the wakes come after this block: the waiting fetches find the new partition
+        with self.wakes:
             self.drop(key, now_ms)
             return self._load(key, log, now_ms)
 
@@ -167,7 +168,7 @@ class LoadedPartitions:
     def drop_some(self, group_id: str, most: int, now_ms: int) -> int:
         """Drop share partitions of a group without sessions, whose changes are all stored.
 
-        Gives: how many; fewer than `most` where there are no more.
+        Gives: the number of dropped partitions; less than `most` if there are no more.
         """
         of_group = self._by_group.get(group_id, {})
         stored = (key for key in of_group if not self._loaded[key].unstored)
@@ -212,7 +213,7 @@ class LoadedPartitions:
     ) -> Storing:
         """Decide about the acknowledgements of a member. The caller holds the wakes until `store`.
 
-        Raises: KafkaError of `SharePartition.on_acknowledged`; UNKNOWN_TOPIC_OR_PARTITION where the
+        Raises: KafkaError of `SharePartition.on_acknowledged`; UNKNOWN_TOPIC_OR_PARTITION if the
                 share partition is not loaded, so that the member holds no records of it.
         """
         loaded = self._loaded.get(key)
@@ -310,7 +311,7 @@ class LoadedPartitions:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When a lock may end next; 0: a wake or a search is due."""
+        """The time at which a lock may end next; 0 if a wake or a look-up is already due."""
         if self._woken_later or self.first_offsets.is_ready:
             return 0
         return self._timers.earliest_ms

@@ -31,9 +31,9 @@ class ReadBatch(NamedTuple):
 
 
 def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
-    """The whole batches of a slice, up to the batch with that offset.
+    """The complete batches of a slice, up to the batch that contains an offset.
 
-    Small batches are read many at a time, and of large ones little more than their headers.
+    Small batches are read many at a time; of large batches, little more than the headers is read.
     """
     found: list[ReadBatch] = []
     position, end = 0, data.size
@@ -42,7 +42,8 @@ def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
         at = position - chunk_at
         if at + HEADER_SIZE > len(chunk):
             if chunk and position < chunk_at + len(chunk):
-                size = min(8 * size, READ_AT_ONCE)  # the chunk contained whole batches
+                # the last chunk contained whole batches: read more at once
+                size = min(8 * size, READ_AT_ONCE)
             chunk = data.file.pread(min(size, end - position), data.position + position)
             chunk_at, at = position, 0
             if len(chunk) < HEADER_SIZE:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partitions import LoadedPartitions
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareSessions
 
-# partitions released in one tick: 5 to 20 ms, with the records that store the change
+# partitions released in one tick, which takes 5 to 20 ms with the records that store the change
 RELEASED_AT_ONCE = 200
 ENDED_AT_ONCE = 5_000  # maximum number of partitions of sessions ended in one tick
 
@@ -44,8 +44,8 @@ class SessionEnds:
             self._closed[connection_id] = None
 
     def end_all(self) -> None:
-        """Note that all sessions end, as with closed connections: there are no share groups any
-        more.
+        """Note that all sessions end, as if their connections were closed, since share groups are
+        turned off.
         """
         self._closed.update(dict.fromkeys(one.connection_id for one in self._sessions))
 

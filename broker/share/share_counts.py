@@ -15,7 +15,7 @@ class StateWrites:
 
     writes: requests and events whose records were written together. total_ms: the time from these
     writes until their answers could be sent, added up. load_ns: how long the replay of the internal
-    topic took, in its start; 0 without a clock.
+    topic took at the start of the coordinator; 0 without a clock.
     """
 
     __slots__ = ("load_ns", "total_ms", "writes")

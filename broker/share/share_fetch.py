@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareTarget
     from barnabas.storage.disk import Slice
 
-VISITED_AT_ONCE = 200  # partitions that are loaded in one slice
-READS_AT_ONCE = 16  # reads of one partition, if all read records belong to aborted transactions
+VISITED_AT_ONCE = 200  # maximum partitions loaded in one slice
+# maximum reads of one partition, if all read records belong to aborted transactions
+READS_AT_ONCE = 16
 ROW_BYTES = 40
 
 
@@ -58,7 +59,7 @@ class ShareFetch:
         context: RequestContext,
         session: ShareSession | None,
     ) -> None:
-        """Takes: session; None if no records are fetched."""
+        """Takes: session, None if no records are fetched."""
         self._parts, self._request, self._context = parts, request, context
         self._session = session
         self._shares = parts.shares.get()

@@ -4,7 +4,7 @@ Each record from the start offset on is in one state at a time:
 
 | state | meaning | next |
 |---|---|---|
-| available | it may be acquired; every record that is not in flight is | acquired |
+| available | it may be acquired; so may every record that is not in flight | acquired |
 | acquired | one member holds it until its lock ends | any other |
 | acknowledged | it was accepted | |
 | archived | it was rejected, given up, or is no record for the group | |

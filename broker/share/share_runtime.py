@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-LEAST_PRUNED = 1_000  # records between two prunings, each of which writes the start of the log
+LEAST_PRUNED = 1_000  # least records deleted by a pruning, which writes the start of the log
 
 
 class ShareRuntime:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
-MOST_PARTITIONS = 300_000  # partitions of all sessions
+MOST_PARTITIONS = 300_000  # maximum partitions of all sessions together
 
 # the 16 bytes of a topic's id, which are fast to hash, and the partition's index
 Place = tuple[bytes, int]
 
 
 class SessionKey(NamedTuple):
-    """The key of a session: the group, the member, and the broker. node_id: the broker's id."""
+    """The key of a session: the ids of the group, the member, and the broker."""
 
     group_id: str
     member_id: str
@@ -108,7 +108,7 @@ class ShareSession:
                 target.partition.idle.pop(target, None)
 
     def to_end(self, target: ShareTarget) -> None:
-        """Move a partition to the end, behind the others."""
+        """Move a ready partition behind the others."""
         if target in self.ready:
             del self.ready[target]
             self.ready[target] = None

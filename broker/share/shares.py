@@ -55,7 +55,7 @@ class Shares:
         now_ms: int,
         clock_ns: Callable[[], int],
     ) -> None:
-        """Takes: clock_ns, which measures the replay."""
+        """Takes: clock_ns, the clock that measures the replay."""
         self.coordinator, self.runtime, self._topics = coordinator, runtime, topics
         self.partitions = partitions
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
@@ -121,7 +121,7 @@ class Shares:
         return results
 
     def next_deadline_ms(self) -> int | None:
-        """The time at which `on_tick` has work next; None: no timer is set."""
+        """The time at which `on_tick` has work next; None if no timer is needed."""
         if self.changes.is_ready or self.session_ends.is_ready:
             return 0
         cold_ms, lock_ms = self.coordinator.next_deadline_ms(), self.partitions.next_deadline_ms

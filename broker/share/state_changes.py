@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
     from barnabas.coordinator.share.share_state import Change
 
-STATES_AT_ONCE = 250  # rows of one slice: 10 ms
+STATES_AT_ONCE = 250  # rows of one slice, which takes 10 ms
 
 Then = Callable[[Sequence[int], int], None]
 
@@ -139,4 +139,4 @@ class _Stored:
             done(self._durable_ms)
 
     def at_once(self) -> None:
-        """End the wait at once: the process ends, which flushes all logs."""
+        """End the wait at once: the process is ending, which flushes all logs."""

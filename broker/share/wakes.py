@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class Wakes:
-    """The deferred wakes. As a context manager it defers all wakes inside to its end."""
+    """The deferred wakes. As a context manager it defers the wakes in its block to the end of the
+    block.
+    """
 
     __slots__ = ("_depth", "_waiting")
 

@@ -78,7 +78,7 @@ class EndsOnTopics:
         return None
 
     def check_not_stuck_on(self, topics: Collection[str]) -> None:
-        """Raise NotWrittenError where a decision on partitions of these topics waits for space."""
+        """Raise NotWrittenError if a decision on partitions of these topics waits for space."""
         for ending in self._by_id.values():
             if ending.left and ending.decision is not None:
                 for name, _ in ending.decision.partitions:
@@ -108,7 +108,7 @@ class EndsOnTopics:
         """The log of __transaction_state that has the transactional id, if its session uses
         two-phase commit (KIP-939); otherwise no log.
 
-        Answers to such a producer wait for that log, too: its open transaction survives a power
+        Answers to such a producer also wait for that log: its open transaction survives a power
         loss, and so must the record of each partition that it wrote to.
         """
         coordinator = self._coordinator

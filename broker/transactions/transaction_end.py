@@ -149,8 +149,8 @@ _END_NOW = Row(_S.COMPLETE, (_A.WRITE_PREPARE, _A.WRITE_MARKERS, _A.WRITE_COMPLE
 
 # A commit that has to survive a power loss begins in the column JOURNAL; if the flush queue gives
 # no frame with DATA, it continues in FLUSH. An abort uses the column OS, whatever durability
-# commits have; an abort of two-phase commit uses FLUSH. A second node adds a column: steps that
-# wait for the disk wait for in-sync replicas, too.
+# commits have; an abort of two-phase commit uses FLUSH. A second node would add a column, in which
+# steps that wait for the disk also wait for in-sync replicas.
 LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     (_S.OPEN, _E.COMMIT): {
         _D.JOURNAL: _FLUSH_DATA,
@@ -222,17 +222,18 @@ NO_VERSION = -1  # version of the registry of topics before a look-up, or before
 class Ending:
     """One transaction that is ending.
 
-    request, context: of the EndTxn(commit) that began it; None if it began otherwise. transaction:
-    its state when the EndTxn came. decision: None until it is made. frame: the journal's frame,
-    while it is being made. prepare: the encoded record of the decision; None until the decision.
-    log: the log of __transaction_state for its records. partition_logs: the logs of its partitions,
-    in order; None for a partition that does not exist or is off line. looked_up_at: the version of
-    the registry of topics when all these logs were looked up. logs: the logs that got a marker.
-    topics_version: that version when the first of them got it. law: LAW, or LAW_IN_PARTS. tried:
-    the number of partitions whose marker was tried, in parts.
-    held_back: calls to make when the transaction has ended, in the order of arrival. left: the
-    remaining actions of the step, of which the first found no disk space; then requests are not
-    held back. is_again: whether that first action has already appended some of its markers.
+    request, context: the EndTxn(commit) that began the end, and its context; None if it began
+    otherwise. transaction: the transaction's state when the EndTxn arrived. decision: None until it
+    is made. frame: the journal's frame, while it is being made. prepare: the encoded record of the
+    decision; None until the decision. log: the log of __transaction_state for its records.
+    partition_logs: the logs of its partitions, in order; None for a partition that does not exist
+    or is off line. looked_up_at: the version of the registry of topics when all these logs were
+    looked up. logs: the logs that got a marker. topics_version: the version of the registry when
+    the first of these logs got its marker. law: LAW, or LAW_IN_PARTS. tried: the number of
+    partitions whose marker was tried, in parts. held_back: calls to make when the transaction has
+    ended, in the order of arrival. left: the remaining actions of the step, of which the first
+    found no disk space; then requests are not held back. is_again: whether that first action has
+    already appended some of its markers.
     """
 
     __slots__ = (
@@ -281,7 +282,8 @@ class Ending:
 
     def look_up_logs(self, topics: TopicRegistry, partition_count: int, now_ms: int) -> None:
         """Look up the logs of the transaction's records and of its partitions: once, and again only
-        after a change of topics. Takes: partition_count, that of __transaction_state.
+        after a change of topics. Takes: partition_count, the partition count of
+        __transaction_state.
         """
         transaction = self.decision or self.transaction
         assert transaction is not None
@@ -408,9 +410,9 @@ class TransactionMarkers:
     ) -> None:
         """Append the markers of a decision.
 
-        Takes:  logs, those of its partitions. marked, to which each log that gets its marker is
-                added. is_again: whether some logs have their markers from an earlier call that
-                found no disk space.
+        Takes:  logs, the logs of its partitions; marked, a list to which each log that gets its
+                marker is added; is_again, whether some logs have their markers from an earlier call
+                that found no disk space.
         Raises: NotWrittenError without disk space; some of the markers may be appended.
         After:  the markers for partitions that are off line are noted durably.
         """
@@ -634,7 +636,8 @@ class TransactionEnds(EndsOnTopics):
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
         """Handle EndTxn. A connection that its producer has left is closed (`check_connection`)."""
-        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch shows a late request
+        # in version 2 the epoch identifies a late request
+        if context.api_version < END_GIVES_EPOCH:
             self._coordinator.check_connection(
                 request.transactional_id,
                 (request.producer_id, request.producer_epoch),
@@ -651,7 +654,7 @@ class TransactionEnds(EndsOnTopics):
         return PARKED
 
     def _begin(self, decision: Decision, now_ms: int) -> None:
-        """Carry out a decision that needs no data on the disk: an abort, or any with `os`.
+        """Carry out a decision that needs no data on the disk: an abort, or any one with `os`.
 
         It overtakes a commit of the same transaction that still waits for its data: the EndTxn of
         that commit is processed again after the end of the transaction.
@@ -692,7 +695,7 @@ class TransactionEnds(EndsOnTopics):
     def _on(self, ending: Ending, event: Event | None, now_ms: int) -> None:
         """Move the ending transaction to the next step of the law, and do the row's actions.
 
-        Takes: event; None: retry the remaining actions, since the disk may have space.
+        Takes: event, or None to retry the remaining actions, since the disk may have space.
         """
         before = ending.step
         if event is None:
@@ -807,7 +810,8 @@ class TransactionEnds(EndsOnTopics):
         return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
 
     def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
-        """The data are durable, or become so with the frame: decide. frame, None: no journal.
+        """Decide, since the data are durable or become so with the frame. Takes: frame, None
+        without a journal.
 
         The decision is made here and not at the arrival of EndTxn: until now a fence, a timeout or
         an abort could overtake it.
@@ -821,7 +825,7 @@ class TransactionEnds(EndsOnTopics):
             decision = coordinator.on_data(
                 ending.transaction, context, ending.log.leader_epoch, now_ms
             )
-        except NotWrittenError as error:  # for a new producer id
+        except NotWrittenError as error:  # raised if a new producer id cannot be reserved
             self._on_not_written(ending, (Action.WRITE_PREPARE,), error, now_ms)
             return
         if decision is None:  # partitions were added, whose data may not be durable
@@ -840,8 +844,8 @@ class TransactionEnds(EndsOnTopics):
         self._on(ending, Event.DATA, now_ms)
 
     def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
-        """Call `then`, which appends markers, when the partitions have their files: at once, unless
-        a partition has none since it has no records.
+        """Call `then`, which appends markers, once the partitions have their files: at once, unless
+        a partition without records has none yet.
         """
         without = [
             log
@@ -873,7 +877,8 @@ class TransactionEnds(EndsOnTopics):
             return
 
         def flush(now_ms: int) -> None:
-            if self._by_id.get(ending.transactional_id) is ending:  # no abort has overtaken it
+            # no abort has overtaken this commit
+            if self._by_id.get(ending.transactional_id) is ending:
                 self._flushes.wait_for_frame(logs, on_data, now_ms)
 
         self._files_ahead.get().make(without, flush)
@@ -895,7 +900,7 @@ class TransactionEnds(EndsOnTopics):
         )
 
     def _on_no_frame(self, ending: Ending, now_ms: int) -> None:
-        """There is no space for the frame with the decision: it is decided again without one."""
+        """Decide again without a frame, since there is no space for the frame with the decision."""
         assert ending.decision is not None
         if ending.law is LAW:
             self._soon_marked_count -= len(ending.decision.partitions)

@@ -53,7 +53,7 @@ class UnwrittenMarker(NamedTuple):
 
 
 class UnwrittenMarkers:
-    """The markers of the file. Raises: LogDirectoryError where it is damaged."""
+    """The markers in the file. Raises: LogDirectoryError if the file is damaged."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk, self._data_dir = disk, data_dir

@@ -28,7 +28,7 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
 )
 
 MOST_ROWS = 2000
-ANY, MATCH_ANY = 1, 1  # of a filter of ACLs: any value, any pattern
+ANY, MATCH_ANY = 1, 1  # in a filter for ACLs: any value, and any pattern type
 TOPIC_RESOURCE = 2
 SOURCES = {
     1: "topic", 2: "broker, dynamic", 3: "all brokers, dynamic", 4: "broker, at its start",
@@ -101,7 +101,8 @@ class AdminViews:
             ]
             for row in answer.results
         }
-        if answer.error_code:  # user names of the file are shown to viewers that may see the others
+        # users of the file are shown only to viewers that may see the SCRAM users
+        if answer.error_code:
             return []
         for user in self._source.server.broker.config.users:
             rows.setdefault(user, []).append("barnabas.users.file")

@@ -1,10 +1,10 @@
 """The console's end of the process that decodes keys and values (`barnabas.schemas`).
 
 The process starts with the first key or value in the wire format, and ends after IDLE_S without
-one. A request to it is bounded in number and bytes. An answer that does not come in ANSWER_S, or a
-process that ends, is an error of the key or value that was being decoded; the others go to a new
-process, MOST_RESTARTS times in a request. So a search lasts some seconds longer at most, whatever
-is in the records.
+one. A request to it is bounded in number and bytes. If an answer takes longer than ANSWER_S, or the
+process ends, the key or value that was being decoded gets an error, and the remaining ones are sent
+to a new process; one request starts at most MOST_RESTARTS processes. So a search is delayed by a
+few seconds at most, whatever the records contain.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ class Decoder:
         return found
 
     def decode(self, parts: Sequence[bytes]) -> list[Decoded]:
-        """Each key or value in the wire format, decoded or with its error."""
+        """Decode keys and values in the wire format. Gives: for each its decoded form, or its
+        error.
+        """
         short = [one for one in parts if len(one) <= MOST_PART_BYTES]
         decoded = iter(self._decode(short)) if short else iter(())
         return [
@@ -127,7 +129,9 @@ class Decoder:
         return done
 
     def _ask(self, parts: Sequence[bytes], done: list[Decoded]) -> None:
-        """Add the answers about keys and values, as they come. Raises: OSError, EOFError."""
+        """Send keys and values to the process, and append its answers to `done` as they arrive.
+        Raises: OSError, EOFError.
+        """
         sock = self._running()
         sock.sendall(pack_request(parts))
 
@@ -142,7 +146,7 @@ class Decoder:
             )
 
     def _running(self) -> socket.socket:
-        """The socket to the process, which is started where there is none. Raises: OSError."""
+        """The socket to the process, which is started if it does not run. Raises: OSError."""
         if self._sock is not None and self._process is not None and self._process.poll() is None:
             return self._sock
         self._end()
@@ -179,7 +183,7 @@ class Decoder:
             with contextlib.suppress(OSError):
                 sock.close()
         if process is not None:
-            process.kill()  # it has nothing to finish
+            process.kill()  # the process has no work that it has to finish
             process.wait()
 
 

@@ -27,7 +27,7 @@
 An error is {"error": a sentence}, with status 400, 401, 403, 404, 429 or 503; `at`: the place in a
 filter. Where the broker has users, everything but the page's files needs a session (`logins`), and
 is answered with the rights of its user. A POST needs a body of JSON, and an Origin equal to its
-Host where there is one, so that pages of other sites and ports cannot send a POST.
+Host if there is one, so that pages of other sites and ports cannot send a POST.
 
 The cost to the broker's loop: the broker is observed (`observation.observe`) in slices, and so
 rarely that this takes at most a twentieth of the time, however many pages are open. Batches are
@@ -96,8 +96,8 @@ Call = Callable[[Viewer, Query], Any]
 class Console:
     """The console's HTTP server.
 
-    Each connection has a thread, which makes the answers; a lock lets one thread at a time make
-    them.
+    Each connection has a thread, which computes the answers; a lock allows one thread at a time to
+    do so.
     """
 
     def __init__(self, server: Server, sock: socket.socket) -> None:
@@ -208,7 +208,7 @@ class Console:
         return self._guarded(lambda: json_response(write(viewer, body)))
 
     def _guarded(self, answer: Callable[[], Response]) -> Response:
-        """The answer, made under the lock, or the answer for its error."""
+        """Compute an answer under the lock; an exception becomes an error response."""
         if not self._turn.acquire(timeout=BUSY_AFTER_S):
             return error_response(503, "Too many requests at once: try again in a while.")
         try:
@@ -288,7 +288,8 @@ def _refusal(error: BadRequest) -> Response:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    """The JSON object of a POST, if it comes from this page or from no browser.
+    """The JSON object in a POST, which has to come from this page or from a client that is no
+    browser.
 
     Raises: BadRequest.
     """
@@ -307,7 +308,7 @@ def _body(request: Request) -> dict[str, Any]:
 
 
 def _files() -> dict[str, tuple[str, bytes]]:
-    """The page's files by their path: the type and the content."""
+    """The page's files by path, each with its content type and its content."""
     files = {}
     for file in resources.files("barnabas.broker.console").joinpath("static").iterdir():
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"

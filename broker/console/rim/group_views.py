@@ -52,7 +52,7 @@ class GroupViews:
         self._rows_of: views.Broker | None = None
 
     def groups(self, viewer: Viewer, query: Query) -> Any:
-        """A part of the list of groups, in an order; see `lists`."""
+        """A part of the sorted list of groups; see `lists`."""
         broker, search = self._source.look(viewer), query.get("search", "").lower()
         if self._rows_of is not broker:
             self._rows, self._rows_of = group_rows(broker), broker
@@ -183,8 +183,8 @@ class GroupViews:
     def waits(
         self, broker: views.Broker, groups: Iterable[GroupState]
     ) -> dict[tuple[str, str, int], bool]:
-        """Whether a group has nothing to read before the last stable offset, by group and stuck
-        partition with a committed offset.
+        """For each group and each stuck partition in which it has a committed offset: whether
+        nothing is left for it to read before the last stable offset.
         """
         rows = views.candidates(broker, groups)[:MOST_CANDIDATES]
         before_end = {

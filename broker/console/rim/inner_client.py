@@ -100,8 +100,8 @@ def connected(
     """Open a connection with that principal and client address.
 
     Takes: listener, the listener that accepts the connection, with its authentication if the
-           principal is ANONYMOUS; None: the first, without authentication. node_id, the id of the
-           broker, if the process runs several; None: the first.
+           principal is ANONYMOUS; None for the first listener, without authentication. node_id, the
+           id of the broker, if the process runs several; None for the first one.
     """
     ours, theirs = socket.socketpair()
     ours.settimeout(ANSWER_WITHIN_S)
@@ -132,9 +132,7 @@ def _take_up(
 def login(
     server: Server, listener: Listener, mechanism: str, user: str, password: str, host: str
 ) -> None:
-    """Authenticate the user at the listener by the password. Raises: LoginRefused,
-    InnerClientError.
-    """
+    """Authenticate a user at a listener with a password. Raises: LoginRefused, InnerClientError."""
     with connected(server, ANONYMOUS, host, listener) as client:
         handshake = client.ask(SaslHandshakeRequest(mechanism), SaslHandshakeResponse, 1)
         if handshake.error_code:
@@ -153,7 +151,7 @@ def _token(client: InnerClient, token: bytes) -> bytes:
 
 
 def _scram(client: InnerClient, mechanism: str, user: str, password: str) -> None:
-    """The client's side of RFC 5802."""
+    """Authenticate a user with SCRAM: the client's side of RFC 5802."""
     hash_name = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
     name = user.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={secrets.token_hex(16)}"

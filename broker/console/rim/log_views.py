@@ -103,7 +103,7 @@ class LogViews:
         }
 
     def _topic_rows(self, broker: views.Broker) -> dict[str, TopicRow]:
-        """The rows of an observation, made once for it."""
+        """The topic rows of an observation, computed only once for each observation."""
         if self._rows_of is not broker:
             self._rows, self._rows_of = topic_rows.topic_rows(broker), broker
         return self._rows
@@ -204,7 +204,7 @@ class LogViews:
         }
 
     def transactions(self, viewer: Viewer, query: Query) -> Any:
-        """A part of the list of open transactions, in an order; see `lists`."""
+        """A part of the sorted list of open transactions; see `lists`."""
         broker, search = self._source.look(viewer), query.get("search", "").lower()
         rows = [row for row in self._transaction_rows(broker) if search in row.name.lower()]
         part = listed(query, rows, TRANSACTION_COLUMNS)
@@ -215,7 +215,7 @@ class LogViews:
         }
 
     def _transaction_rows(self, broker: views.Broker) -> list[TransactionRow]:
-        """The rows of an observation, made once for it."""
+        """The transaction rows of an observation, computed only once for each observation."""
         if self._transactions_of is not broker:
             self._transactions, self._transactions_of = transaction_rows(broker), broker
         return self._transactions

@@ -1,9 +1,9 @@
 """The viewers of the page: logins, if the broker has users, and the session of each request.
 
-The password is sent to a listener of the broker, as by a client (`inner_client.login`): so failed
-logins are delayed, counted and audited as those of clients. A session's cookie is for this page
-alone: HttpOnly, SameSite=Strict, with the page's port in its name, since cookies of one host are
-shared by all its ports.
+The password is sent to a listener of the broker, as a client would send it (`inner_client.login`),
+so failed logins are delayed, counted and audited like those of clients. A session's cookie is only
+for this page: HttpOnly, SameSite=Strict, and with the page's port in its name, since all ports of a
+host share its cookies.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Logins:
         return Viewer(f"User:{session.user}", request.client_host)
 
     def log_in(self, request: Request, user: Any, password: Any) -> str:
-        """The header for a new session's cookie.
+        """Log a user in. Gives: the header that sets the cookie of the new session.
 
         Raises: BadRequest: 401 for a wrong user or password, 429 after too many attempts, 400 if no
                 listener accepts passwords.
@@ -118,7 +118,7 @@ class Logins:
         return cookies[self._cookie].value if self._cookie in cookies else ""
 
     def _listener(self) -> Listener:
-        """The listener that verifies a login."""
+        """The listener at which the page's users are authenticated."""
         for listener in self._server.acceptor.listeners:
             if set(BY_STRENGTH) & set(listener.config.sasl_mechanisms) and listener.config.has_sasl:
                 return listener

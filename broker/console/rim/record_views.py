@@ -2,8 +2,8 @@
 
 A search is done in the connection's thread, a part at a time (`search`): only the positions of
 batches are looked up in the loop's thread, one partition in each slice. A download is a search that
-continues until a bound. It is sent while it is made, a line of JSON for each record, in the form of
-`barnabas consume --json`.
+continues until it reaches a bound. Its lines are sent while the search runs, one line of JSON for
+each record, in the form of `barnabas consume --json`.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class RecordViews:
         return rows
 
     def _at_time(self, log: Log, timestamp: int) -> int:
-        """The offset of the first record that is not before a time, or the log's end. A batch that
-        takes long is searched in this thread, the connection's.
+        """The offset of the first record at or after a time, or the log's end. A batch that takes
+        long is searched in the connection's thread, which calls this, and not in the loop's.
         """
         searched: Searched = {}
 
@@ -199,9 +199,10 @@ class RecordViews:
     # --- download --------------------------------------------------------------------------------
 
     def download(self, viewer: Viewer, query: Query) -> Iterator[bytes]:
-        """Lines of JSON, the newest record first, until a bound of records and of time.
+        """Lines of JSON for the records that a search finds, the newest first, up to a bound on
+        their number and on the time.
 
-        With `decoded` a key or value that a schema decodes is its JSON value; otherwise the lines
+        With `decoded`, a key or value that a schema decodes is written as JSON; otherwise the lines
         have the bytes of the records.
 
         Raises: BadRequest, before the first line.
@@ -215,7 +216,8 @@ class RecordViews:
         decode = self._decode if query.get("decoded") == "yes" else None
         left, end_s = MOST_DOWNLOADED, time.monotonic() + _LONGEST_DOWNLOAD_S
         while left > 0 and time.monotonic() < end_s:
-            # the lock is taken for each part: a slow client does not delay others
+            # taken for each part of the search and released between them: a slow client does not
+            # delay others
             with self._downloads:
                 result = self._part(search, left)
             values = _line_values(topic, result.found, decode)
@@ -281,8 +283,9 @@ def _condition(query: Query) -> Condition | None:
 
 
 def _partitions(query: Query) -> frozenset[int]:
-    """The partitions that the query names in the form 0,1,2; without a name: all. Raises:
-    BadRequest.
+    """The partitions that the query names in the form 0,1,2; empty if it names none, which means
+    all.
+    Raises: BadRequest.
     """
     text = query.get("partitions", "").replace(" ", "")
     numbers = text.split(",") if text else []

@@ -1,4 +1,4 @@
-"""The check of a start: how the console reaches a schema registry, and its files."""
+"""The check, at startup, of the settings with which the console reaches a schema registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_registry(config: BrokerConfig) -> None:
-    """Check how the console reaches a schema registry. Raises: ConfigError."""
+    """Check the settings with which the console reaches a schema registry. Raises: ConfigError."""
     urls = config.barnabas_console_registry
     option = "--console-registry (barnabas.console.registry)"
     if config.barnabas_console_port < 0:
@@ -32,7 +32,9 @@ def check_registry(config: BrokerConfig) -> None:
 
 
 def _check_login(config: BrokerConfig) -> None:
-    """Check the console's login at a schema registry, and its files. Raises: ConfigError."""
+    """Check the user, the token and the files with which the console logs in to a schema registry.
+    Raises: ConfigError.
+    """
     prefix = "barnabas.console.registry"
     if config.barnabas_console_registry_user and config.barnabas_console_registry_token:
         raise ConfigError(f"set {prefix}.user or {prefix}.token, not both")

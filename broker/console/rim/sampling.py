@@ -20,8 +20,8 @@ CHECK_S = 1.0
 
 
 class Sampler:
-    """Adds samples to a History while the console runs. history: to be read in the loop's
-    thread.
+    """Adds samples to a History while the console runs. history: only the loop's thread may read
+    it.
     """
 
     def __init__(self, source: Source) -> None:

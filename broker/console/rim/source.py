@@ -1,6 +1,6 @@
 """The access of the views to the broker: observations, windows of logs, and rights.
 
-The broker's state is read in the loop's thread alone, in slices (`in_slices`). An observation of
+The broker's state is read only in the loop's thread, in slices (`in_slices`). An observation of
 the whole state is shared by all pages, and is repeated so rarely that it takes at most a twentieth
 of the time. A viewer with restricted rights gets the observation without the topics and groups that
 it may not describe.
@@ -53,13 +53,14 @@ SHARE_OF_TIME = 20
 """The time between two observations, as a multiple of the time that the last one took."""
 _CLIENT_ID = "barnabas-console"
 METADATA = 3
-_REQUESTS = {Operation.READ: 1, Operation.WRITE: 0}  # Fetch, Produce: for the audit log
+# the API keys of Fetch and Produce, for the audit log
+_REQUESTS = {Operation.READ: 1, Operation.WRITE: 0}
 
 
 class BadRequest(Exception):
     """The request is invalid; the text explains why.
 
-    status: 400, 403 or 404. at: the place in a filter, from 0 on.
+    status: 400, 403 or 404. at: the position of the error in a filter's text, from 0 on.
     """
 
     def __init__(self, text: str, status: int = 400, at: int | None = None) -> None:
@@ -75,8 +76,8 @@ class Viewer(NamedTuple):
 
 
 class Source:
-    """The broker for the views, which run in other threads. One thread at a time calls its
-    methods.
+    """Access to the broker for the views, which run in other threads than the loop. Only one thread
+    at a time may call its methods.
     """
 
     def __init__(self, server: Server) -> None:
@@ -93,7 +94,9 @@ class Source:
     # --- observations ----------------------------------------------------------------------------
 
     def look(self, viewer: Viewer) -> views.Broker:
-        """The last observation of the broker, without all that the viewer may not describe."""
+        """The latest observation of the broker, without anything that the viewer may not
+        describe.
+        """
         broker = self._broker
         if broker is None or time.monotonic() >= self._fresh_until:
             began = time.monotonic()
@@ -134,7 +137,7 @@ class Source:
     # --- rights ----------------------------------------------------------------------------------
 
     def _access(self, viewer: Viewer, api_key: int = METADATA) -> Access | None:
-        """The viewer's rights; None: all is allowed. In the loop's thread.
+        """The viewer's rights; None if everything is allowed. Called in the loop's thread.
 
         Takes: api_key, the key of the equivalent client request, for the audit log.
         """
@@ -201,7 +204,7 @@ class Source:
     def window(
         self, topic: str, index: int, before: int | None, index_entries: int
     ) -> Window | None:
-        """A window of a log; None where it cannot be read. In the loop's thread."""
+        """A window of a log; None if it cannot be read. Called in the loop's thread."""
         log = self.server.broker.topics.partition(topic, index)
         if log is None:
             return None
@@ -226,7 +229,7 @@ def strip_values(
     rows: Iterable[PartitionState],
     strips: Mapping[tuple[str, int], Strip],
 ) -> list[dict[str, Any]]:
-    """The strips of these partitions for JSON."""
+    """The strips of these partitions as JSON values."""
     return [
         views.strip_value(strips[row.topic, row.partition], broker)
         for row in rows
@@ -250,7 +253,7 @@ def number(query: Query, name: str, default: int) -> int:
 
 
 def listed(query: Query, rows: Sequence[T], columns: Columns[T]) -> Part:
-    """The part of a list that a query names, in its order. Raises: BadRequest."""
+    """The part of a list that a query requests, sorted as the query says. Raises: BadRequest."""
     column = choice(query, "sort", tuple(columns))
     descending = choice(query, "order", ("up", "down")) == "down"
     ordered = in_order(rows, columns[column], descending=descending)
@@ -258,7 +261,10 @@ def listed(query: Query, rows: Sequence[T], columns: Columns[T]) -> Part:
 
 
 def choice(query: Query, name: str, choices: Sequence[str]) -> str:
-    """The word in a query's field, one of a few; the first is the default. Raises: BadRequest."""
+    """The value of a query's field, which has to be one of the choices; the first choice is the
+    default.
+    Raises: BadRequest.
+    """
     text = query.get(name) or choices[0]
     if text not in choices:
         raise BadRequest(f"`{name}` has to be one of {', '.join(choices)}, not {text[:40]!r}.")

@@ -19,7 +19,7 @@ WATCHED_S = 15.0
 
 
 class Watch:
-    """Counts requests and errors while a page is shown, and for WATCHED_S after its last
+    """Counts requests and errors while a page is shown, and for WATCHED_S after the page's last
     request.
     """
 
@@ -59,7 +59,9 @@ class Watch:
         self._timer = server.loop.call_later(WATCHED_S, end_after_the_last_look)
 
     def totals(self) -> dict[str, Any]:
-        """All requests and errors since the counting began; it restarts after a pause."""
+        """The numbers of requests and errors since the counting began. After a pause the counting
+        restarts.
+        """
         errors = self._server.broker.requests.errors
         return {
             "counted_for_ms": round((time.monotonic() - self._since) * 1000),
@@ -68,11 +70,11 @@ class Watch:
         }
 
     def by_api(self) -> dict[str, int]:
-        """Requests by the API's name."""
+        """The number of requests of each API, by its name."""
         return self._counts.by_api()
 
     def errors(self) -> list[dict[str, Any]]:
-        """Errors by API and code."""
+        """The number of errors of each API and error code."""
         errors = self._server.broker.requests.errors
         counts = dict(errors.counts) if errors is not None else {}
         return [

@@ -1,4 +1,4 @@
-"""Records that the page writes, where `barnabas.console.writes` is on: one record, or a replay.
+"""Writes records for the page if `barnabas.console.writes` is on: one record, or a replay.
 
 An inner client sends them, with the rights of the page's user. Each write in a transaction has its
 own transactional id, so that it fences no other producer. The transaction is committed when all
@@ -53,7 +53,7 @@ MOST_HEADERS = 100
 TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 TRANSACTIONAL_ID = "barnabas-console"
-OF_TRANSACTIONS = 1  # the kind of coordinator: transaction
+OF_TRANSACTIONS = 1  # the type of key in FindCoordinator: a transactional id
 AGAIN_AFTER_S, MOST_TRIES = 0.05, 100
 
 
@@ -90,7 +90,7 @@ class Writes:
         return {"topic": topic, "partition": partition, "offset": offsets[partition]}
 
     def replay(self, viewer: Viewer, body: Mapping[str, Any]) -> Any:
-        """Copy the records that a search finds to a topic. Gives: how many."""
+        """Copy the records that a search finds to a topic. Gives: their number."""
         topic, to = _text(body, "topic"), _text(body, "to")
         query = {
             name: str(value)
@@ -139,7 +139,9 @@ class Writes:
         *,
         is_transaction: bool,
     ) -> dict[int, int]:
-        """Write records by partition. Gives: the first offset in each. Raises: BadRequest."""
+        """Write records to their partitions. Gives: the first offset in each. Raises:
+        BadRequest.
+        """
         try:
             with Clients(self._source, viewer) as clients:
                 if not is_transaction:
@@ -169,7 +171,7 @@ class Clients(ExitStack):
         self._by_node: dict[int | None, InnerClient] = {}
 
     def of_node(self, node_id: int | None = None) -> InnerClient:
-        """The connection to a broker; None: to the first."""
+        """The connection to a broker; None means the first broker."""
         if node_id not in self._by_node:
             server, (principal, host) = self._source.server, self._viewer
             client = self.enter_context(connected(server, principal, host, node_id=node_id))
@@ -236,7 +238,7 @@ def _send(
     batches: Mapping[int, Sequence[NewRecord]],
     producer: Producer,
 ) -> dict[int, int]:
-    """Send a batch to each partition. Gives: its offset in each. Raises: BadRequest."""
+    """Send a batch to each partition. Gives: the batch's offset in each. Raises: BadRequest."""
     is_transaction = producer.transactional_id is not None
     by_leader: dict[int, list[PartitionProduceData]] = {}
     for index, leader in clients.leaders(topic, sorted(batches)).items():

@@ -26,9 +26,11 @@ class ControlledClock:
 
     @property
     def ahead_ms(self) -> int:
-        """How far the clock is ahead of the machine's; below 0 after a frozen time."""
+        """How far the clock is ahead of the machine's; it may be negative after the clock was
+        frozen.
+        """
         frozen = self._frozen_at
-        # one reading of the machine's clock: two readings may be a millisecond apart
+        # read the machine's clock only once: two readings may be a millisecond apart
         return frozen[1] - self._wall_ms() if frozen is not None else self._ahead_ms
 
     def steady_ms(self) -> int:

@@ -56,8 +56,9 @@ class Exchange:
     """One request, its answer, and the outcome: an entry of the journal.
 
     outcome: under way, answered, no answer (acks=0), answer dropped, answer cut, or connection
-    closed. node_id: the id of the broker that received the request. size: the bytes of both in the
-    journal; 0 after they were dropped. sender: the connection's state in the core.
+    closed. node_id: the id of the broker that received the request. size: the bytes of request and
+    answer in the journal; 0 once they are dropped from it. sender: the connection's state in the
+    core.
     """
 
     number: int
@@ -80,7 +81,7 @@ class Exchange:
         return next((fault for fault in self.faults if fault.action is action), None)
 
     def as_values(self) -> dict[str, Any]:
-        """The event as plain values."""
+        """The exchange as plain values."""
         request = self.request
         return {
             "number": self.number,
@@ -119,7 +120,7 @@ class Journal:
         self._drop_earlier()
 
     def on_answer(self, exchange: Exchange, size: int) -> None:
-        """Count the answer of a request, if the request is still in the journal."""
+        """Add the size of an answer to the journal, if its request is still there."""
         if exchange.size:
             exchange.size += size
             self._bytes += size
@@ -143,10 +144,10 @@ class Journal:
 
 
 class LateConnection:
-    """The replacement of a connection that its client has closed, until a late request is done.
+    """Replaces a connection that its client has closed, until a late request is done.
 
-    When a connection ends, the core drops its work in progress, such as the decoding of a large
-    request in a thread.
+    Without an open connection the core would drop the request's work in progress, such as the
+    decoding of a large request in a thread.
     """
 
     def __init__(self, server: Server, exchange: Exchange) -> None:
@@ -167,7 +168,9 @@ class LateConnection:
         return 0
 
     def takes_turns_of(self, turns: ReceiveTurns) -> bool:
-        """Whether its received bytes count with those of that connection: it receives nothing."""
+        """Whether its received bytes count with those of a connection: false, since it receives
+        nothing.
+        """
         return False
 
     def socket_option(self, level: int, option: int, size: int) -> bytes:
@@ -180,7 +183,7 @@ class LateConnection:
 
 
 class Control:
-    """The commands of a test. All methods are to be called in the loop's thread.
+    """The commands of a test. All methods have to be called in the loop's thread.
 
     server: set once the server is made. _exchanges: the current request of each connection.
     """
@@ -207,7 +210,9 @@ class Control:
         )
 
     def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
-        """The function that gets each request of that server first."""
+        """Wrap the server's handling of requests. Gives: the function that gets each request before
+        the core.
+        """
         self.server, self._broker, self._handle = server, server.broker, handle
         return self._on_frame
 
@@ -249,7 +254,9 @@ class Control:
             self._hand_on(connection, exchange, frame, now_ms)
 
     def _with_names(self, request: ObservedRequest, node_id: int) -> ObservedRequest:
-        """A request with names for its topics' ids; a Fetch with the topics of its session, too."""
+        """A request with the names of the topics that it gives by id; for a Fetch, also the topics
+        of its session.
+        """
         if isinstance(request.body, FetchRequest) and request.body.session_epoch > 0:
             sessions = self._broker.cluster.nodes[node_id].fetch_sessions
             remembered = sessions.partitions_of(request.body.session_id)
@@ -270,7 +277,7 @@ class Control:
         exchange: Exchange,
         released: asyncio.Event | None,
     ) -> None:
-        """Apply the faults of a request, and pass it on if they allow it."""
+        """Apply the faults of a request, and pass it on unless a fault prevents that."""
         if delay := exchange.has(Action.DELAY):
             await asyncio.sleep(delay.ms / 1000)
         if released is not None:
@@ -358,8 +365,8 @@ class Control:
         self._handle(connection.connection_id, frame, now_ms)
 
     def _deliver_again(self, connection: Connection, exchange: Exchange) -> None:
-        """Pass a request without an answer on for the second time, once the first is done: it may
-        be parked.
+        """Pass a request that has no answer on for the second time, once the first one is done: the
+        first may be parked.
         """
         if connection.closed:
             return
@@ -460,7 +467,9 @@ class Control:
     # --- connections -----------------------------------------------------------------------------
 
     def close_connections(self, client_id: str | None = None) -> int:
-        """End all connections, or those whose last request had that client id. Gives how many."""
+        """Close all connections, or those whose last request had that client id. Gives: their
+        number.
+        """
         last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
         chosen = [
             connection
@@ -492,7 +501,7 @@ class Control:
         for node in self._broker.cluster.nodes_there():
             if refuse:
                 self.server.acceptor.close_listener(node.node_id)
-            else:  # another process may have the port by now: then it stays closed
+            else:  # if another process has taken the port meanwhile, the listener stays closed
                 self.server.acceptor.open_listener(node.node_id)
         self._refuses = refuse
 
@@ -514,7 +523,7 @@ class Control:
     def give_back(self, node_id: int) -> None:
         """Start a stopped broker again, at its port.
 
-        Raises: ValueError; OSError where another process has the port by now.
+        Raises: ValueError; OSError if another process has the port by now.
         """
         self._broker.cluster.node(node_id)
         if not self._refuses:
@@ -553,14 +562,14 @@ class Control:
     # --- time ------------------------------------------------------------------------------------
 
     async def advance(self, by_ms: int) -> None:
-        """Move the time forward, and wait until everything due is done and on the disk."""
+        """Move the time forward, and wait until all work that is due is done and flushed."""
         self.clock.advance(by_ms)
         self._say_time()
         self.server.guarded(self._broker.on_tick, self.server.now_ms())
         await self._until_quiet()
 
     def set_frozen(self, freeze: bool) -> None:
-        """Freeze the time, or let it go on."""
+        """Freeze the clock, or let it run again."""
         if freeze:
             self.clock.freeze()
         else:
@@ -585,7 +594,7 @@ class Control:
     # --- power -----------------------------------------------------------------------------------
 
     def lose_power(self) -> None:
-        """Lose all unflushed data, and end the process as in a crash, a moment later.
+        """Lose all unflushed data and, a moment later, end the process as in a crash.
 
         Raises: ValueError if the disk cannot simulate a power loss.
         """

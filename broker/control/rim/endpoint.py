@@ -69,7 +69,7 @@ class ControlEndpoint:
 
     @property
     def url(self) -> str:
-        """The address where it listens."""
+        """The address at which the endpoint listens."""
         return self._http.url
 
     def _answer(self, request: Request) -> Response:
@@ -287,7 +287,7 @@ _CALLS_BY_PATH: dict[tuple[str, ...], Callable[[_Calls, Values], Awaitable[Any]]
 
 
 def _values_of(values: Values, *names: str) -> list[Any]:
-    """The values of these names: all are required, and no others are allowed."""
+    """The values with the given names. All names are required, and no others are allowed."""
     if set(values) != set(names):
         raise ValueError(f"give {', '.join(names)}, and nothing else")
     return [values[name] for name in names]

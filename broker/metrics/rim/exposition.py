@@ -23,7 +23,9 @@ _DOC_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 
 class Exposition:
-    """The text while it grows. The rows of a metric come together, under its name and meaning."""
+    """The text of a scrape while it is made. The rows of a metric follow each other, below its name
+    and meaning.
+    """
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -34,11 +36,11 @@ class Exposition:
         return "".join(self._parts)
 
     def add(self, metric: Metric, value: float, *labels: str) -> None:
-        """Add a metric with one row without labels."""
+        """Add a metric with a single row."""
         self.add_rows(metric, [(label_text(metric.labels, labels), value)])
 
     def add_rows(self, metric: Metric, rows: Iterable[tuple[str, float]]) -> None:
-        """A metric's rows: the text of the labels, and the value."""
+        """Add a metric's rows; each is the text of its labels and its value."""
         self._begin(metric)
         name = metric.name
         batch: list[str] = []
@@ -52,7 +54,7 @@ class Exposition:
     def add_histograms(
         self, metric: Metric, rows: Iterable[tuple[tuple[str, ...], Buckets]]
     ) -> None:
-        """A histogram's rows: the values of its labels, and the buckets."""
+        """Add a histogram's rows; each is the values of its labels and its buckets."""
         assert metric.kind is Kind.HISTOGRAM, metric.name
         self._begin(metric)
         for values, buckets in rows:

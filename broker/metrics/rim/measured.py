@@ -36,7 +36,7 @@ from barnabas.protocol.api_table import BY_KEY
 
 NOTABLE_STALL_NS, STALL_WINDOW_NS = 5_000_000, 60_000_000_000
 FOLD_INTERVAL_S, MEASURED = 0.5, 50
-SHORT_FRAME = 255  # no API has this key: the key of frames without one
+SHORT_FRAME = 255  # a key that no API has, for frames that are too short for a key
 UNKNOWN_API = "unknown"
 _TCP_INFO = getattr(socket, "TCP_INFO", None)  # exists only on Linux
 # tcpi_bytes_received; tcpi_bytes_sent, tcpi_bytes_retrans (linux/tcp.h, since Linux 4.19)
@@ -62,7 +62,9 @@ class RequestTimes:
         self.unmeasured = 0
 
     def fold(self) -> None:
-        """Add the latest to the histograms, and the unmeasured ones with the same distribution."""
+        """Add the latest requests to the histograms, and the unmeasured ones with the same
+        distribution.
+        """
         if self.latest:
             woke, began, ended = zip(*self.latest, strict=True)
             self.latest.clear()
@@ -90,7 +92,7 @@ class Traffic(NamedTuple):
 
 class Instruments:
     """All measurements: written in the loop's thread (those of flushes in the flusher's), read in
-    any.
+    any thread.
 
     requests: the times by API key. left: by API key, how many more requests are measured before the
     next fold; below 0, how many were not measured. unknown: requests of unknown APIs.
@@ -112,7 +114,7 @@ class Instruments:
         return [*rows, (UNKNOWN_API, self.unknown)]
 
     def fold(self) -> None:
-        """Add the latest requests to the histograms. In the loop's thread."""
+        """Add the latest requests to the histograms. Called in the loop's thread."""
         for key, left in enumerate(self.left):
             times = self.requests[key]
             if left < MEASURED or times.unmeasured:
@@ -159,8 +161,8 @@ class TimedSelector(selectors.DefaultSelector):
         self._notable_ns = min(self._longest_ns + 1, NOTABLE_STALL_NS)
 
     def longest_stall_ns(self) -> int:
-        """The longest round of the current and the previous minute of the clock. In the loop's
-        thread.
+        """The longest round of the current and the previous minute of the clock. Called in the
+        loop's thread.
         """
         self._turn_window()
         return max(self._longest_ns, self._longest_before_ns)
@@ -250,13 +252,15 @@ class Measuring:
         return on_frame
 
     def flusher(self, on_flushed: Callable[[FlushJob, OSError | None], None]) -> Flusher:
-        """The flusher whose flushes are measured."""
+        """A flusher whose flushes are measured."""
         flusher = TimedFlusher(on_flushed)
         flusher.instruments = self.instruments
         return flusher
 
     def on_answers(self, sends: Sequence[tuple[int, Any]], *, after_flush: bool) -> None:
-        """These answers are about to be sent; after_flush: a flush released them."""
+        """Called before these answers are sent. Takes: after_flush, whether a flush
+        released them.
+        """
         if self._parked:
             self._note_answers(sends, monotonic_ns(), after_flush=after_flush)
 

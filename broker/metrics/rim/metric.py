@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from barnabas.broker.metrics.histogram import Buckets
     from barnabas.broker.metrics.rim.seen import Seen, Source
 
-    # A row has its labels as text, in braces (`label_text`). None: the metric is left out.
+    # A row has its labels as text, in braces (`label_text`). None means that the metric is left
+    # out.
     Value = float | Iterable[tuple[str, float]] | None
     Histograms = Iterable[tuple[tuple[str, ...], Buckets]]
 
@@ -33,7 +34,7 @@ class Kind(Enum):
 
 
 class Detail(Enum):
-    """A setting of `barnabas.metrics.detail`; each also shows the metrics of the levels above
+    """A value of `barnabas.metrics.detail`; each one also shows the metrics of the values before
     it.
     """
 

@@ -70,7 +70,7 @@ class Seen:
 
     @cached_property
     def topics(self) -> list[tuple[str, list[PartitionState]]]:
-        """The partitions of each topic, after the topic's label."""
+        """The partitions of each topic, each list with the text of the topic's label."""
         topics: dict[str, list[PartitionState]] = {}
         for row in self.partitions:
             topics.setdefault(row.topic, []).append(row)
@@ -78,7 +78,7 @@ class Seen:
 
     @cached_property
     def shown_offsets(self) -> list[tuple[str, CommittedOffsetState]]:
-        """The committed offsets that have their own metrics, each after its labels."""
+        """The committed offsets that have their own metrics, each with its labels."""
         offsets = self._offsets()
         return [
             (
@@ -94,7 +94,7 @@ class Seen:
         return ((group.group_id, row) for group in self.groups for row in group.offsets)
 
     def left_out(self) -> tuple[tuple[str, int], ...]:
-        """How many partitions and offsets are not shown because there are too many."""
+        """The numbers of partitions and offsets that are not shown because there are too many."""
         partitions = len(self.partitions) if self.has_rows else 0
         offsets = sum(len(group.offsets) for group in self.groups) if self.has_rows else 0
         return (
@@ -109,8 +109,8 @@ def look(
     has_rows: bool,
     took_s: Callable[[], float],
 ) -> Look[Seen]:
-    """Observe the broker, in the loop's thread. numbers: the functions, by metric, that are called
-    in one slice.
+    """Observe the broker, in the loop's thread. Takes: numbers, the functions that read single
+    numbers, by the name of the metric; all are called in one slice.
     """
     broker = source.server.broker
     now_ms = source.server.now_ms()

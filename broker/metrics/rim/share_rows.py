@@ -1,6 +1,6 @@
 """The metrics of share groups (KIP-932): rows of the table of metrics.
 
-The meanings name Apache Kafka's metric where it has one.
+The description of a metric names the metric of Apache Kafka that corresponds to it, if any.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPE = ("type",)
 
 
 def _now(value_of: Callable[[Shares], float]) -> Callable[[Source], float]:
-    """0 before a share group is used."""
+    """A function that reads a number of the share groups; it is 0 before a share group is used."""
 
     def read(source: Source) -> float:
         shares = source.server.broker.shares.made

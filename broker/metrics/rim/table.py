@@ -147,7 +147,9 @@ def _group_lags(seen: Seen) -> Value:
 
 
 def _group_held_back(seen: Seen) -> Value:
-    """Without share groups, which read records of open transactions by default."""
+    """The offsets that open transactions hold back, by group and topic; without share groups, which
+    read records of open transactions by default.
+    """
     held = {(row.topic, row.partition): row.stable_lag for row in seen.partitions if row.stable_lag}
     totals: Counter[tuple[str, str]] = Counter()
     for group in seen.groups:
@@ -159,7 +161,9 @@ def _group_held_back(seen: Seen) -> Value:
 
 
 def _partition_held_back(seen: Seen) -> Iterator[tuple[str, float]]:
-    """With the transaction at the last stable offset; its id is empty where it is unknown."""
+    """The offsets that are held back in each partition, with the transaction at the last stable
+    offset as a label; the transactional id is empty if it is unknown.
+    """
     names = {row.producer_id: row.transactional_id for row in seen.transactional_ids}
     for row in seen.shown_partitions:
         if row.stable_lag and row.open_transactions:

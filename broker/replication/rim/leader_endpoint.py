@@ -76,7 +76,7 @@ class Leader:
         return handle
 
     def start(self) -> None:
-        """Start: the server listens."""
+        """Called when the server listens."""
         logger.info("a standby connects at %s:%d", *self.address)
 
     @property
@@ -148,7 +148,9 @@ class Leader:
         """A connection is closing: its waiting answers are dropped in their turn."""
 
     def close(self) -> None:
-        """Close after the server: everything written until then is sent to the standby."""
+        """Close the endpoint, after the server; everything written until then is sent to the
+        standby.
+        """
         self.endpoint.close()
 
     async def end(self) -> None:
@@ -232,7 +234,7 @@ class _Endpoint:
             sock, peer = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError as error:  # no descriptors: the socket would stay readable
+        except OSError as error:  # no descriptors are left, and the socket would stay readable
             self.loop.remove_reader(self._socket.fileno())
             self._is_paused = True
             if self._lines.may_write(WAITS, "", self.leader.now_ms()):
@@ -341,7 +343,8 @@ class _StandbyProtocol(asyncio.Protocol):
         self._endpoint, self._leading, self.peer = endpoint, leading, peer
         self.task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
-        self._feed: StandbyFeed | None = None  # until the connection is admitted as the standby's
+        # None until the connection is admitted as the standby's
+        self._feed: StandbyFeed | None = None
         self._may_write, self._is_scheduled = True, False
         self._is_finished = self._is_refused = False
         self.reason = "it closed the connection"

@@ -48,7 +48,7 @@ class LeasedLeader(Leader):
         return None if self.keeper.may_answer() else LAPSED
 
     def start(self) -> None:
-        """Start: the server listens, and this node leads for clients, too."""
+        """Called when the server listens: from now on this node leads for clients as well."""
         cluster_id, leader_epoch = self._logs.cluster_id or "", self._logs.leader_epoch
         self._lead = LeasedLead(self.keeper, self.leading, cluster_id, leader_epoch)
         self.keeper.on_change = self._changed_in_thread
@@ -68,7 +68,7 @@ class LeasedLeader(Leader):
         return self.keeper.leader_epoch
 
     def _changed_in_thread(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
             self._loop.call_soon_threadsafe(self._on_lease_changed)
 
     def _on_lease_changed(self) -> None:
@@ -83,7 +83,7 @@ class LeasedLeader(Leader):
 
     def adopt(self, listener_name: str, sock: socket.socket) -> None:
         """Accept a client that connected while this node did not lead; called in any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
             self._loop.call_soon_threadsafe(self._adopt, listener_name, sock)
 
     def _adopt(self, listener_name: str, sock: socket.socket) -> None:

@@ -21,7 +21,7 @@ from barnabas.broker.replication.lease_record import LeaseRecord, LeaseRecordErr
 logger = logging.getLogger("barnabas.lease")
 
 LONGEST_WAIT_S = 1.0
-# it advances while the machine is suspended, as the lease does
+# this clock also advances while the machine is suspended, as the lease's time does
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -75,7 +75,7 @@ class LeaseKeeper:
             self.take_answer(self._engine.ask(request))
 
     def next_request(self) -> Request | None:
-        """The next request to the engine; None: no request is due for `pause_s` unless something
+        """The next request to the engine; None if no request is due for `pause_s`, unless something
         changes.
         """
         return None if self._ends else self._leadership.next_request(self._clock_ms())
@@ -113,7 +113,7 @@ class LeaseKeeper:
 
     @property
     def record(self) -> LeaseRecord | None:
-        """The record last read."""
+        """The record that was read last."""
         return self._leadership.record
 
     @property
@@ -124,7 +124,7 @@ class LeaseKeeper:
 
     @property
     def in_sync(self) -> frozenset[int]:
-        """The in-sync set of the record last seen."""
+        """The in-sync set of the record that was last seen; empty if there was none."""
         return self._leadership.in_sync
 
     @property
@@ -139,7 +139,9 @@ class LeaseKeeper:
 
     @property
     def obstacle(self) -> str:
-        """Why this node does not lead although no other node has led for a while; else empty."""
+        """Why this node does not lead although no other node has led for a while; empty if nothing
+        prevents it.
+        """
         with self._changed:
             return self._leadership.obstacle(self._clock_ms())
 
@@ -150,12 +152,12 @@ class LeaseKeeper:
             return self._leadership.unchanged_ms(self._clock_ms())
 
     def may_be_in_sync(self) -> frozenset[int]:
-        """Every node that is in the set, or may be by a running write."""
+        """Every node that is in the in-sync set, or may be in it by a running write."""
         with self._changed:
             return self._leadership.may_be_in_sync()
 
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
-        """Set the nodes that the leader wants in the set, beside itself."""
+        """Set the other nodes that the leader wants in the in-sync set."""
         self._change(self._leadership.want_in_sync, node_ids)
 
     def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
@@ -187,7 +189,7 @@ class LeaseKeeper:
         return self.role is not Role.LEADING or self.failure is not None
 
     def wait_until_released(self, timeout_s: float) -> None:
-        """Wait for the end of `begin_release`, or for that time."""
+        """Wait until the leadership is released, but no longer than that time."""
         ends_s = time.monotonic() + timeout_s
         with self._changed:
             while not self.has_released:
@@ -197,7 +199,7 @@ class LeaseKeeper:
                 self._changed.wait(left_s)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a change, or for that time."""
+        """Wait for a change, but no longer than that time."""
         with self._changed:
             self._changed.wait(timeout_s)
 

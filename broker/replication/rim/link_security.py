@@ -2,7 +2,7 @@
 
     barnabas.replication.secret              always: each side proves that it knows the secret
     barnabas.replication.security.protocol   SSL, with the settings ssl.* of listeners; or
-                                             PLAINTEXT. Not set: SSL where ssl.* names a key or
+                                             PLAINTEXT. Not set: SSL if ssl.* names a key or
                                              authorities
 
 Every record is sent over the link, and the users' credentials. So without TLS the link is only

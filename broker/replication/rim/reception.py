@@ -125,8 +125,8 @@ class Reception:
             self._thread.join(CONNECT_S)
 
     def _call(self, call: Callable[[], None]) -> bool:
-        """Call a function in the thread, if that runs."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        """Call a function in the reception's thread. Gives: whether the thread runs."""
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(call)
                 return True
@@ -169,7 +169,7 @@ class Reception:
             sock, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError:  # no descriptors: the socket would stay readable
+        except OSError:  # no descriptors are left, and the socket would stay readable
             loop.remove_reader(listening)
             loop.call_later(RETRY_S, self._accept_from, name, listening)
             return
@@ -210,7 +210,7 @@ class Reception:
         """The next frame with its size, without reading any byte beyond it.
 
         Gives:  None if the broker takes the connection.
-        Raises: EOFError; ValueError where the frame is too long.
+        Raises: EOFError; ValueError if the frame is too long.
         """
         task = asyncio.current_task()
         assert task is not None, "outside of a task"
@@ -243,8 +243,8 @@ class Reception:
     async def _carry(
         self, name: str, request: bytes, upstream: _Upstream | None
     ) -> tuple[bytes | None, _Upstream | None]:
-        """Forward a request. Gives: the leader's answer, and the connection to the leader; None
-        without an answer.
+        """Forward a request. Gives: the leader's answer, or None if there is none; and the
+        connection to the leader.
         """
         (api_key,) = _KEY.unpack_from(request, _SIZE.size)
         if api_key in (PRODUCE, FETCH) and self._heir is None:
@@ -319,7 +319,7 @@ def _check_size(size: int, most_bytes: int) -> None:
 
 
 async def _read_frame(reader: asyncio.StreamReader, most_bytes: int) -> bytes:
-    """One frame with its size. Raises: EOFError; ValueError where it is too long."""
+    """One frame with its size. Raises: EOFError; ValueError if it is too long."""
     start = await reader.readexactly(_SIZE.size)
     (size,) = _SIZE.unpack(start)
     _check_size(size, most_bytes)

@@ -63,11 +63,13 @@ class _StopError(BaseException):
 
 
 class Standby:
-    """The process of a standby, which has the data directory's lock. steps: its steps."""
+    """The process of a standby, which holds the data directory's lock. steps: the steps that it
+    carries out.
+    """
 
     def __init__(self, config: BrokerConfig, leader: tuple[str, int]) -> None:
-        """Check that the directory may become a copy. Raises: LogDirectoryError where another
-        process uses it, or it contains other files: following would remove them.
+        """Check that the directory may become a copy. Raises: LogDirectoryError if another process
+        uses the directory, or if it contains other files, which following would remove.
         """
         self._config, self._leader = config, leader
         self._disk, self._data_dir = OsDisk(), config.data_dir
@@ -136,8 +138,9 @@ class Standby:
             self._hang_up()
 
     def _carry_out(self, step: Step) -> bytes | None:
-        """Carry out one step. Raises: OSError, LinkSecurityError, TlsError, thrown into the
-        steps."""
+        """Carry out one step. Raises: OSError, LinkSecurityError, TlsError; `carry_out` throws them
+        into the steps.
+        """
         if isinstance(step, Connect):
             self._connect(step.address, step.timeout_s)
         elif isinstance(step, Send):

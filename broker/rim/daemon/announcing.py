@@ -26,7 +26,7 @@ def shown(addresses: Sequence[tuple[str, int]]) -> str:
 
 
 def _for_commands(addresses: Sequence[tuple[str, int]], listener: ListenerConfig) -> str:
-    """The address in the commands; with TLS, the advertised one."""
+    """The address that the printed commands have; with TLS, the advertised address."""
     if listener.has_tls and listener.advertised is not None and len(addresses) == 1:
         return _address_text(listener.advertised)
     return shown(addresses)
@@ -68,7 +68,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     address = _for_commands(server.addresses, broker.config.listeners[0])
     needs = _what_clients_need(broker.config.listeners[0])
     options = f"-b {address}" + (" --client-config client.properties" if needs else "")
-    # without click the commands only print how to install it
+    # without click the commands only print how to install click
     has_cli = importlib.util.find_spec("click") is not None
     text = (
         f"barnabas {__version__} listens on {where} "
@@ -88,7 +88,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     )
     try:
         print(text, flush=True)
-    except OSError as error:  # a full disk, or a closed pipe: no reason to end
+    except OSError as error:  # a full disk or a closed pipe is no reason to end
         logger.warning(
             "listening on %s; standard output cannot be written: %s",
             where,
@@ -97,4 +97,4 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
         with open(os.devnull, "wb") as nothing:
             os.dup2(
                 nothing.fileno(), 1
-            )  # the interpreter writes the buffered text at its end, and would fail again
+            )  # when the interpreter ends it writes the buffered text, and would fail again

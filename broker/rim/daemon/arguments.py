@@ -12,7 +12,7 @@ DEFAULT_HOST = "127.0.0.1"
 
 
 class StartError(Exception):
-    """The broker cannot start: prints one line, with exit code 1."""
+    """The broker cannot start: the command prints the text as one line, and exits with code 1."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -106,7 +106,9 @@ def _secret_files(properties: Mapping[str, str]) -> list[str]:
 
 
 def _arguments_with_values(options: argparse.Namespace) -> list[str]:
-    """The settings on the command line, which every user of the machine can read."""
+    """The names of the settings on the command line, whose values every user of the machine can
+    read.
+    """
     return [setting.partition("=")[0].strip() for setting in options.settings]
 
 
@@ -156,7 +158,7 @@ def _read_users(config: BrokerConfig) -> None:
 
 
 def _make_credentials(config: BrokerConfig) -> None:
-    """Salt and iterate the passwords of the users file, in a thread, for which no client waits."""
+    """In a thread, for which no client waits, salt and iterate the passwords of the users file."""
     mechanisms = {name for one in config.listeners if one.has_sasl for name in one.sasl_mechanisms}
     if not config.users or not mechanisms:
         return

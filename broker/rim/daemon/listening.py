@@ -17,7 +17,7 @@ REPLICATION_PORT = "barnabas.replication.port"
 
 
 def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
-    """A listening socket of that address. Raises: StartError, which names the option to change."""
+    """A socket that listens at an address. Raises: StartError, which names the option to change."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,9 +1,9 @@
 """Imports ahead of the first requests: the modules that clients most likely need are imported by
 the worker while the process has nothing else to do.
 
-A start imports only what it serves at once, and the first request of an API waits for the worker,
-which imports the modules of that API: 30 to 150 ms. Here the worker does that before, one API at a
-time. A request that comes meanwhile waits for at most one of these imports.
+A start imports only what it needs at once. Without this module, the first request of an API waits
+while the worker imports the modules of that API: 30 to 150 ms. Here the worker does so in advance,
+one API at a time. A request that arrives meanwhile waits for at most one of these imports.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIRST_APIS = (
     19,  # CreateTopics
 )
 WINDOW_S = 0.05
-IDLE_SHARE = 0.2  # part of a window: a process that uses more CPU time is not idle
+IDLE_SHARE = 0.2  # fraction of a window; a process that uses more CPU time is not idle
 
 
 class LoadingAhead:

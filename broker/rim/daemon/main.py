@@ -19,20 +19,20 @@ CLOSED_OUTPUT = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Gives: the exit code: 0; 1 after one line with the error; 130 after a Ctrl-C
-    before the broker listens; 141 where the reader of the help or the settings has closed the pipe.
+    before the broker listens; 141 if the reader of the help or the settings has closed the pipe.
     """
     _fill_standard_descriptors()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = _run(arguments)
-        if sys.stdout is not None:  # None: the parent process has closed it
+        if sys.stdout is not None:  # None if the parent process has closed it
             sys.stdout.flush()
         return code
     except BrokenPipeError:
         if arguments[:1] == ["start"]:
             raise  # the error may be from another pipe or connection
         with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), 1)  # the interpreter flushes there when it ends
+            os.dup2(nothing.fileno(), 1)  # when the interpreter ends, it flushes its output there
         return CLOSED_OUTPUT
 
 

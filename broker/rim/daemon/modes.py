@@ -107,8 +107,8 @@ def _stand_by(config: BrokerConfig, leader: str) -> int:
 
 
 def _check_replication(options: argparse.Namespace, config: BrokerConfig) -> None:
-    """Check the settings of replication. Raises: StartError where a standby could not follow the
-    broker, or any host could.
+    """Check the settings of replication. Raises: StartError if no standby could follow the broker,
+    or if any host could.
     """
     if config.barnabas_replication_port < 0:
         return
@@ -192,7 +192,9 @@ def _open_and_serve(
     began: float,
     member: PairMember | None = None,
 ) -> int:
-    """Open the data directory, and serve. Takes: member, whose lease lets this node lead."""
+    """Open the data directory, and serve. Takes: member, a node of a pair whose lease lets this
+    node lead; None without a lease.
+    """
     keeper = None if member is None else member.keeper
     signals = Signals()  # signals are handled before a client or script sees the port
     socks = listen_for_each(config, options.port) if member is None else member.reception.take()
@@ -206,7 +208,7 @@ def _open_and_serve(
 
     gc.collect()
     if member is None and os.path.exists(f"{config.data_dir}/{STANDBY_NOTE_NAME}"):
-        sync_file_system(config.data_dir)  # a killed standby has not done this
+        sync_file_system(config.data_dir)  # a standby that was killed has not flushed its copy
     try:
         with _no_garbage_collection():
             broker = open_broker(
@@ -235,8 +237,8 @@ def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
     """Exclude the objects that survived a full collection from later ones, like those of the start.
 
     A full collection traverses all objects that are not frozen, without a pause. Frozen objects are
-    still freed by their reference counts, unless they are part of a cycle: connections that are
-    open at that time, once in millions of requests.
+    still freed by their reference counts, unless they are part of a cycle. Only connections that
+    are open at that time are, and a full collection runs once in millions of requests.
     """
     if phase == "stop" and info["generation"] == 2:
         gc.freeze()

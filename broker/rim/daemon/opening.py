@@ -1,7 +1,7 @@
 """Makes a running broker from a configuration, and defines the order in which a data directory is
 opened.
 
-lock -> metadata journal -> logs (recovered where the last stop was not clean) -> internal topics
+lock -> metadata journal -> logs (recovered if the last stop was not clean) -> internal topics
 replayed -> half-ended transactions ended.
 """
 
@@ -51,11 +51,12 @@ def open_broker(
 ) -> Broker:
     """Open the data directory that the configuration names, with all its contents.
 
-    Takes:  now_ms, the steady time; wall_ms, the wall time; now_ms if it is not given. sync, which
-            fsyncs many files; in parallel, it makes the start of many logs fast. leader_epoch, the
-            epoch of this node's claim if two nodes share a lease, else 0: all partitions are led
-            with at least this epoch, and a standby's copy that was in sync counts as having all
-            acknowledged data. clock_ns, which measures parts of the start.
+    Takes:  now_ms, the steady time; wall_ms, the wall time, which is now_ms if it is not given;
+            sync, a function that fsyncs several files: if it does so in parallel, a start with many
+            logs is faster; leader_epoch, the epoch of this node's claim if two nodes share a lease,
+            else 0: all partitions are led with at least this epoch, and a standby's copy that was
+            in sync counts as having all acknowledged data; clock_ns, which measures parts of the
+            start.
     Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError
             of the disk.
     """
@@ -74,7 +75,9 @@ def open_broker(
     settings = _TopicSettings(config, disk)
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
-        settings.metadata().cut_torn()  # only now: a refused start leaves it for the next one
+        # only after the logs are loaded: a start that is refused leaves the torn change for the
+        # next one
+        settings.metadata().cut_torn()
         broker = assemble(config, settings.metadata(), logs, ids, now_ms, sync, clock_ns)
         if was_standby:
             _end_standby(disk, config.data_dir)

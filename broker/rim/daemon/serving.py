@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas")
 
-LOADS_AHEAD_AFTER_S = 0.3  # a first client has usually connected by then
+LOADS_AHEAD_AFTER_S = 0.3  # by then the first client has usually connected
 
 
 class Daemon:
@@ -64,7 +64,8 @@ class Daemon:
         self._began, self._options = began, options
         self._measuring = _measuring() if "--metrics-port" in side_sockets else None
         self._leader: Leader | None = None
-        self._leased_leader: LeasedLeader | None = None  # the same server, if a lease lets it lead
+        # the same object as _leader, if this node leads by a lease
+        self._leased_leader: LeasedLeader | None = None
         self._input_has_ended = self._is_stopping = False
 
     async def run(self) -> int:
@@ -108,7 +109,9 @@ class Daemon:
 
     @property
     def _is_short_lived(self) -> bool:
-        """Whether it is the broker of a test: many of these start, and each needs a few APIs."""
+        """Whether this is the broker of a test: tests start many brokers, and each needs only a few
+        APIs.
+        """
         options = self._options
         return (
             options.stop_at_end_of_input
@@ -117,7 +120,7 @@ class Daemon:
         )
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop for `run`, whose selector is measured where there are metrics."""
+        """The event loop for `run`; with metrics, its selector is measured."""
         measuring = self._measuring
         return asyncio.SelectorEventLoop(None if measuring is None else measuring.selector)
 
@@ -217,7 +220,7 @@ def _import_ahead(broker: Broker) -> None:
     if made is not None and made.transactions.next_deadline_ms() is not None:
         names.append("coordinator.transactions.producer_sessions")
     if broker.logs.logs:
-        names.append("storage.cleaning.clean_plan")  # for the first tick of the compaction
+        names.append("storage.cleaning.clean_plan")  # needed for the first tick of the compaction
     if broker.sasl is not None or any(one.has_tls for one in broker.config.listeners):
         names += ["broker.observation.login_counts", "broker.security.logins"]
     if broker.quotas.have_addresses or broker.config.limits_connections:
@@ -227,8 +230,8 @@ def _import_ahead(broker: Broker) -> None:
 
 
 def _load_ahead(server: Server, loop: asyncio.AbstractEventLoop) -> None:
-    """Begin to import modules for the first requests. The worker imports `loading_ahead` itself,
-    too.
+    """Begin to import modules for the first requests. The worker also imports `loading_ahead`
+    itself.
     """
 
     def begin(_: None, now_ms: int) -> None:
@@ -266,7 +269,7 @@ def _warn_of_missing_libraries() -> None:
 
 
 def _console(server: Server, side_sockets: Sockets) -> Console | None:
-    """The console; None where it was not requested."""
+    """The console; None if it was not requested."""
     sock = side_sockets.get("--console-port")
     if sock is None:
         return None
@@ -276,7 +279,8 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     console, host = Console(server, sock), sock.getsockname()[0]
     if server.broker.config.barnabas_console_registry:
         _warn_of_missing_libraries()
-    # freeze its modules: otherwise the first collection, during a request, would traverse them
+    # freeze the console's modules: otherwise the first collection, during a request, would traverse
+    # them
     gc.freeze()
     if host not in LOOPBACK:
         if console.needs_login:
@@ -296,7 +300,7 @@ def _on_end_of_input(do: Callable[[], object]) -> None:
         with contextlib.suppress(OSError):
             while os.read(0, 4096):
                 pass
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
             do()
 
     threading.Thread(target=read, name="end-of-input", daemon=True).start()

@@ -15,9 +15,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Signals:
     """The signal handlers, from before the ports are open to the end of the process.
 
-    After a signal while the data directory is opened, the opening is completed, and the daemon ends
-    as soon as it serves: so it ends cleanly. A second signal then ends the process at once. A
-    signal while the logs are closed is ignored, so that all logs are closed cleanly.
+    If a signal arrives while the data directory is being opened, the opening is completed, and the
+    daemon ends as soon as it serves: so it ends cleanly. A second signal then ends the process at
+    once. A signal that arrives while the logs are being closed is ignored, so that all logs are
+    closed cleanly.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Signals:
 
     def _on_signal(self, number: int, frame: object) -> None:
         if self._do is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
+            with contextlib.suppress(RuntimeError):  # the loop may be closed already
                 self._do()
         elif self._has_come:
             signal.signal(number, signal.SIG_DFL)

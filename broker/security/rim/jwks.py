@@ -31,7 +31,7 @@ TIMEOUT_S = 10.0
 class JwksReader:
     """Reads one listener's keys, repeatedly. Raises: KeySetError for an unknown kind of URL.
 
-    Takes: keys, which are replaced.
+    Takes: keys, the set whose keys are replaced.
     """
 
     def __init__(self, listener: ListenerConfig, keys: KeySet) -> None:
