@@ -1865,7 +1865,7 @@ def open_producers_expire() -> Iterator[None]:
 
 
 @defect(
-    "retention goes by the first record of a segment, as if it were the last",
+    "retention deletes segments 600 ms too early",
     "lost",
     tweak=focuses.with_retention,
 )

@@ -246,10 +246,13 @@ class PairWorld(World):
         return record is not None and record.leader != node.node_id
 
     def on_leader(self, node: PairNode) -> None:
-        """Note that the leader's broker is running."""
+        """A node runs its broker as leader. Check what it believes about its directory (whether the
+        power was lost, whether acknowledged records may be missing), and that each partition has a
+        higher leader epoch than before.
+        """
         if self._comes_too_late(node):
             return
-        node.disk.crash_in(-1)
+        node.disk.crash_in(-1)  # cancels a crash that was planned for the start
         broker = node.broker
         assert broker is not None
         has_lost_power = node.claimed_with is Holding.POWER_LOST
@@ -258,8 +261,10 @@ class PairWorld(World):
         if (logs.lost_power, logs.may_lack_acknowledged) != (has_lost_power, may_lack):
             self.history.incident(
                 "refused",
-                f"a directory that is {node.claimed_with.name} is taken for one that lost power, "
-                "or may lack what was acknowledged, or is not",
+                f"the broker opened a {node.claimed_with.name} directory with "
+                f"lost_power={logs.lost_power}, "
+                f"may_lack_acknowledged={logs.may_lack_acknowledged}; "
+                f"expected {has_lost_power}, {may_lack}",
             )
         for name, topic in broker.metadata.topics.items():
             for index, epoch in enumerate(broker.topics.leader_epochs(name)):

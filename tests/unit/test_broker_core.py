@@ -710,7 +710,7 @@ def test_a_topic_deleted_during_the_commit_does_not_hold_it_up(host: CoreHost) -
     assert transaction.state() == "COMPLETE_COMMIT"
 
 
-def test_with_durability_os_no_step_waits(tmp_path: Path) -> None:
+def test_with_durability_os_no_step_waits_for_a_flush(tmp_path: Path) -> None:
     host = CoreHost(tmp_path, barnabas_transaction_durability="os")
     for connection in (1, 2):
         host.connect(connection)
@@ -718,6 +718,7 @@ def test_with_durability_os_no_step_waits(tmp_path: Path) -> None:
     answer = host.call(
         1, InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1
     )
+    # its __init__ expects that the answer to InitProducerId waits for a flush
     transaction = Transaction.__new__(Transaction)
     transaction.host, transaction.logs, transaction.sequence = (
         host,

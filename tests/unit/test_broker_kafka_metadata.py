@@ -322,7 +322,7 @@ def test_what_is_not_known_here_is_said_once(
     assert caplog.text.count("segment.ms=0") == 1
 
 
-def test_brokers_defaults_of_topics_are_taken_over_once(kafka_directory: Path) -> None:
+def test_dynamic_settings_of_this_broker_and_of_all_are_taken_over(kafka_directory: Path) -> None:
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]

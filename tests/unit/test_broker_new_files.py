@@ -359,11 +359,11 @@ def test_a_coordinator_without_room_for_its_files_is_not_available(
     assert found(calls, 0, "group") == [Code.NONE]
 
 
-def test_a_start_makes_what_a_kill_has_cut_short(b: DiskBroker) -> None:
-    """Otherwise a later write of a coordinator might be the first to find no space."""
+def test_a_restart_creates_the_log_files_that_a_kill_prevented(b: DiskBroker) -> None:
+    """A full disk is noticed at the restart, not at a later write of the coordinator."""
     b.call(FindCoordinatorRequest(key="txn", key_type=1), 2)
-    b.broker.outbox.work.clear()
-    b.kill()
+    b.broker.outbox.work.clear()  # the broker dies before its thread makes the files
+    b.kill()  # and restarts
     assert all(log.files.are_made for log in b.broker.topics.logs_of("__transaction_state"))
 
 

@@ -267,7 +267,10 @@ def test_a_directory_that_is_gone_with_its_records_is_told_of(
         assert (b.end_offset("t", 0), b.end_offset("t", 1)) == (1, 0)
 
 
-def test_the_fences_after_a_power_loss_are_on_the_disk_before_anybody_is_heard() -> None:
+def test_after_a_power_loss_producers_are_fenced_durably_before_any_request() -> None:
+    """A new producer id fences the producer. No flush of the event loop is done, so the start
+    itself has flushed the record of the new id.
+    """
     b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -293,7 +296,7 @@ LIKELY = start.LAST_LIKELY_PRODUCER_ID
     ("seen", "follows"),
     [(4711, True), (LIKELY - 1, True), (LIKELY, False), (LIKELY + 1, False)],
 )
-def test_ids_that_a_log_tells_of_are_not_given_out_again(seen: int, follows: bool) -> None:
+def test_producer_ids_in_logs_are_not_assigned_again(seen: int, follows: bool) -> None:
     """Only ids that a broker could have assigned count, since a client may write any id."""
     b = DiskBroker()
     b.topic("t")

@@ -647,9 +647,9 @@ def test_a_session_that_does_not_keep_it_aborts_it(b: DiskBroker, version: int) 
     assert b.read("t", committed=True) == [b"b"]
 
 
-def test_a_commit_that_waits_for_a_frame_is_overtaken() -> None:
-    """The producer that commits was believed dead; the session after it decides on the
-    transaction.
+def test_a_new_session_overtakes_a_commit_that_is_not_decided_yet() -> None:
+    """The commit waits for a flush before it is decided. Meanwhile a new session keeps the
+    transaction by InitProducerId, which fences the producer that commits.
     """
     b = DiskBroker(**ENABLED)
     b.topic("t")

@@ -473,7 +473,9 @@ def test_what_takes_long_is_left_as_it_is_where_others_wait(tmp_path: Path, code
 
 
 def takes_long(sent: bytearray, **settings: Any) -> bool:
-    """Whether the check is deferred while others wait. Without them it is always done."""
+    """Whether the check exceeds the budget of the event loop and raises TakesLongError. Without a
+    budget it must succeed.
+    """
     rules = Rules.of(LogConfig(**settings))
     kept = bytes(sent)
     try:
