@@ -1268,8 +1268,8 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Finding]:
-    """In order of sending, no member is accepted in an earlier generation than one accepted before,
-    and none after it has left.
+    """Check a group's requests in the order of sending: none is accepted in an earlier generation
+    than one that was accepted before it, and none after its member has left.
 
     A group without members and offsets is deleted, and starts again with its first generation. With
     the consumer protocol each member has its own epoch.

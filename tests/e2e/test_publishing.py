@@ -74,7 +74,7 @@ from barnabas.spark_connector.transactional_producer import TransactionalProduce
 
 pytestmark = pytest.mark.e2e
 
-# Longer than any test takes, however slow the machine is.
+# These timeouts are longer than any test takes, however slow the machine is.
 SETTINGS = PublishSettings(delivery_timeout_ms=600_000, transaction_timeout_ms=600_000)
 PATIENT = {"request_timeout_ms": 600_000}
 
