@@ -57,7 +57,7 @@ class Group:
         return typed if isinstance(typed, StreamsGroup) else None
 
     def check(self) -> None:
-        """Check that no task is active at two members."""
+        """Check that no task is active on two members."""
         state = self.state()
         if state is None:
             return
