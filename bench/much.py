@@ -52,7 +52,8 @@ PARTITIONS, OTHER_FILES = 20_000, 100
 SEGMENTS, BATCHES_A_SEGMENT = 1000, 100
 SPARSE_BATCH, ENDS = 1_000_000, 128  # bytes of a batch's record, and how many of them are written
 TRANSACTIONS, PRODUCERS, STARTS = 200_000, 8, 3
-A_QUARTER_OF_A_MINUTE = 250  # transactions of each id: 130 per second of all eight
+# the transactions of each id in that time, if all eight together run 130 per second
+A_QUARTER_OF_A_MINUTE = 250
 EARLY = "barnabas.internal.topics.dirty.bytes"
 SPARSE = {"log.segment.bytes": str(1 << 30), "message.max.bytes": str(2 << 20)}
 

@@ -73,7 +73,9 @@ def fill(directory: str, scale: float) -> None:
 
 
 def started(broker: LocalBroker) -> tuple[float, float, float, list[str]]:
-    """Wall and CPU seconds until the first answer, memory, and the log lines about progress."""
+    """Start the broker. Gives: the wall and CPU seconds until the first answer, the memory in MB,
+    and the log lines about progress.
+    """
     began = time.perf_counter()
     broker.start(timeout_s=600)
     metadata_answer(broker.port)

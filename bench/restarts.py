@@ -1,4 +1,4 @@
-"""The cost of a restart with more partitions than descriptors (`python -m bench.restarts`)
+"""The cost of a restart with more partitions than descriptors.
 
     python -m bench.restarts [--partitions N] [--limit N]
 

@@ -145,7 +145,7 @@ class Core:
         outbox.cleanings.clear()
 
     def answer(self, connection: int = WORKER) -> bytes:
-        """The last answer, without the file slices in it. Empties the outbox."""
+        """The only response in the outbox, without its file slices. The outbox is then empty."""
         sends, self.broker.outbox.sends = self.broker.outbox.sends, []
         assert not self.broker.outbox.closes, self.broker.outbox.closes
         assert [to for to, _ in sends] == [connection], f"{len(sends)} answers"

@@ -81,7 +81,8 @@ class Client:
 class Daemon:
     """The daemon for one size of one case, with its working and its idle clients.
 
-    rounds: microseconds of the loop's CPU, for a batch produced and read, and for a transaction.
+    rounds: the CPU time of the loop in microseconds, for one batch that is produced and read, and
+    for one transaction.
     """
 
     def __init__(self, broker: LocalBroker, size: int) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # The parts of a micro-batch in the order in which they run, by Spark's names for their durations.
 PARTS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
-# first batches of each round, which are not counted: the query starts its processes in them
+# this many batches of each round are not counted: in them, the query starts its processes
 SKIPPED = 5
 COMPILERS = re.compile(r"(C1|C2) CompilerThre")
 

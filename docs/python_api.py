@@ -210,7 +210,7 @@ def _prose(one: griffe.Object) -> str:
 
 def _titled(paragraph: str, parameters: list[str]) -> str:
     """A paragraph with its title; a section about parameters becomes a list. Takes: parameters, the
-    parameters' names.
+    names of the documented parameters.
     """
     found = _SECTION.match(paragraph)
     if not found:

@@ -298,10 +298,8 @@ class TakenCommit(NamedTuple):
 
 @dataclass(slots=True)
 class FinalLog:
-    """A log at the end of the run, as new readers find it, read_committed and read_uncommitted
-    ones.
-
-    asked_ms: when these readers began, if other readers may read the log after them.
+    """A log at the end of the run, as new readers of each isolation level find it. asked_ms: when
+    these readers began, if other readers may read the log after them.
     """
 
     log_start_offset: int
@@ -639,8 +637,8 @@ def _check_committed(
 
 
 def check_torn(history: History, index: _Index) -> Iterator[Finding]:
-    """Of the acknowledged records of a transaction with an unknown outcome, all are in the logs or
-    none.
+    """If the outcome of a transaction is unknown, either all of its acknowledged records are in the
+    logs, or none.
     """
     for transaction in history.transactions:
         if transaction.ending is not Ending.UNKNOWN or index.may_be_lost(transaction):
@@ -1013,8 +1011,8 @@ def check_kept(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
-    """The output contains a record for each input record below the group's committed offset, once,
-    and none for later ones.
+    """The output contains exactly one record for each input record below the group's committed
+    offset, and none for later input records.
     """
     if history.power_losses and not history.commits_are_durable:
         return  # after a loss, offsets and outputs may be lost independently
@@ -1270,8 +1268,8 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Finding]:
-    """In order of sending, no member is accepted in an earlier generation than one accepted before,
-    and none after it has left.
+    """Check a group's requests in the order of sending: none is accepted in an earlier generation
+    than one that was accepted before it, and none after its member has left.
 
     A group without members and offsets is deleted, and starts again with its first generation. With
     the consumer protocol each member has its own epoch.

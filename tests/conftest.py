@@ -52,8 +52,8 @@ ONE_JAVA = (
     "spark/test_stream_conditions.py",
     "spark/test_stream_read.py",
 )
-# The tests of these files are independent and take minutes together, so each test is a piece of
-# work.
+# The tests of these files are independent and together take minutes, so each test is a separate
+# piece of work.
 SINGLE_TESTS = ("sim/test_defects.py", "sim/test_sim.py")
 
 

@@ -235,8 +235,7 @@ class Connection:
         """Connect and log in, and close the connection.
 
         Raises: CommandError at once if nothing listens or a setting is wrong: kafka-python's
-        clients
-                would retry for a long time.
+                clients would retry for a long time.
         """
         client = self._client()
         client.connect()

@@ -245,8 +245,7 @@ class _Printer:
     """Writes records to standard output. count: the number of written records.
 
     Takes: write, a function that returns the printed form of a record; flushed, whether to flush
-    the
-           output after each record.
+           the output after each record.
     """
 
     def __init__(self, write: Callable[[Any], bytes], *, flushed: bool) -> None:

@@ -110,8 +110,7 @@ def check_aborted(
     """Check that the entries are the aborted transactions that markers of the segment ended.
 
     Takes: knows_all, whether all batches before the segment were read. If not, a transaction may
-    have
-           begun in a batch that was not read.
+           have begun in a batch that was not read.
     """
     try:
         written = TxnIndex.decode(data or b"").entries

@@ -57,7 +57,7 @@ def exit_codes(**meanings: str) -> str:
 
 
 def help_end(*parts: str) -> str:
-    """Several parts at the end of a command's help."""
+    """The end of a command's help, made of several parts."""
     return "\n\n".join(parts)
 
 

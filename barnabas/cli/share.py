@@ -228,7 +228,7 @@ class _Member:
     # --- records ---------------------------------------------------------------------------------
 
     def fetch(self, most: int) -> Iterator[Shared]:
-        """Acquire records, at most that number."""
+        """Acquire records, at most `most` of them."""
         self._beat()
         if not self._assigned:
             time.sleep(WAIT_MS / 5000)

@@ -65,8 +65,9 @@ class Silence:
             note(f"waiting for {self.address}: {what} (--timeout {self.timeout_s:g} s)")
 
     def over(self, what: str) -> TimeoutOver:
-        """The error for a wait that was too long. If this thread did not run between the two
-        bounds, the line is written first: the output is the same on a busy machine.
+        """The error for a wait that took too long. If this thread did not run between the two
+        bounds, it writes the line about the wait first, so that the output is the same on a busy
+        machine.
         """
         self._maybe_note(what)
         return TimeoutOver(

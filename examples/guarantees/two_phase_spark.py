@@ -81,9 +81,8 @@ class MicroBatchSink:
         """Store a micro-batch, a DataFrame, unless it is already stored.
 
         Raises: ReplacedError, ClientError, psycopg.Error, with which Spark ends the query. The
-        outcome
-                of this micro-batch is then found out when the next one is stored, by this object or
-                by another one.
+                outcome of this micro-batch is then found out when the next one is stored, by this
+                object or by another one.
         """
         connection = self._connection or self._recover()
         if batch_id <= self._stored:

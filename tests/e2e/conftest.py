@@ -1,4 +1,4 @@
-"""A broker that all tests share that do not need their own."""
+"""A broker that is shared by all tests that do not need their own."""
 
 from __future__ import annotations
 

@@ -156,8 +156,8 @@ def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: LocalBroker
     turn = 0
 
     def kill_and_write() -> bool:
-        """Write, and kill the cleaner's process if there is one. It exits after it was idle for
-        some time, and a later round finds a new one.
+        """Write, and kill the cleaner's process if there is one. The process exits after some idle
+        time, and a later round finds a new process.
         """
         nonlocal turn
         turn += 1

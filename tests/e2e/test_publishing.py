@@ -74,7 +74,7 @@ from barnabas.spark_connector.transactional_producer import TransactionalProduce
 
 pytestmark = pytest.mark.e2e
 
-# Longer than any test takes, however slow the machine is.
+# These timeouts are longer than any test takes, however slow the machine is.
 SETTINGS = PublishSettings(delivery_timeout_ms=600_000, transaction_timeout_ms=600_000)
 PATIENT = {"request_timeout_ms": 600_000}
 
@@ -751,7 +751,7 @@ def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert (
             not publish_with(publisher, 3).was_committed
-            # may be a second attempt: a takeover of the transactional id may close the former
+            # may take two attempts, since a takeover of the transactional id may close the former
             # connection
         )
     assert values_of(servers, topic) == [b"0", b"1", b"2", b"3"]

@@ -89,7 +89,7 @@ def test_each_reading_once_in_spite_of_a_crash(
 def test_what_is_later_than_the_watermark_is_dropped_whether_it_is_new_or_not(
     spark: SparkSession, servers: str, tables: str, tmp_path: Path
 ) -> None:
-    """State is bounded at this price. The other two forms query the store, which keeps every
+    """This is the price of a bounded state. The other two forms query the store, which keeps every
     reading.
     """
     topic = "late-readings"

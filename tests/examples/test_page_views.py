@@ -119,9 +119,7 @@ def test_categories_of_a_task_share_its_stream_time_and_other_tasks_have_their_o
 
 @pytest.mark.parametrize("seed", range(20))
 def test_however_the_records_are_divided_into_batches(seed: int) -> None:
-    """However the records are divided into batches, a window's final count is its last revision,
-    and is emitted once.
-    """
+    """A window's final count is its last revision, and is emitted once."""
     draw = random.Random(seed)
     times = [(draw.choice("ab"), max(0, number + draw.randrange(-25, 5))) for number in range(60)]
     whole = new_task()

@@ -112,7 +112,7 @@ def creatable(
     configs: dict[str, str | None] | None = None,
     assignments: dict[int, list[int]] | None = None,
 ) -> Any:
-    """A topic, as CreateTopics has it."""
+    """A topic as an entry of a CreateTopics request."""
     return CreatableTopic(
         name=name,
         num_partitions=partitions,

@@ -61,7 +61,7 @@ class Shop:
         return int(self.url.rpartition(":")[2])
 
     def producer(self, transactional_id: str) -> Producer:
-        """An initialised transactional producer; each id has one."""
+        """An initialised transactional producer, of which there is one for each id."""
         if transactional_id not in self.producers:
             producer = Producer(
                 {

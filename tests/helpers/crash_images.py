@@ -132,7 +132,7 @@ def started_on(
     image: Image, b: DiskBroker, opened: Callable[[Any], None] | None = None
 ) -> DiskBroker:
     """Another broker with the same settings, started on the image. Takes: opened, a function that
-    starts it, if not as the first one.
+    starts it, if it is not to be started as the first broker was.
     """
     other = copy.copy(b)
     # removes what a test may have wrapped around these methods

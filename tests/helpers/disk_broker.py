@@ -164,7 +164,8 @@ class DiskBroker:
         self.disk = SimDisk(rng, now_ms) if new_disk is None else new_disk(now_ms)
         self.clock_ns: Callable[[], int] = lambda: 0
         self.disk.mkdir(DATA_DIR)
-        self.disk.fsync_dir("/")  # as the broker never syncs a directory above DATA_DIR
+        # durable from the start, since the broker syncs no directory above DATA_DIR
+        self.disk.fsync_dir("/")
         self._properties = {
             "log.dirs": DATA_DIR,
             "transaction.state.log.num.partitions": "2",
@@ -647,8 +648,8 @@ class DiskBroker:
 
 
 class Producer:
-    """A transactional producer, which sends requests over its current connection. Its methods give
-    error codes.
+    """A transactional producer, which sends requests over its current connection. Its methods
+    return the error codes of the responses.
     """
 
     def __init__(self, b: DiskBroker, txn: str, *, timeout_ms: int = 60_000) -> None:

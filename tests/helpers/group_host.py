@@ -819,7 +819,7 @@ def _task_rows(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
 
 
 class GroupMember:
-    """A member of a group that sends requests: it uses its assigned id from then on, and keeps the
+    """A group member that sends requests. It uses the id that it is assigned, and keeps the
     generation of its last JoinGroup.
     """
 

@@ -82,8 +82,8 @@ Hook = Callable[[Frame], Action | bytes | None]
 
 
 def once(action: Action | bytes | Hook, *, after: int = 0) -> Hook:
-    """A hook that applies to one frame: the first, or with `after` the one that follows so many
-    others. It may be shared between threads.
+    """A hook that applies to one frame: the first, or with `after`, the frame that follows this
+    number of frames. It may be shared between threads.
     """
     lock, seen = threading.Lock(), 0
 

@@ -161,7 +161,7 @@ class ShareMember:
         self.b.send(self.connection, request, 2)
 
     def acknowledged(self) -> int | None:
-        """The error code of the last acknowledgement; None while it waits."""
+        """The error code of the last acknowledgement, or None if it has no response yet."""
         answer = self.answer()
         if answer is None:
             return None

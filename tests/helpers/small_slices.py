@@ -14,7 +14,7 @@ from contextlib import contextmanager
 _BOUND = re.compile(
     r"_?([A-Z_]+_)?AT_ONCE|PARTS_IN_A_FRAME|WORK_BETWEEN_PAUSES|CHECKPOINTED_(BESIDE|ALONE)"
 )
-# Limits of a request's size, above which it is refused, which stay unchanged.
+# These limits of a request's size, above which a request is refused, stay unchanged.
 _OF_REQUESTS = re.compile(r"MOST_(TOPICS|PARTITIONS)_.*|LONGEST_.*")
 _FOLDERS = ("broker.logs", "broker.share", "broker.requests", "broker.replication",
             "broker.transactions", "broker.handlers", "coordinator", "storage")  # fmt: skip

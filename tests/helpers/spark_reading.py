@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def publish(
     broker: LocalBroker, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]
 ) -> None:
-    """Write batches of records, each (commit, abort or plain, records). A record is (partition,
-    key, value[, timestamp[, headers]]).
+    """Write groups of records, each given as (end, records), where the end is commit, abort or
+    plain. A record is (partition, key, value[, timestamp[, headers]]).
     """
     from confluent_kafka import Producer
 

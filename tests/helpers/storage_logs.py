@@ -215,8 +215,8 @@ def values_of(log: Log) -> dict[int, bytes | None]:
 
 
 def committed_values(log: Log) -> dict[int, bytes | None]:
-    """Offset and value of each record that a read_committed consumer delivers, according to each
-    response's list of aborted transactions.
+    """The offset and value of each record that a read_committed consumer delivers, according to
+    each response's list of aborted transactions.
     """
     found: dict[int, bytes | None] = {}
     at = log.log_start_offset

@@ -216,8 +216,8 @@ class Consumer(Worker):
         self.positions[partition] = start
 
     def commit(self) -> Asking:
-        """Send an OffsetCommit with its positions. Gives: False if the response is lost, or if the
-        group has moved on.
+        """Send an OffsetCommit with this member's positions. Gives: False if the response is lost,
+        or if the group has moved on.
         """
         history = self.world.history
         standing = dict(self.positions)

@@ -276,14 +276,14 @@ class SimDisk:
         self._until_refusal = 0 if refusal is None else refusal.after
 
     def refuses(self, operation: str) -> bool:
-        """Whether the disk refuses the next operation of that kind; counts it."""
+        """Count an operation of this kind. Gives: whether the disk refuses it."""
         if self.refusal is None or operation not in self.refusal.operations:
             return False
         self._until_refusal -= self._until_refusal > -1
         return self._until_refusal < 0
 
     def allow(self, operation: str) -> None:
-        """Raises: OSError if the operation is refused."""
+        """Count an operation of this kind. Raises: OSError if the disk refuses it."""
         if self.refuses(operation):
             raise self.failure()
 

@@ -34,7 +34,7 @@ def with_power(scenario: Scenario) -> None:
 
 
 def with_quotas(scenario: Scenario) -> None:
-    """More clients that have to wait for a quota, and none that may not."""
+    """More clients that have to wait for a quota, and none of the clients that may not wait."""
     scenario.workers = scenario.consumers = scenario.meddlers = scenario.two_phase = 0
     scenario.groups, scenario.stops_ms, scenario.is_audited, scenario.kafka_epochs = (
         (),

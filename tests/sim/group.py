@@ -311,7 +311,7 @@ class Worker(TransactionalProducer):
         if self.asks_for_place:
             asked_ms = self.world.place_asked_ms[self.group, self.instance_id]
             since_ms, own_ms = min(asked_ms.values()), asked_ms.pop(self.name)
-            # these processes' requests may still be carried out after this one
+            # requests of these processes may still be carried out later than this one's
             for name in asked_ms:
                 asked_ms[name] = max(asked_ms[name], own_ms)
             self.asks_for_place = False
@@ -600,8 +600,8 @@ class Worker(TransactionalProducer):
         return True
 
     def send_offsets(self, moved: dict[Partition, int]) -> Asking:
-        """Send TxnOffsetCommit, in version 1 after AddOffsetsToTxn; the group's generation fences
-        it.
+        """Send TxnOffsetCommit, which the group's generation fences; in transaction version 1, send
+        AddOffsetsToTxn first.
         """
         if not self.is_version_2:
             call = wire.request(

@@ -217,5 +217,5 @@ class Link:
 
 
 def seeded(seed: int) -> random.Random:
-    """The only random generator of a schedule."""
+    """A random generator for a seed, which is the only one that its schedule uses."""
     return random.Random(seed)

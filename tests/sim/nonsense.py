@@ -109,7 +109,7 @@ def of_transactions(victim: Victim, rng: random.Random) -> Iterator[Nonsense]:
     for timeout_ms in (0, -1, HIGHEST_INT):
         request = InitProducerIdRequest(name, timeout_ms)
         yield Nonsense(f"InitProducerId of {name} for {timeout_ms} ms", wire.request(request, 4))
-    if is_known:  # an id that the broker does not know would be a new one
+    if is_known:  # if the broker did not know the id, it would accept it as a new id
         request = InitProducerIdRequest(name, 1000, producer_id, strange_epoch)
         yield Nonsense(
             f"InitProducerId of {name} with the epoch {strange_epoch}", wire.request(request, 4)

@@ -55,7 +55,7 @@ Waiting = tuple[int, _Session, bytes]
 
 
 class SimKeeper(LeaseKeeper):
-    """The product's keeper of the lease, with the node's events instead of its thread."""
+    """The real lease keeper, driven by the node's events in place of its thread."""
 
     def __init__(self, node: PairNode, leadership: Leadership, exchange: EtcdExchange) -> None:
         super().__init__(leadership, exchange, node.clock_ms)  # type: ignore[arg-type]

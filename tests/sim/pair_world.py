@@ -28,7 +28,7 @@ from sim.world import START_MS, Report, Tweak, World
 if TYPE_CHECKING:
     from sim.scenario import Scenario
 
-FIRST_LEADER_MS = 60_000  # ms, in which several starts may crash one after the other
+FIRST_LEADER_MS = 60_000  # ms, long enough for several starts that crash one after another
 TAKE_OVERS_MS = 5000
 CALM_STEP_MS = 50
 LONGEST_BEFORE_EXPIRY_MS = 1000
@@ -446,7 +446,7 @@ class PairWorld(World):
 
     def _restore_backup(self, node: PairNode) -> Asking:
         """Lose a machine, and restore its directory from a backup of an earlier leader's time, with
-        which its node must not lead. The other machine has all data, and keeps them.
+        which its node must not lead. The other machine has all data, and must keep it.
         """
         record, epoch = self.engine.record, node.saved_epoch
         has_other_all = record is not None and record.in_sync == {0, 1} and node.other.is_running

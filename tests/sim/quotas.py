@@ -73,7 +73,7 @@ class Throttles:
         for connection_id, throttle_ms in mutes:
             of_answer = reported.pop(
                 connection_id, throttle_ms
-            )  # some responses have none: with acks=0, and in some versions
+            )  # acks=0 has no response, and the responses of some versions have no throttle time
             if of_answer != throttle_ms:
                 self._found(f"a client gets {of_answer} ms, and waits for {throttle_ms}")
         for throttle_ms in filter(None, reported.values()):

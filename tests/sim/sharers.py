@@ -149,8 +149,8 @@ class Group:
         self.holds[place] = Hold(member, sharer.session_link, now_ms, asked_ms + LOCK_MS, starts)
 
     def _is_kept(self, topic: str, value: bytes, settled_ms: int) -> bool:
-        """Whether no power loss since then may have lost the acknowledgement or the record, which
-        its producer would then write again.
+        """Whether no power loss since `settled_ms` may have lost the acknowledgement, or the
+        record, which its producer would then write again.
         """
         history = self.world.history
         losses = [loss_ms for loss_ms in history.power_losses if loss_ms >= settled_ms]
@@ -195,8 +195,8 @@ class Group:
         return True
 
     def look_at_the_end(self) -> None:
-        """Check that every existing record was delivered, and that a read_committed group got no
-        others.
+        """Check that every existing record was delivered, and that a read_committed group received
+        no other records.
         """
         history = self.world.history
         for partition in self.partitions:

@@ -1,10 +1,10 @@
 """Members of a streams group (KIP-1071), and invariants of their tasks.
 
 A member joins, sends heartbeats and revokes tasks on demand; it leaves, is silent for longer than
-its session, or dies and returns with another id, as a restarted process does. The invariants, which
-are checked after each response: no task is active at two members of the group, by the last response
-that each of them received; the epoch of a member does not decrease. Finally each task is active at
-one member.
+its session, or dies and returns with another id, as a restarted process does. The invariants are
+checked after each response: no task is active on two members of the group, according to the last
+responses that the members received, and a member's epoch never decreases. At the end, each task is
+active on exactly one member.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Group:
         return typed if isinstance(typed, StreamsGroup) else None
 
     def check(self) -> None:
-        """Check that no task is active at two members."""
+        """Check that no task is active on two members."""
         state = self.state()
         if state is None:
             return

@@ -71,7 +71,7 @@ class Database:
 
     def note_end(self, state: State, *, is_reported: bool = True) -> None:
         """Record that the broker has ended the transaction as decided. is_reported: whether the
-        broker has reported this; otherwise it must have done so.
+        broker has reported the end, which is otherwise inferred.
         """
         self._ended.add(state)
         transaction = self._prepared.pop(state, None)

@@ -144,7 +144,7 @@ def produce_and_add(
 
 
 def with_acks(call: Call, acks: int) -> Call:
-    """A Produce like the given one, with other acks."""
+    """The given Produce, with another value for acks."""
     (size,) = _H.unpack_from(call.body, 0)
     at = 2 + max(size, 0)
     return call._replace(

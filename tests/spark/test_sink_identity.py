@@ -346,7 +346,7 @@ def passing_from(first: str) -> str:
 def test_an_older_checkpoint_whose_first_batch_has_no_rows_is_refused(
     query: Copying, tmp_path: Path
 ) -> None:
-    """So is a copy of the checkpoint with which another query continues."""
+    """A copy of the checkpoint with which another query continues is refused, too."""
     topic = topic_of(query, "sink")
     query.send(3)
     query.run(topic, where=passing_from("000"))

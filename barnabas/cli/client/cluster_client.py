@@ -357,4 +357,4 @@ class ClusterClient:
         try:
             self.refresh([])
         except (ConnectionLostError, UnreachableError):
-            pass  # the request reports the error
+            pass  # the request itself then reports the error

@@ -35,8 +35,7 @@ class RecordPreparation:
     not fit their schema.
 
     Takes: decoders, by the part of the record (key, value); on_undecodable, the treatment of a
-    record
-           that does not fit.
+           record that does not fit.
     """
 
     def __init__(

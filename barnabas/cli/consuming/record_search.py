@@ -22,8 +22,8 @@ class WrongPattern(ValueError):
 class RecordSearch:
     """A test of whether a record contains one of several patterns.
 
-    Takes:  patterns; places, the parts of a record that are searched, of PLACES; inverted, whether
-            records without a match are wanted instead.
+    Takes:  patterns; places, the parts of a record that are searched, a selection of PLACES;
+            inverted, whether records without a match are wanted instead.
     Raises: WrongPattern.
     """
 

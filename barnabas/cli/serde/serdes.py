@@ -58,9 +58,8 @@ class Decoder:
 class Encoder:
     """Encodes keys or values. columns: the types of the schema's fields.
 
-    Takes: topic, for the name of the subject; registry, None if the schema is only in a file; tell,
-    a
-           function that gets a line about a newly registered schema.
+    Takes: topic, for the name of the subject; registry, None if the schema is only in a file;
+           tell, a function that gets a line about a newly registered schema.
     """
 
     def __init__(
