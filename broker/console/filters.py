@@ -115,11 +115,11 @@ class Facts:
         return data if decoded is None or decoded.error else decoded.text
 
     def key(self) -> Any:
-        """The decoded key, or its bytes."""
+        """The key as a decoded value; without a schema, as bytes."""
         return self.key_json() if isinstance(self.key_text(), str) else self.record.key
 
     def value(self) -> Any:
-        """The decoded value, or its bytes."""
+        """The value as a decoded value; without a schema, as bytes."""
         return self.value_json() if isinstance(self.value_text(), str) else self.record.value
 
 

@@ -781,8 +781,8 @@ class ProduceHandler:
             self._progress.flush_later(log, produce.context.now_ms + log.flush_ms)
 
     def _waits_for_files(self, produce: _Produce, log: Log) -> bool:
-        """Whether the files for the log's first batch are made by another thread; False: the log
-        has files or makes them itself.
+        """Whether another thread makes the files for the log's first batch; False if the log has
+        files or makes them itself.
         """
         files = self._files_ahead.get().for_write(
             log,

@@ -134,11 +134,11 @@ class TopicRegistry:
         return log
 
     def partitions_of(self, topic: str) -> list[Log | None]:
-        """The logs of a topic by index; None for those that are off line."""
+        """The logs of a topic by index; None for each partition that is off line."""
         return self._partitions.get(topic, [])
 
     def logs_of(self, topic: str) -> list[Log]:
-        """The logs of a topic, without those that are off line."""
+        """The logs of a topic, without partitions that are off line."""
         return [log for log in self._partitions.get(topic, ()) if log is not None]
 
     def partition_exists(self, topic: str, index: int) -> bool:

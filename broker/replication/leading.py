@@ -173,7 +173,7 @@ class StandbyLink:
         self.state, self.heard_ms = State.PROVEN, now_ms
 
     def welcome(self, cluster_id: str) -> None:
-        """Ask the standby for its inventory: its copy may be changed from now on."""
+        """Ask the standby for its inventory. From now on its copy may be changed."""
         assert self.state is State.PROVEN, f"a standby that is {self.state.name} is welcome"
         self._control.append(frame(["welcome", cluster_id]))
         self._frames.most_bytes = MOST_BYTES
@@ -330,9 +330,10 @@ class Leading:
         return AnswersWait.NEVER if self._leadership is None else AnswersWait.WHILE_IN_SYNC
 
     def on_start(self) -> None:
-        """The broker serves from now on.
+        """Called when the broker begins to serve.
 
-        A node of the set that does not follow is removed from it, unless answers wait for it.
+        A node of the in-sync set that does not follow is removed from it, unless answers wait for
+        it.
         """
         if self._leadership is not None and (
             self.settings.may_be_alone or not self.settings.is_sync

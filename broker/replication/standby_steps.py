@@ -145,7 +145,7 @@ class StandbySteps:
         return following.has_caught_up
 
     def receive(self) -> Steps:
-        """The leader's next bytes; empty at the end."""
+        """The leader's next bytes; empty at the end of the stream."""
         return (yield Receive(self.timeout_s))
 
     def on_caught_up(self) -> None:

@@ -70,7 +70,7 @@ class Repeats(Enum):
 
 class Level(NamedTuple):
     """A list of the request (or of the rows of the level above), and the matching list of the
-    answer. key: the fields that identify a row; none: the row is the name itself.
+    answer. key: the fields that identify a row; without fields the row is the name itself.
     """
 
     rows: str

@@ -42,7 +42,8 @@ _CLOSED_CHECK_S = 1.0
 
 
 class Request(NamedTuple):
-    """One request. query: the last value of each name. headers: their names ignore case.
+    """One request. query: the last value of each name. headers: names are compared without regard
+    to case.
 
     client_host: the client's address.
     """

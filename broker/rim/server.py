@@ -256,7 +256,7 @@ class Server:
         return len(self._connections)
 
     def connection(self, connection_id: int) -> Connection | None:
-        """The open connection of that id; None if it has ended."""
+        """The open connection with an id; None if it has ended."""
         return self._connections.get(connection_id)
 
     # --- connections -----------------------------------------------------------------------------

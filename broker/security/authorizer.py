@@ -320,7 +320,7 @@ class Authorizer:
     # --- changing --------------------------------------------------------------------------------
 
     def add(self, acls: Mapping[uuid.UUID, Acl]) -> None:
-        """Add ACLs; they are in force when it returns."""
+        """Add ACLs; they are in force when the call returns."""
         self._metadata.add_acls(acls)
         for acl in acls.values():
             self._take(acl)
@@ -328,7 +328,7 @@ class Authorizer:
         self._on_changed()
 
     def remove(self, ids: Sequence[uuid.UUID]) -> None:
-        """Remove ACLs; they are no longer in force when it returns."""
+        """Remove ACLs; they are no longer in force when the call returns."""
         acls = [self._metadata.acls[acl_id] for acl_id in ids]
         self._metadata.remove_acls(ids)
         for acl in acls:

@@ -111,8 +111,8 @@ class ShareRuntime:
     ) -> None:
         """Initialize the states of share partitions, for the coordinator of their group.
 
-        Takes: rows, (share partition, state epoch, start offset). then(codes, now_ms), called with
-               an error code for each row once the records are durable.
+        Takes: rows, each (share partition, state epoch, start offset); then(codes, now_ms), called
+               with an error code for each row once the records are durable.
         """
         changes = [self._coordinator.initialize(*row, now_ms) for row in rows]
         codes = [change.error_code for change in changes]
@@ -133,8 +133,8 @@ class ShareRuntime:
         self.store(changes, lambda at_ms: then(codes, at_ms), now_ms)
 
     def prune(self, now_ms: int) -> None:
-        """Delete the records that later snapshots replace. Without disk space for the starts of the
-        logs it is done later.
+        """Delete the records that later snapshots replace. If there is no disk space for the new
+        starts of the logs, they are deleted later.
         """
         pruned: dict[Log, int] = {}
         for log in self._topics.logs_of(SHARE_STATE_TOPIC):

@@ -636,8 +636,7 @@ class TransactionEnds(EndsOnTopics):
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
         """Handle EndTxn. A connection that its producer has left is closed (`check_connection`)."""
-        # in version 2 the epoch identifies a late request
-        if context.api_version < END_GIVES_EPOCH:
+        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch shows a late request
             self._coordinator.check_connection(
                 request.transactional_id,
                 (request.producer_id, request.producer_epoch),
@@ -877,8 +876,7 @@ class TransactionEnds(EndsOnTopics):
             return
 
         def flush(now_ms: int) -> None:
-            # no abort has overtaken this commit
-            if self._by_id.get(ending.transactional_id) is ending:
+            if self._by_id.get(ending.transactional_id) is ending:  # no abort has overtaken it
                 self._flushes.wait_for_frame(logs, on_data, now_ms)
 
         self._files_ahead.get().make(without, flush)

@@ -48,7 +48,7 @@ class UnwrittenMarker(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, bytes, int]:
-        """The unique key: the producer, and the partition of one topic id."""
+        """The unique key of a marker: the producer, and the partition with the topic's id."""
         return self.topic, self.partition, self.topic_id, self.producer_id
 
 

@@ -127,9 +127,9 @@ class Leader:
         return self.leading.is_applied(position)
 
     def send(self, connection: Connection, pieces: Any) -> None:
-        """Send an answer once the standby has everything before it.
+        """Send an answer once the standby has everything that was done before it.
 
-        The connection's next request waits for it.
+        The connection's next request waits for the answer.
         """
         if self._held.holds(self.leading.position, (connection, pieces)):
             connection.hold()
