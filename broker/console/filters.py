@@ -200,7 +200,7 @@ class _Parser:
         return token
 
     def _is(self, *texts: str) -> bool:
-        """Whether the next token is one of these words or signs; if so it is consumed."""
+        """Whether the next token is one of the given words or signs; if so it is consumed."""
         token = self._token
         if token.kind in ("name", "sign") and token.text.lower() in texts:
             self._next += 1

@@ -167,7 +167,7 @@ class _Produce:
         return ProducedPartition(batch.partition, 0)
 
     def refuse(self, topics: Sequence[TopicProduceData], code: Code) -> None:
-        """Answer all partitions of these topics with an error."""
+        """Answer all partitions of the given topics with an error."""
         self.failed = True
         for topic in topics:
             row = [ProducedPartition(data.index, code) for data in topic.partition_data]

@@ -81,7 +81,7 @@ class DurableSize:
         self.noted = epoch, size
 
     def _begin_again(self, record: bytes) -> None:
-        """Replace the file by one with this record."""
+        """Replace the file by one that contains only the given record."""
         self.forget(removes=False)
         self._disk.write_atomic(self.path, record, sync=False)
 

@@ -306,7 +306,7 @@ class Leading:
         return None if not self.level_ms else max(0, now_ms - self.level_ms)
 
     def is_applied(self, position: int) -> bool:
-        """Whether an answer that was ready at this position may be sent."""
+        """Whether an answer that was ready at a position may be sent."""
         link, others = self.link, self._others_in_sync()
         if not self.settings.is_sync:  # then every node that can take over has to follow
             return others <= ({link.node_id} if link is not None and self.follows else set())

@@ -63,7 +63,7 @@ class HangUp(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Wait for that time, or until the state has changed."""
+    """Wait for a time, or until the state has changed."""
 
     seconds: float
 

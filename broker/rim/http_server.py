@@ -329,7 +329,7 @@ class _Listener(ThreadingHTTPServer):
 
 
 def _handler_of(server: HttpServer) -> type[BaseHTTPRequestHandler]:
-    """The class that serves a connection of that server, as `http.server` requires it."""
+    """The class that serves a connection of a server, in the form that `http.server` requires."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -496,7 +496,7 @@ class Server:
         return self._steady_ns() // NS_PER_MS
 
     def is_past(self, at_ns: int) -> bool:
-        """Whether the steady clock has reached that time."""
+        """Whether the steady clock has reached a time."""
         return self._steady_ns() >= at_ns
 
     def _set_timer(self) -> None:

@@ -245,7 +245,7 @@ class Rule(NamedTuple):
 
 
 def rule(*steps: Step, is_all_allowed: Callable[[Any, Access], bool] | None = None) -> Rule:
-    """Make a rule of steps."""
+    """Make a rule from steps."""
     in_order = sorted(steps, key=lambda step: not step.is_about_answer)
     return Rule(
         tuple(ask for step in steps for ask in step.asks),

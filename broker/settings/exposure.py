@@ -27,7 +27,7 @@ SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret", "regist
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can connect to that address."""
+    """Whether only this machine can connect to an address."""
     return (
         host in ("localhost", "::1")
         or host.startswith(UNIX_SCHEME)

@@ -256,8 +256,8 @@ class SharePartition:
         return True
 
     def archive(self, first_offset: int, last_offset: int, state: int) -> None:
-        """Archive the records in that state between these offsets: they are no records for the
-        group, since their transaction was aborted or the log was compacted.
+        """Archive the records between two offsets that are in the given state: they are no records
+        for the group, since their transaction was aborted or the log was compacted.
         """
         for batch in self._overlapping(first_offset, last_offset):
             made = [

@@ -358,7 +358,7 @@ class Endings:
     def hold_back(
         self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
     ) -> None:
-        """Make the call once no decision on that id is being carried out: usually at once.
+        """Make the call once no decision on the id is being carried out: usually at once.
 
         Takes: call, which answers its request even if it finds no disk space.
         """

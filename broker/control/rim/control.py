@@ -77,7 +77,7 @@ class Exchange:
     sender: ConnectionState | None = None
 
     def has(self, action: Action) -> Fault | None:
-        """The first fault with that action that applies to the request."""
+        """The first fault with a given action that applies to the request."""
         return next((fault for fault in self.faults if fault.action is action), None)
 
     def as_values(self) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class Leader:
         return Leading(disk, self.data_dir, settings, self._release)
 
     def _may_go_out(self, position: int) -> bool:
-        """Whether an answer that was ready at this position may be sent."""
+        """Whether an answer that was ready at a position may be sent."""
         return self.leading.is_applied(position)
 
     def send(self, connection: Connection, pieces: Any) -> None:

@@ -231,7 +231,7 @@ class Reception:
         return start + await self._receive(sock, size)
 
     async def _receive(self, sock: socket.socket, count: int) -> bytes:
-        """Receive exactly that many bytes. Raises: EOFError."""
+        """Receive exactly `count` bytes. Raises: EOFError."""
         data, loop = bytearray(), asyncio.get_running_loop()
         while len(data) < count:
             part = await loop.sock_recv(sock, min(count - len(data), RECEIVED_BYTES))
