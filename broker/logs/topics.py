@@ -359,7 +359,9 @@ class TopicRegistry:
             self._make_files_of(name)
 
     def _make_files_of(self, name: str) -> None:
-        """Make the files of a topic's logs; without space a log makes them with its first batch."""
+        """Make the files of a topic's logs; if space is missing, a log makes them with its first
+        batch.
+        """
         for log in self.logs_of(name):
             try:
                 log.files.make()

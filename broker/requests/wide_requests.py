@@ -582,7 +582,9 @@ class WideRequests:
         return row._replace(handle=handle)
 
     def begin(self, context: RequestContext, work: Slices) -> Answer:
-        """Do the first slice of work at once, the others in turns. Gives: the answer, or PARKED."""
+        """Do the first slice of work now, the other slices in turns. Gives: the answer, or
+        PARKED.
+        """
         sliced = _InSlices(context, work)
         next(work)
         is_done, answer = sliced.step(context.now_ms)

@@ -34,7 +34,7 @@ LONGEST_BODY_BYTES, LONGEST_NUMBER = 1 << 20, 20
 MOST_CONNECTIONS = 64
 # fraction of the descriptors that clients' connections leave; there are up to three servers
 DESCRIPTORS_PART = 16
-IDLE_S = 60.0  # time after which a connection without a whole request is closed
+IDLE_S = 60.0  # time after which a connection that has not sent a whole request is closed
 ANSWER_WITHIN_S = 60.0
 JSON = "application/json"
 COMPLAINT_INTERVAL_S = 60.0

@@ -58,7 +58,7 @@ class ShareRuntime:
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result; send its answers once its records are durable.
 
-        Raises: NotWrittenError without disk space for the records; OSError.
+        Raises: NotWrittenError if there is no disk space for the records; OSError.
         """
         replies = [reply for each in (result, *result.more) for reply in each.replies]
 
@@ -87,7 +87,7 @@ class ShareRuntime:
     ) -> None:
         """Store decisions about several share partitions; call `then` once they are durable.
 
-        Raises: NotWrittenError without disk space, after which some of the records may be written.
+        Raises: NotWrittenError if there is no disk space; some of the records may be written then.
         """
         by_log: dict[int, list[Change]] = {}
         for change in changes:

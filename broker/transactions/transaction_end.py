@@ -1040,8 +1040,8 @@ class TransactionEnds(EndsOnTopics):
     def _begin_session(
         self, complete: TransactionMetadata, waiting: WaitingInit, now_ms: int
     ) -> None:
-        """Begin the waiting session. Without disk space its request is refused; the transaction is
-        complete anyway.
+        """Begin the waiting session. If there is no disk space, its request is refused; the
+        transaction is complete anyway.
         """
         try:
             self.run(self._coordinator.begin_session(complete, waiting, now_ms), now_ms)

@@ -85,7 +85,7 @@ class UnwrittenMarkers:
     def add(self, markers: list[UnwrittenMarker]) -> None:
         """Store markers, durably. An earlier marker of the same producer and partition stays.
 
-        Raises: NotWrittenError without disk space, after which none is stored; OSError.
+        Raises: NotWrittenError if there is no disk space, in which case none is stored; OSError.
         """
         new = {marker.key: marker for marker in reversed(markers)}
         if new.keys() <= self._markers.keys():
