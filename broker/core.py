@@ -125,12 +125,12 @@ class Broker:
 
     @property
     def groups(self) -> GroupCoordinator:
-        """The coordinator of groups; the first use makes it."""
+        """The coordinator of groups, which is made at its first use."""
         return self.coordinators.get().groups
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """The coordinator of transactions; the first use makes it."""
+        """The coordinator of transactions, which is made at its first use."""
         return self.coordinators.get().transactions
 
     @property
@@ -405,7 +405,7 @@ class Broker:
         self, connection: ConnectionState, header: RequestHeader, frame: memoryview
     ) -> None:
         """Refuse a request of an unsupported API or version: ApiVersions is answered in the form
-        that every client can read (KIP-511), others end the connection.
+        that every client can read (KIP-511), other requests end the connection.
         """
         if header.api_key == API_VERSIONS:
             api_versions = self._apis[API_VERSIONS]

@@ -200,8 +200,8 @@ class GroupRuntime:
             raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def run_or_keep(self, result: Result, now_ms: int) -> bool:
-        """Carry out a Result that has changed soft state. Without space for its records the Result
-        is kept until they can be written. Gives: whether records are kept.
+        """Carry out a Result that has changed soft state. If there is no space for its records, the
+        Result is kept until they can be written. Gives: whether records are kept.
         """
         further, result.more = result.more, []
         is_kept = False

@@ -9,7 +9,7 @@ Part = TypeVar("Part")
 
 
 class Lazy(Generic[Part]):
-    """A part that is made when it is first needed. made: the part; None until then."""
+    """A part that is made when it is first needed. made: the part, or None until then."""
 
     __slots__ = ("_make", "made")
 
@@ -18,7 +18,7 @@ class Lazy(Generic[Part]):
         self.made: Part | None = None
 
     def get(self) -> Part:
-        """The part; the first call makes it."""
+        """The part, which the first call makes."""
         if self.made is None:
             self.made = self._make()
         return self.made

@@ -65,8 +65,8 @@ class SlicedWork:
         self.queue: deque[tuple[int, Slices]] = deque()
 
     def begin(self, ticket: int, work: Slices, now_ms: int) -> tuple[bool, Any]:
-        """Do the first slice, if no other work waits. Gives: whether the work is complete, and its
-        answer if so; the other slices are done later.
+        """Do the first slice, if no other work waits. Gives: whether the work is complete and, if
+        it is, its answer; the other slices are done later.
         """
         next(work)
         if not self.queue or self._is_wanted is not None:

@@ -435,7 +435,7 @@ class NodeTopics:
         return self._topics.is_later(topic, context)
 
     def partitions_of(self, topic: str) -> list[Log | None]:
-        """The logs of a topic by index; None for those that this broker does not lead."""
+        """The logs of a topic by index; None for each partition that this broker does not lead."""
         return [
             log if log is not None and self._leads(topic, index) else None
             for index, log in enumerate(self._topics.partitions_of(topic))

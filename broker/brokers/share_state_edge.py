@@ -95,7 +95,7 @@ class ShareStateEdge:
     def _refusal(
         self, request: StateRequest, topics: Sequence[Any], code: Code, context: RequestContext
     ) -> Any:
-        """The answer that refuses these rows of a request."""
+        """The answer that refuses the given rows of a request."""
         part: Any = copy.copy(request)
         part.topics = list(topics)
         return part.error_response(context.api_version, code)

@@ -115,11 +115,11 @@ class Facts:
         return data if decoded is None or decoded.error else decoded.text
 
     def key(self) -> Any:
-        """The decoded key, or its bytes."""
+        """The key as a decoded value; without a schema, as bytes."""
         return self.key_json() if isinstance(self.key_text(), str) else self.record.key
 
     def value(self) -> Any:
-        """The decoded value, or its bytes."""
+        """The value as a decoded value; without a schema, as bytes."""
         return self.value_json() if isinstance(self.value_text(), str) else self.record.value
 
 
@@ -200,7 +200,7 @@ class _Parser:
         return token
 
     def _is(self, *texts: str) -> bool:
-        """Whether the next token is one of these words or signs; if so it is consumed."""
+        """Whether the next token is one of the given words or signs; if so it is consumed."""
         token = self._token
         if token.kind in ("name", "sign") and token.text.lower() in texts:
             self._next += 1

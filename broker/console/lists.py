@@ -186,7 +186,7 @@ class PlaceRow(NamedTuple):
 
 
 def place_rows(broker: Broker, row: OpenRow) -> list[PlaceRow]:
-    """The partitions of a transaction."""
+    """The rows of a transaction's partitions."""
     rows = [
         PlaceRow(
             partition.topic,

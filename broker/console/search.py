@@ -41,7 +41,7 @@ _PLACE = re.compile(r"(\d{1,10}):(\d{1,19})")
 
 
 class Bounds(NamedTuple):
-    """The offsets of one partition that are searched; before: exclusive."""
+    """The offsets of one partition that are searched; `before` is exclusive."""
 
     from_offset: int
     before: int
@@ -57,8 +57,8 @@ class Found(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A part of a search. cursor: the offset where the next part continues in each partition;
-    empty: the search is complete.
+    """A part of a search. cursor: the offset where the next part continues in each partition; empty
+    if the search is complete.
     """
 
     found: Sequence[Found]

@@ -76,8 +76,8 @@ class Window(NamedTuple):
 class Transaction(NamedTuple):
     """A transaction, as a strip shows it.
 
-    fate: COMMITTED, ABORTED or OPEN. first_offset: -1 where it began before the strip, at an
-    unknown offset. marker_offset: -1 where its marker is not in the strip.
+    fate: COMMITTED, ABORTED or OPEN. first_offset: -1 if it began before the strip, at an
+    unknown offset. marker_offset: -1 if its marker is not in the strip.
     """
 
     producer_id: int
@@ -88,7 +88,7 @@ class Transaction(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A run of batches. transaction: its index in the strip's list; -1: none."""
+    """A run of batches. transaction: the index of its transaction in the strip's list, or -1."""
 
     kind: str
     first_offset: int

@@ -73,7 +73,7 @@ class Fault:
     _random: random.Random = field(default_factory=random.Random, repr=False)
 
     def is_met_by(self, request: ObservedRequest, connection: int) -> bool:
-        """Whether the rule applies to this request; if so the request is counted."""
+        """Whether the rule applies to a request; if so the request is counted."""
         if not self._fits(request, connection):
             return False
         self.fitting += 1
@@ -214,7 +214,7 @@ class FaultTable:
         return fault
 
     def __getitem__(self, number: int) -> Fault:
-        """The fault of that number. Raises: KeyError."""
+        """The fault with the given number. Raises: KeyError."""
         try:
             return self._faults[number]
         except KeyError:
@@ -231,5 +231,5 @@ class FaultTable:
         return faults
 
     def met_by(self, request: ObservedRequest, connection: int) -> list[Fault]:
-        """The rules that apply to this request."""
+        """The rules that apply to a request."""
         return [fault for fault in self._faults.values() if fault.is_met_by(request, connection)]

@@ -305,7 +305,7 @@ class _Merge:
         self._refused: dict[str, None] = {}
 
     def run(self) -> BringBackReport:
-        """Merge everything. Gives the changes."""
+        """Merge everything. Gives: the changes."""
         self._take_topics()
         self._take_settings()
         self._take_users()

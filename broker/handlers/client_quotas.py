@@ -174,7 +174,7 @@ def in_kafkas_order(quotas: Mapping[str, float]) -> dict[str, float]:
 
 @cache
 def _slot(key: str, slots: int) -> int:
-    """The index of the slot in which a Java HashMap of that size stores the key."""
+    """The index of the slot in which a Java HashMap with `slots` slots stores a key."""
     code = 0
     for letter in key:  # String.hashCode
         code = (31 * code + ord(letter)) & 0xFFFFFFFF

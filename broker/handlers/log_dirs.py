@@ -38,9 +38,9 @@ def on_describe_log_dirs(
     request: DescribeLogDirsRequest,
     context: RequestContext,
 ) -> Answer:
-    """The one log directory, with the requested partitions that it contains (null: all).
+    """The one log directory, with the requested partitions that it contains, or with all for null.
 
-    One of several brokers lists the partitions of which it has a replica.
+    With several brokers, a broker lists the partitions of which it has a replica.
     """
     return requests.read_in_slices(context, _describe(topics, cluster, request, context))
 

@@ -167,7 +167,7 @@ class _Produce:
         return ProducedPartition(batch.partition, 0)
 
     def refuse(self, topics: Sequence[TopicProduceData], code: Code) -> None:
-        """Answer all partitions of these topics with an error."""
+        """Answer all partitions of the given topics with an error."""
         self.failed = True
         for topic in topics:
             row = [ProducedPartition(data.index, code) for data in topic.partition_data]
@@ -781,8 +781,8 @@ class ProduceHandler:
             self._progress.flush_later(log, produce.context.now_ms + log.flush_ms)
 
     def _waits_for_files(self, produce: _Produce, log: Log) -> bool:
-        """Whether the files for the log's first batch are made by another thread; False: the log
-        has files or makes them itself.
+        """Whether another thread makes the files for the log's first batch; False if the log has
+        files or makes them itself.
         """
         files = self._files_ahead.get().for_write(
             log,

@@ -51,7 +51,7 @@ def on_share_group_heartbeat(
 ) -> Answer:
     """Join a share group, stay in it, or leave it.
 
-    Errors: UNSUPPORTED_VERSION without share groups; the others are the coordinator's.
+    Errors: UNSUPPORTED_VERSION if share groups are off; the others are the coordinator's.
     """
     if not features.speaks_share_groups:
         return without_share_groups(request, context)

@@ -439,7 +439,7 @@ class TopicHandler:
 
 
 def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[str]) -> None:
-    """Replace the answers for topics without disk space by refusals."""
+    """Replace the answers for topics that found no disk space by refusals."""
     for row in rows:
         if row.name in lacking:
             row.topic_id, row.error_code, row.error_message = (

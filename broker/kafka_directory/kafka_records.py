@@ -202,7 +202,7 @@ class _Reader:
         raise UnreadableMetadata("a number is longer than five bytes")
 
     def of_type(self, kind: str) -> Any:
-        """Read the next field as a value of that type."""
+        """Read the next field as a value of a given type."""
         if kind in _NUMBERS:
             number = _NUMBERS[kind]
             return number.unpack(self._take(number.size))[0]

@@ -133,7 +133,9 @@ def _take_over_broker_configs(
 
 
 def _defaults_of_topics(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """A broker's settings that are defaults of topics: usable ones, and errors of the others."""
+    """Those of a broker's settings that are defaults of topics and usable, and the errors of the
+    others.
+    """
     defaults = {
         synonym
         for setting in TOPIC_SETTINGS.values()

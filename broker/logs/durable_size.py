@@ -40,7 +40,7 @@ def encode_record(epoch: int, size: int) -> bytes:
 
 
 def highest_record(data: bytes) -> tuple[int, int] | None:
-    """The highest (epoch, size) in a file's content; None without a valid record."""
+    """The highest (epoch, size) in a file's content; None if no record is valid."""
     highest: tuple[int, int] | None = None
     for at in range(0, len(data) - RECORD_BYTES + 1, RECORD_BYTES):
         body = data[at : at + _RECORD.size]
@@ -62,7 +62,7 @@ class DurableSize:
     def note(self, epoch: int, size: int) -> None:
         """Record the size of the journal, all of which is durable.
 
-        Without disk space the previous record stays, which is also a lower bound.
+        If there is no disk space, the previous record stays, which is also a lower bound.
         """
         if self.noted == (epoch, size):
             return
@@ -81,7 +81,7 @@ class DurableSize:
         self.noted = epoch, size
 
     def _begin_again(self, record: bytes) -> None:
-        """Replace the file by one with this record."""
+        """Replace the file by one that contains only the given record."""
         self.forget(removes=False)
         self._disk.write_atomic(self.path, record, sync=False)
 

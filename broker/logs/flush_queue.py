@@ -158,7 +158,7 @@ class FlushQueue:
         self._begin(now_ms)
 
     def wait_for_frame(self, logs: Iterable[Log], then: FrameContinuation, now_ms: int) -> None:
-        """Call `then` when the data of `logs` are durable, or become so with the next frame.
+        """Call `then` when the data of `logs` are durable, or will be with the next frame.
 
         Takes:  then(frame, now_ms), called once; it may add records to the frame. Without a journal
                 the frame is None, and the data are durable.
@@ -381,8 +381,10 @@ class FlushQueue:
     ) -> bool:
         """Write a frame of the entries, and of the records that waiting callbacks add.
 
-        Gives: whether a callback was called. While logs of `later` are flushed in their own files a
-        frame takes no records: a power loss may keep the frame and lose the files.
+        While logs of `later` are flushed in their own files a frame takes no records: a power loss
+        may keep the frame and lose the files.
+
+        Gives:  whether a callback was called.
         """
         frame, takes_records = Frame(), True
         for log, end in later.items():

@@ -47,7 +47,7 @@ class LogProgress:
                 self._purgatory.on_progress(log, now_ms)
 
     def flush_later(self, log: Log, due_ms: int) -> None:
-        """Note that appended records have to be durable by that time (`flush.ms`)."""
+        """Note the time by which appended records have to be durable (`flush.ms`)."""
         if log not in self._due_ms:
             self._due_ms[log] = due_ms
             if self.next_due_ms is None or due_ms < self.next_due_ms:

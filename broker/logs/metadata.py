@@ -352,7 +352,9 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def set_next_producer_id(self, next_producer_id: int) -> None:
-        """Store the next id, durably: after the return ids below it may be assigned."""
+        """Store the next producer id. When the call returns it is durable, and lower ids may be
+        assigned.
+        """
         self._append({"kind": "producer_ids", "next": next_producer_id})
         self.next_producer_id = next_producer_id
         self._maybe_rewrite()

@@ -43,7 +43,7 @@ MADE_BY_A_REQUEST = 1
 
 
 class FilesAhead:
-    """The logs whose files will be made, and those that the thread is making.
+    """The logs whose files will be made, and those whose files the thread is making.
 
     fewest: with fewer logs the thread is not used. most_by_request: the maximum number of logs that
     make their own files for one Produce.
@@ -83,7 +83,7 @@ class FilesAhead:
     def make(self, logs: Sequence[Log], then: Callable[[int], None]) -> None:
         """Let the thread make the missing files of these logs; `then(now_ms)` is called at the end.
 
-        A log whose files cannot be made has none afterwards.
+        A log whose files could not be made is without files afterwards.
         """
         some = [log for log in logs[:MADE_AT_ONCE] if not log.files.are_made]
         rest = logs[MADE_AT_ONCE:]

@@ -79,7 +79,8 @@ class TopicDeletion:
         topics.before_creation = self.before_creation
 
     def before_creation(self, names: Collection[str], now_ms: int) -> Wait | None:
-        """The wait before topics of these names are created; None if everything is durable already.
+        """The wait before topics with the given names are created; None if everything is durable
+        already.
 
         The creation waits for the tombstones of offsets of earlier topics with these names, and for
         the Complete records of transactions, including those that are ending on partitions of these

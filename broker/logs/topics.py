@@ -134,11 +134,11 @@ class TopicRegistry:
         return log
 
     def partitions_of(self, topic: str) -> list[Log | None]:
-        """The logs of a topic by index; None for those that are off line."""
+        """The logs of a topic by index; None for each partition that is off line."""
         return self._partitions.get(topic, [])
 
     def logs_of(self, topic: str) -> list[Log]:
-        """The logs of a topic, without those that are off line."""
+        """The logs of a topic, without partitions that are off line."""
         return [log for log in self._partitions.get(topic, ()) if log is not None]
 
     def partition_exists(self, topic: str, index: int) -> bool:
@@ -274,7 +274,7 @@ class TopicRegistry:
         return []
 
     def add_partitions(self, counts: Mapping[str, int], now_ms: int) -> Slices:
-        """Grow topics to these numbers of partitions. New partitions of a topic become visible
+        """Grow topics to the given numbers of partitions. New partitions of a topic become visible
         together.
 
         Gives: the names of topics that are refused because the disk is full: all of them, or none.
@@ -302,7 +302,7 @@ class TopicRegistry:
         self.metadata.begin_topics(topics)
 
     def _end_deletions_of_namesakes(self, names: set[str]) -> None:
-        """Make the deletion of offsets of earlier topics of these names durable."""
+        """Note that the deletions of earlier topics with the given names are complete."""
         deleted = [topic_id for topic_id, name in self.metadata.deletions.items() if name in names]
         for topic_id in deleted:
             self.metadata.end_deletion(topic_id)
@@ -352,13 +352,16 @@ class TopicRegistry:
 
     def make_internal_files(self) -> None:
         """At a clean stop: make the files of internal topics that no thread has made yet, since
-        readers of a stopped directory expect them. Without disk space the next start makes them.
+        programs that read the directory of a stopped broker expect them. Without disk space the
+        next start makes them.
         """
         for name in INTERNAL_TOPICS:
             self._make_files_of(name)
 
     def _make_files_of(self, name: str) -> None:
-        """Make the files of a topic's logs; without space a log makes them with its first batch."""
+        """Make the files of a topic's logs; if space is missing, a log makes them with its first
+        batch.
+        """
         for log in self.logs_of(name):
             try:
                 log.files.make()
@@ -537,7 +540,9 @@ def internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDir
 
 
 def _is_of_another_topic(log: Log, topic: Topic) -> ForeignLog:
-    """The error for a directory that was copied, or restored from an earlier topic of that name."""
+    """The error for a directory that was copied, or restored from an earlier topic of the same
+    name.
+    """
     return ForeignLog(
         f"{log.directory}/{PARTITION_METADATA_NAME}",
         0,

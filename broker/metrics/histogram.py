@@ -62,7 +62,7 @@ class Histogram:
         return sum(self._counts) - sum(self._marked_counts)
 
     def repeat_latest(self, count: int) -> None:
-        """Count this many unmeasured durations, distributed like those since the mark."""
+        """Count further, unmeasured durations, with the distribution of those since the mark."""
         latest = [now - then for now, then in zip(self._counts, self._marked_counts, strict=True)]
         total = sum(latest)
         if not (count and total):

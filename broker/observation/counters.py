@@ -12,7 +12,7 @@ from __future__ import annotations
 class Counters:
     """Counts since the start, by the name of the metric and the values of its labels.
 
-    The loop's thread adds; another may read.
+    The loop's thread increments them; another thread may read them.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Counters:
         counts[labels] = counts.get(labels, 0) + count
 
     def of(self, name: str, *labels: str) -> int:
-        """The count with these labels."""
+        """The count of a metric with these labels."""
         return self._counts.get(name, {}).get(labels, 0)
 
     def rows(self, name: str) -> dict[tuple[str, ...], int]:

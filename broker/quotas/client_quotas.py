@@ -352,7 +352,7 @@ class ClientQuotas:
         return min(worked.throttle_ms(self._now_ms(context)), self._windows.size_ms)
 
     def _throttle(self, context: RequestContext, *throttles_ms: int) -> int:
-        """Mute the connection for the longest of these times."""
+        """Mute the connection for the longest of the given times."""
         throttle_ms = max(throttles_ms)
         if throttle_ms:
             self._outbox.mutes.append((context.connection_id, throttle_ms))

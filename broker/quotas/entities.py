@@ -51,7 +51,7 @@ PRECEDENCE = (
 
 
 class Limit(NamedTuple):
-    """The quota of a client, which all clients with that user and client id share; "" means any."""
+    """A client's quota, which all clients with the same user and client id share; "" means any."""
 
     value: float
     user: str

@@ -69,7 +69,7 @@ class StandbyNote:
         return FOLLOWING if text.partition(":")[0] == FOLLOWING else CATCHING_UP
 
     def answers_wait(self) -> AnswersWait:
-        """Which answers of the leader waited for this copy; NEVER if the note does not say so."""
+        """Which answers of the leader waited for this copy; NEVER if no note says so."""
         try:
             text = self._disk.read(self._path).decode(errors="replace").strip()
             return AnswersWait(text.partition(": answers wait ")[2])

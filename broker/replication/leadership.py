@@ -207,7 +207,7 @@ class Leadership:
 
     @property
     def holding(self) -> Holding:
-        """The state of the directory."""
+        """The state of this node's directory."""
         return self._holding
 
     @holding.setter

@@ -173,7 +173,7 @@ class StandbyLink:
         self.state, self.heard_ms = State.PROVEN, now_ms
 
     def welcome(self, cluster_id: str) -> None:
-        """Ask the standby for its inventory: its copy may be changed from now on."""
+        """Ask the standby for its inventory. From now on its copy may be changed."""
         assert self.state is State.PROVEN, f"a standby that is {self.state.name} is welcome"
         self._control.append(frame(["welcome", cluster_id]))
         self._frames.most_bytes = MOST_BYTES
@@ -306,7 +306,7 @@ class Leading:
         return None if not self.level_ms else max(0, now_ms - self.level_ms)
 
     def is_applied(self, position: int) -> bool:
-        """Whether an answer that was ready at this position may be sent."""
+        """Whether an answer that was ready at a position may be sent."""
         link, others = self.link, self._others_in_sync()
         if not self.settings.is_sync:  # then every node that can take over has to follow
             return others <= ({link.node_id} if link is not None and self.follows else set())
@@ -330,9 +330,10 @@ class Leading:
         return AnswersWait.NEVER if self._leadership is None else AnswersWait.WHILE_IN_SYNC
 
     def on_start(self) -> None:
-        """The broker serves from now on.
+        """Called when the broker begins to serve.
 
-        A node of the set that does not follow is removed from it, unless answers wait for it.
+        A node of the in-sync set that does not follow is removed from it, unless answers wait for
+        it.
         """
         if self._leadership is not None and (
             self.settings.may_be_alone or not self.settings.is_sync

@@ -130,8 +130,8 @@ class LostPartitions:
         )
 
     def _may_be_of_power_loss(self, name: str) -> bool:
-        """Whether a power loss may have taken the mark, or the leader's directory: no flush had
-        made it durable.
+        """Whether a power loss may have removed the mark, or the leader's directory: nothing in the
+        directory had been flushed.
         """
         topic_name, _, number = name.rpartition("-")
         return self._has_lost_power and not self._flushed.get((topic_name, int(number)))

@@ -63,7 +63,7 @@ class HangUp(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Wait for that time, or until the state has changed."""
+    """Wait for a time, or until the state has changed."""
 
     seconds: float
 
@@ -145,7 +145,7 @@ class StandbySteps:
         return following.has_caught_up
 
     def receive(self) -> Steps:
-        """The leader's next bytes; empty at the end."""
+        """The leader's next bytes; empty at the end of the stream."""
         return (yield Receive(self.timeout_s))
 
     def on_caught_up(self) -> None:

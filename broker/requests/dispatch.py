@@ -49,9 +49,10 @@ _OF_COORDINATORS = frozenset(
 class Row(NamedTuple):
     """One row of the table.
 
-    make: a function from the parts to the handler. read: the reader, by module and name, if it is
-    not `read` of the request's class: a class with `read`, or a function. modules: the modules that
-    a request of the API may be the first to import, besides those of its message and its reader.
+    make: a function from the parts to the handler. read: the module and name of the reader (a class
+    with `read`, or a function), if it is not the `read` of the request's class. modules: the
+    modules that a request of the API may be the first to import, besides those of its message and
+    its reader.
     """
 
     make: Callable[[Parts], Handler[Any]]

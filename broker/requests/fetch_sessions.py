@@ -106,8 +106,8 @@ class FetchSession:
 
 
 class Planned:
-    """The partitions that one request fetches. session: None if it has none; incremental: whether
-    the answer contains only changed partitions.
+    """The partitions that one request fetches. session: None if the request has no session;
+    incremental: whether the answer contains only changed partitions.
     """
 
     __slots__ = ("incremental", "session", "targets")
@@ -134,7 +134,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def partitions_of(self, session_id: int) -> list[tuple[TopicKey, int]]:
-        """The partitions of a session; none if there is no session of that id."""
+        """The partitions of a session; none if no session has that id."""
         session = self._sessions.get(session_id)
         targets = session.targets.values() if session is not None else ()
         return [(target.topic, target.index) for target in targets]

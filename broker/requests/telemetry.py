@@ -32,7 +32,7 @@ NO_ID = uuid.UUID(int=0)
 
 
 class MetricsSubscription(NamedTuple):
-    """The subscription of one client. metrics: prefixes of the metrics' names; empty: no
+    """The subscription of one client. metrics: prefixes of the metrics' names; empty for no
     metrics.
     """
 

@@ -63,7 +63,7 @@ class ToGroups:
 
     def writing(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of a request about a group that changes no state before its records are
-        written: without disk space the records are dropped.
+        written: if there is no disk space, the records are dropped.
         """
         handle, runtime = self.any(decide), self._runtime
 

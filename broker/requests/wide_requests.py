@@ -70,7 +70,7 @@ class Repeats(Enum):
 
 class Level(NamedTuple):
     """A list of the request (or of the rows of the level above), and the matching list of the
-    answer. key: the fields that identify a row; none: the row is the name itself.
+    answer. key: the fields that identify a row; without fields the row is the name itself.
     """
 
     rows: str
@@ -582,7 +582,9 @@ class WideRequests:
         return row._replace(handle=handle)
 
     def begin(self, context: RequestContext, work: Slices) -> Answer:
-        """Do the first slice of work at once, the others in turns. Gives: the answer, or PARKED."""
+        """Do the first slice of work now, the other slices in turns. Gives: the answer, or
+        PARKED.
+        """
         sliced = _InSlices(context, work)
         next(work)
         is_done, answer = sliced.step(context.now_ms)

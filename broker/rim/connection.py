@@ -75,7 +75,7 @@ class ConnectionHost(Protocol):
         """The steady time of an event of the core."""
 
     def is_past(self, at_ns: int) -> bool:
-        """Whether the steady clock has reached that time."""
+        """Whether the steady clock has reached a time."""
 
     def carry_out(self) -> None:
         """Carry out the core's outbox."""

@@ -34,7 +34,7 @@ LONGEST_BODY_BYTES, LONGEST_NUMBER = 1 << 20, 20
 MOST_CONNECTIONS = 64
 # fraction of the descriptors that clients' connections leave; there are up to three servers
 DESCRIPTORS_PART = 16
-IDLE_S = 60.0  # time after which a connection without a whole request is closed
+IDLE_S = 60.0  # time after which a connection that has not sent a whole request is closed
 ANSWER_WITHIN_S = 60.0
 JSON = "application/json"
 COMPLAINT_INTERVAL_S = 60.0
@@ -42,7 +42,8 @@ _CLOSED_CHECK_S = 1.0
 
 
 class Request(NamedTuple):
-    """One request. query: the last value of each name. headers: their names ignore case.
+    """One request. query: the last value of each name. headers: names are compared without regard
+    to case.
 
     client_host: the client's address.
     """
@@ -328,7 +329,7 @@ class _Listener(ThreadingHTTPServer):
 
 
 def _handler_of(server: HttpServer) -> type[BaseHTTPRequestHandler]:
-    """The class that serves a connection of that server, as `http.server` requires it."""
+    """The class that serves a connection of a server, in the form that `http.server` requires."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -17,8 +17,8 @@ PARTING_S = 1.0  # how long the end of the process waits until lines are read
 
 
 class LogOutput(logging.Handler):
-    """Formats lines in the calling thread, and writes them in a separate thread. Meanwhile no other
-    code may write to the descriptor.
+    """Formats lines in the calling thread, and writes them in a separate thread. While it is in
+    use, no other code may write to the descriptor.
     """
 
     def __init__(self, descriptor: int, *, most_waiting: int = MOST_WAITING) -> None:

@@ -55,8 +55,9 @@ class Receiver(Protocol):
 class ReceiveTurns:
     """The connections that wait for memory, in the order of arrival.
 
-    Takes: receivers, all connections whose parts of requests the memory counts.
     holders: the connections that have a turn, by their owners.
+
+    Takes: receivers, all connections whose parts of requests the memory counts.
     """
 
     def __init__(

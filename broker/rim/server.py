@@ -256,7 +256,7 @@ class Server:
         return len(self._connections)
 
     def connection(self, connection_id: int) -> Connection | None:
-        """The open connection of that id; None if it has ended."""
+        """The open connection with an id; None if it has ended."""
         return self._connections.get(connection_id)
 
     # --- connections -----------------------------------------------------------------------------
@@ -496,7 +496,7 @@ class Server:
         return self._steady_ns() // NS_PER_MS
 
     def is_past(self, at_ns: int) -> bool:
-        """Whether the steady clock has reached that time."""
+        """Whether the steady clock has reached a time."""
         return self._steady_ns() >= at_ns
 
     def _set_timer(self) -> None:

@@ -16,7 +16,9 @@ from typing import Any
 
 
 class ThreadCalls:
-    """Calls from other threads, made in the loop's thread in the order of arrival."""
+    """Calls that other threads have requested; they are made in the loop's thread, in the order of
+    arrival.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

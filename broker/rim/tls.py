@@ -348,7 +348,7 @@ def _pem_of_pkcs12(data: bytes, password: str, path: str) -> str:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A short-lived file with that text, since `ssl` reads a key only from a path.
+    """A short-lived file with a text, since `ssl` reads a key only from a path.
 
     The file is in memory and has no name in any directory, so that the key is never on a disk. On
     systems without such files, or without /proc, it is a temporary file of mode 0600, which is

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.request_context import RequestContext
 
 MOST_REMEMBERED = 200_000  # cached decisions, which take 30 MB, or 100 MB with the longest names
-LONGEST_REMEMBERED = 255  # longer names are not cached: a name in a request may have 32,767 letters
+LONGEST_REMEMBERED = 255  # longer names are not cached: names may have 32,767 characters
 AUDITED_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
 SOME_NAME = "hardcode"  # Kafka's name for a resource of unknown name
 
@@ -68,7 +68,7 @@ class Access:
         self.audited: set[tuple[int, Question]] = set()
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether the operation on that resource is allowed. A refusal is logged."""
+        """Whether the operation on a resource is allowed. A refusal is logged."""
         answer = self._decision(operation, resource_type, name)
         if not answer:
             self._authorizer.refusals.write(
@@ -113,7 +113,7 @@ class Access:
         return self._decision(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def may_any(self, operation: int, resource_type: int) -> bool:
-        """Whether the operation is allowed on some resource of that type, existing or not."""
+        """Whether the operation is allowed on some resource of a type, existing or not."""
         question = (-operation, resource_type, "")
         answer = self._answers.get(question)
         if answer is None:
@@ -320,7 +320,7 @@ class Authorizer:
     # --- changing --------------------------------------------------------------------------------
 
     def add(self, acls: Mapping[uuid.UUID, Acl]) -> None:
-        """Add ACLs; they are in force when it returns."""
+        """Add ACLs; they are in force when the call returns."""
         self._metadata.add_acls(acls)
         for acl in acls.values():
             self._take(acl)
@@ -328,7 +328,7 @@ class Authorizer:
         self._on_changed()
 
     def remove(self, ids: Sequence[uuid.UUID]) -> None:
-        """Remove ACLs; they are no longer in force when it returns."""
+        """Remove ACLs; they are no longer in force when the call returns."""
         acls = [self._metadata.acls[acl_id] for acl_id in ids]
         self._metadata.remove_acls(ids)
         for acl in acls:

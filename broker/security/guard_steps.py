@@ -199,7 +199,7 @@ class Case(Generic[RequestT]):
 
 
 def parted(items: list[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
-    """The allowed items, and the others."""
+    """The allowed items of a list, and its other items."""
     allowed: list[Any] = []
     denied: list[Any] = []
     for item in items:
@@ -209,7 +209,7 @@ def parted(items: list[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[An
 
 class Ask(NamedTuple):
     """An operation that a request requires on a kind of resource, for the documentation. when: the
-    case in which it is required; empty: for each resource that the request names.
+    case in which it is required; empty if it is required for each resource that the request names.
     """
 
     operation: Operation
@@ -222,8 +222,9 @@ Take = Callable[[Case[Any]], Answer | None]
 
 class Step(NamedTuple):
     """A step of a rule. take: answers a request, or returns None to continue with the next step;
-    None: the handler checks by itself. is_about_answer: the step only adds an amendment of the
-    handler's answer, so it comes before steps that call the handler.
+    None instead of a function if the handler checks by itself. is_about_answer: whether the step
+    only adds an amendment of the handler's answer, so that it comes before steps that call the
+    handler.
     """
 
     asks: tuple[Ask, ...]
@@ -244,7 +245,7 @@ class Rule(NamedTuple):
 
 
 def rule(*steps: Step, is_all_allowed: Callable[[Any, Access], bool] | None = None) -> Rule:
-    """Make a rule of steps."""
+    """Make a rule from steps."""
     in_order = sorted(steps, key=lambda step: not step.is_about_answer)
     return Rule(
         tuple(ask for step in steps for ask in step.asks),

@@ -72,7 +72,7 @@ def produce(case: Case[ProduceRequest]) -> Answer:
 
 
 def may_produce_all(request: ProduceRequest, access: Access) -> bool:
-    """Whether no batch will be refused; False if the names alone do not show it."""
+    """Whether no batch will be refused; False if that cannot be seen from the names."""
     transactional_id, writable = request.transactional_id, access.writable
     if transactional_id is not None and not (
         _has_transactional(request) and access.may(WRITE, TRANSACTIONAL_ID, transactional_id)

@@ -72,7 +72,7 @@ class UnknownKeys:
         self._asked_ms: dict[str, int] = {}
 
     def are_worth_a_read(self, key_id: str, wall_ms: int) -> bool:
-        """Whether the set is to be read again for this id; if so, the id is remembered."""
+        """Whether the set is to be read again for a key id; if so, the id is remembered."""
         self._asked_ms = {  # also drops times after now: the clock may have been set back
             known: asked_ms
             for known, asked_ms in self._asked_ms.items()

@@ -85,7 +85,7 @@ class BrokerConfig(BrokerRows):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """The config of these settings. Raises: ConfigError for the first invalid setting."""
+        """The config with the given settings. Raises: ConfigError for the first invalid setting."""
         explicit: dict[str, str] = {}
         of_listeners: dict[str, str] = {}
         warnings = []
@@ -144,7 +144,7 @@ class BrokerConfig(BrokerRows):
         return self._layered(self.dynamic_defaults, {})[name]
 
     def _layered(self, *layers: Mapping[str, str]) -> dict[str, Any]:
-        """The typed values with these layers over the fixed ones, the last on top.
+        """The typed values of the layers over the fixed ones; the last layer takes precedence.
 
         An unknown name, which a later version may have stored, is skipped.
         """

@@ -77,7 +77,7 @@ class ConfigEntry(NamedTuple):
 
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """All settings of a topic with these configs of its own."""
+    """All settings of a topic that has the given configs of its own."""
     return [_topic_entry(config, overrides, setting) for setting in TOPIC_SETTINGS.values()]
 
 
@@ -116,7 +116,7 @@ def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 def group_entries(config: BrokerConfig, configs: Mapping[str, str]) -> list[ConfigEntry]:
-    """All settings of a group with these configs of its own."""
+    """All settings of a group that has the given configs of its own."""
     entries = []
     for name, setting in GROUP_SETTINGS.items():
         broker_name = broker_setting(name)
@@ -176,7 +176,7 @@ def _topic_entry(
 
 
 def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]:
-    """The synonyms from these settings of the broker, in the order of precedence."""
+    """The synonyms that come from the given settings of the broker, in the order of precedence."""
     synonyms = []
     layers = (
         (Source.DYNAMIC_BROKER, config.dynamic),

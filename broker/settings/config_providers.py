@@ -38,7 +38,7 @@ Find = Callable[[str, str], str | None]
 
 
 def resolve(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings without those of providers, with all references resolved.
+    """The settings with all references resolved, without the settings of the providers themselves.
 
     Raises: ConfigError, which shows no value.
     """

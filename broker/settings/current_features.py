@@ -49,7 +49,7 @@ class CurrentFeatures:
         return self.finalized.level(STREAMS_VERSION) > 0
 
     def update(self, updated: Mapping[str, int]) -> None:
-        """Set these levels; features that are not named keep theirs."""
+        """Set the given levels; other features keep their levels."""
         self.finalized = finalize(
             self._metadata,
             {**self.finalized.levels, **updated},

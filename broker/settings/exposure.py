@@ -27,7 +27,7 @@ SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret", "regist
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can connect to that address."""
+    """Whether only this machine can connect to an address."""
     return (
         host in ("localhost", "::1")
         or host.startswith(UNIX_SCHEME)
@@ -131,7 +131,9 @@ def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
 
 
 def _readable_secrets(config: BrokerConfig, secret_files: Sequence[str]) -> Iterator[str]:
-    """Files with passwords or private keys that other users of this machine may read, each once."""
+    """Files with passwords or private keys that other users of this machine may read, without
+    duplicates.
+    """
     paths = [config.barnabas_users_file, *secret_files]
     paths.append(
         config.barnabas_console_registry_key_file

@@ -237,6 +237,6 @@ class GroupConfigs:
         return parsed[1]
 
     def value(self, group_id: str, name: str) -> Any:
-        """The value of one setting: the group's own, else the broker's."""
+        """The value of one setting: the group's own, or else the broker's."""
         own = self.overrides(group_id)
         return own[name] if name in own else default_value(self._config, name)

@@ -35,7 +35,7 @@ def levels() -> dict[str, str]:
 
 
 def exists(name: str) -> bool:
-    """Whether a logger of that name exists, without creating one."""
+    """Whether a logger with the given name exists, without creating one."""
     return _existing(name) is not None
 
 

@@ -80,7 +80,7 @@ def _apis(text: str) -> dict[int, Api]:
 
 
 def emulated(name: str) -> Release:
-    """The release of that name. Raises: KeyError."""
+    """The release with the given name. Raises: KeyError."""
     return _RELEASES[name]()
 
 

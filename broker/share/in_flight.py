@@ -42,7 +42,7 @@ class Run(NamedTuple):
         return self.state >= ACKNOWLEDGED
 
     def part(self, first_offset: int, last_offset: int) -> Run:
-        """The part of the run between these offsets."""
+        """The part of the run between two offsets."""
         if self.first_offset >= first_offset and self.last_offset <= last_offset:
             return self
         return self._replace(
@@ -83,7 +83,7 @@ class InFlightBatch:
         return None
 
     def between(self, first_offset: int, last_offset: int) -> Iterator[Run]:
-        """The runs with records between these offsets, cut at these offsets."""
+        """The runs with records between two offsets, cut at these offsets."""
         runs = self.runs
         for index in range(position(runs, first_offset), len(runs)):
             run = runs[index]
@@ -125,7 +125,7 @@ def replaced(runs: list[Run], made: list[Run]) -> list[Run]:
 
 
 def _append(runs: list[Run], run: Run) -> None:
-    """Append a run; it is joined to the last one if both have the same state."""
+    """Append a run, or join it to the last one if both have the same state."""
     if runs and runs[-1][2:] == run[2:] and runs[-1].last_offset + 1 == run.first_offset:
         runs[-1] = runs[-1]._replace(last_offset=run.last_offset)
     else:

@@ -70,8 +70,8 @@ class LoadedPartition:
         self.unstored: list[StateBatch] = []
 
     def is_of(self, log: Log) -> bool:
-        """Whether it belongs to that log, the log's current leader epoch, and the present stored
-        state.
+        """Whether the share partition belongs to that log, the log's current leader epoch, and the
+        present stored state.
         """
         return (
             not self.is_dropped
@@ -86,7 +86,7 @@ class LoadedPartition:
         return self.state.beginning == self._beginning
 
     def on_progress(self, log: Log, now_ms: int) -> None:
-        """The log has grown, or more of its records are visible."""
+        """Called when the log has grown, or more of its records are visible."""
         self.wake(now_ms)
 
     def wake(self, now_ms: int) -> None:

@@ -271,7 +271,7 @@ class LoadedPartitions:
     def store(self, storing: Sequence[Storing], then: Callable[[int], None], now_ms: int) -> None:
         """Store transitions and apply them; call `then` once they are durable.
 
-        Raises: NotWrittenError without disk space; OSError. In these cases no transition is
+        Raises: NotWrittenError if there is no disk space; OSError. In both cases no transition is
                 applied, even if some of the records are written: a later change supersedes them.
         """
         changes = [one.change for one in storing if one.change is not None]

@@ -84,7 +84,7 @@ def aborted_batches(
 
 
 def slice_of(data: Slice, batches: Sequence[ReadBatch], first: int, last: int) -> Slice:
-    """The part of a slice that contains the batches with these offsets."""
+    """The part of a slice that contains the batches with the given offsets."""
     needed = [
         one.batch
         for one in batches

@@ -243,7 +243,7 @@ class SharePartition:
     # --- events that are not stored --------------------------------------------------------------
 
     def on_log_start(self, offset: int) -> bool:
-        """The log's start has moved: drop the records before it, also held ones.
+        """Drop the records before the new start of the log, even if members hold them.
 
         Gives: whether the start offset has moved.
         """
@@ -256,8 +256,8 @@ class SharePartition:
         return True
 
     def archive(self, first_offset: int, last_offset: int, state: int) -> None:
-        """Archive the records in that state between these offsets: they are no records for the
-        group, since their transaction was aborted or the log was compacted.
+        """Archive the records between two offsets that are in the given state: they are no records
+        for the group, since their transaction was aborted or the log was compacted.
         """
         for batch in self._overlapping(first_offset, last_offset):
             made = [
@@ -399,7 +399,7 @@ class SharePartition:
             self._clear()
 
     def _cut(self, count: int, batch: InFlightBatch, offset: int) -> None:
-        """Drop the batches before this one, and its records before the offset."""
+        """Drop the batches before a batch, and this batch's records before an offset."""
         first = batch.first_offset
         del self._batches[first]
         self.forget_available(first)

@@ -58,7 +58,7 @@ class ShareRuntime:
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result; send its answers once its records are durable.
 
-        Raises: NotWrittenError without disk space for the records; OSError.
+        Raises: NotWrittenError if there is no disk space for the records; OSError.
         """
         replies = [reply for each in (result, *result.more) for reply in each.replies]
 
@@ -87,7 +87,7 @@ class ShareRuntime:
     ) -> None:
         """Store decisions about several share partitions; call `then` once they are durable.
 
-        Raises: NotWrittenError without disk space, after which some of the records may be written.
+        Raises: NotWrittenError if there is no disk space; some of the records may be written then.
         """
         by_log: dict[int, list[Change]] = {}
         for change in changes:
@@ -111,8 +111,8 @@ class ShareRuntime:
     ) -> None:
         """Initialize the states of share partitions, for the coordinator of their group.
 
-        Takes: rows, (share partition, state epoch, start offset). then(codes, now_ms), called with
-               an error code for each row once the records are durable.
+        Takes: rows, each (share partition, state epoch, start offset); then(codes, now_ms), called
+               with an error code for each row once the records are durable.
         """
         changes = [self._coordinator.initialize(*row, now_ms) for row in rows]
         codes = [change.error_code for change in changes]
@@ -133,8 +133,8 @@ class ShareRuntime:
         self.store(changes, lambda at_ms: then(codes, at_ms), now_ms)
 
     def prune(self, now_ms: int) -> None:
-        """Delete the records that later snapshots replace. Without disk space for the starts of the
-        logs it is done later.
+        """Delete the records that later snapshots replace. If there is no disk space for the new
+        starts of the logs, they are deleted later.
         """
         pruned: dict[Log, int] = {}
         for log in self._topics.logs_of(SHARE_STATE_TOPIC):

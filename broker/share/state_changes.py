@@ -88,7 +88,7 @@ class StateChanges:
         return codes
 
     def _until_written(self, change: StateChange, now_ms: int) -> Slices:
-        """Carry out `in_slices`; a slice without disk space waits and is repeated."""
+        """Carry out `in_slices`; a slice that finds no disk space is repeated later."""
         codes: list[int] = []
         for at in range(0, len(change.rows), STATES_AT_ONCE):
             while len(codes) == at:

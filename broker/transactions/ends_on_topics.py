@@ -67,7 +67,7 @@ class EndsOnTopics:
         self._flushes.wait(logs, lambda _: None, now_ms)
 
     def is_ending_on(self, topics: Collection[str]) -> bool:
-        """Whether a decision on partitions of these topics is being carried out."""
+        """Whether a decision on partitions of the given topics is being carried out."""
         return self._ending_on(topics) is not None
 
     def _ending_on(self, topics: Collection[str]) -> Ending | None:
@@ -88,7 +88,7 @@ class EndsOnTopics:
     def after_ends_on(
         self, topics: Collection[str], call: Callable[[int], None], now_ms: int
     ) -> None:
-        """Make the call once no decision on partitions of these topics is being carried out."""
+        """Make the call once no decision on partitions of the given topics is being carried out."""
         ending = self._ending_on(topics)
         if ending is None:
             call(now_ms)

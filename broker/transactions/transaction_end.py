@@ -358,7 +358,7 @@ class Endings:
     def hold_back(
         self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
     ) -> None:
-        """Make the call once no decision on that id is being carried out: usually at once.
+        """Make the call once no decision on the id is being carried out: usually at once.
 
         Takes: call, which answers its request even if it finds no disk space.
         """
@@ -636,8 +636,7 @@ class TransactionEnds(EndsOnTopics):
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
         """Handle EndTxn. A connection that its producer has left is closed (`check_connection`)."""
-        # in version 2 the epoch identifies a late request
-        if context.api_version < END_GIVES_EPOCH:
+        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch shows a late request
             self._coordinator.check_connection(
                 request.transactional_id,
                 (request.producer_id, request.producer_epoch),
@@ -877,8 +876,7 @@ class TransactionEnds(EndsOnTopics):
             return
 
         def flush(now_ms: int) -> None:
-            # no abort has overtaken this commit
-            if self._by_id.get(ending.transactional_id) is ending:
+            if self._by_id.get(ending.transactional_id) is ending:  # no abort has overtaken it
                 self._flushes.wait_for_frame(logs, on_data, now_ms)
 
         self._files_ahead.get().make(without, flush)
@@ -1042,8 +1040,8 @@ class TransactionEnds(EndsOnTopics):
     def _begin_session(
         self, complete: TransactionMetadata, waiting: WaitingInit, now_ms: int
     ) -> None:
-        """Begin the waiting session. Without disk space its request is refused; the transaction is
-        complete anyway.
+        """Begin the waiting session. If there is no disk space, its request is refused; the
+        transaction is complete anyway.
         """
         try:
             self.run(self._coordinator.begin_session(complete, waiting, now_ms), now_ms)

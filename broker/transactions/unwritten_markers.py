@@ -48,7 +48,7 @@ class UnwrittenMarker(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, bytes, int]:
-        """The unique key: the producer, and the partition of one topic id."""
+        """The unique key of a marker: the producer, and the partition with the topic's id."""
         return self.topic, self.partition, self.topic_id, self.producer_id
 
 
@@ -85,7 +85,7 @@ class UnwrittenMarkers:
     def add(self, markers: list[UnwrittenMarker]) -> None:
         """Store markers, durably. An earlier marker of the same producer and partition stays.
 
-        Raises: NotWrittenError without disk space, after which none is stored; OSError.
+        Raises: NotWrittenError if there is no disk space, in which case none is stored; OSError.
         """
         new = {marker.key: marker for marker in reversed(markers)}
         if new.keys() <= self._markers.keys():

@@ -261,7 +261,7 @@ class Console:
 
 
 def _decoder(config: BrokerConfig) -> Decoder | None:
-    """The decoder of keys and values; None without a schema registry."""
+    """The decoder of keys and values; None if there is no schema registry."""
     if not config.barnabas_console_registry:
         return None
     from barnabas.broker.console.rim.decoder import Decoder

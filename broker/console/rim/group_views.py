@@ -121,7 +121,7 @@ class GroupViews:
         ]
 
     def of_topic(self, broker: views.Broker, topic: str) -> list[dict[str, Any]]:
-        """The groups with offsets of a topic, and their lags in it, the largest first."""
+        """The groups with offsets in a topic, and their lags in this topic, the largest first."""
         behind = {
             group.group_id: sum(row.lag or 0 for row in group.offsets if row.topic == topic)
             for group in broker.observed.groups

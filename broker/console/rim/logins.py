@@ -139,7 +139,7 @@ class Logins:
         return offered[0]
 
     def _credential(self, user: str, mechanism: str) -> Any:
-        """The stored credential of a SCRAM user; None for others."""
+        """A user's stored SCRAM credential; None if there is none."""
         known = MECHANISMS.get(mechanism)
         if known is None:
             return None

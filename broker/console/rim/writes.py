@@ -194,7 +194,7 @@ class Clients(ExitStack):
 
 
 def _begin(clients: Clients, topic: str, partitions: list[int]) -> tuple[Producer, InnerClient]:
-    """Begin a transaction on these partitions. Gives: its producer, and the connection to the
+    """Begin a transaction on partitions of a topic. Gives: its producer, and the connection to the
     coordinator.
     """
     name = f"{TRANSACTIONAL_ID}-{secrets.token_hex(8)}"

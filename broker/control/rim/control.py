@@ -77,7 +77,7 @@ class Exchange:
     sender: ConnectionState | None = None
 
     def has(self, action: Action) -> Fault | None:
-        """The first fault with that action that applies to the request."""
+        """The first fault with a given action that applies to the request."""
         return next((fault for fault in self.faults if fault.action is action), None)
 
     def as_values(self) -> dict[str, Any]:
@@ -174,11 +174,11 @@ class LateConnection:
         return False
 
     def socket_option(self, level: int, option: int, size: int) -> bytes:
-        """A socket option. Raises: OSError, since it has no socket."""
+        """A socket option. Raises: OSError, since this connection has no socket."""
         raise OSError(errno.ENOTCONN, "its client closed the connection")
 
     def close(self) -> None:
-        """Do nothing: it has no socket."""
+        """Do nothing: this connection has no socket."""
         self.closed = True
 
 

@@ -17,7 +17,7 @@ PATH = "/metrics"
 
 
 class MetricsEndpoint:
-    """The HTTP server. A scrape runs in its threads, and observes the broker in the loop's
+    """The HTTP server. A scrape runs in the server's threads, and observes the broker in the loop's
     thread.
     """
 

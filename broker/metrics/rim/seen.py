@@ -40,8 +40,8 @@ class Source(NamedTuple):
 class Seen:
     """The values that a scrape has collected.
 
-    now: the metrics that are one number, by name. wall_ms: the time of the observation. has_rows:
-    whether partitions have metrics of their own. took_s: how long the scrape took so far.
+    now: the metrics that have a single number, by name. wall_ms: the time of the observation.
+    has_rows: whether partitions have metrics of their own. took_s: how long the scrape took so far.
     """
 
     source: Source

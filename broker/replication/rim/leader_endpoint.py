@@ -123,13 +123,13 @@ class Leader:
         return Leading(disk, self.data_dir, settings, self._release)
 
     def _may_go_out(self, position: int) -> bool:
-        """Whether an answer that was ready at this position may be sent."""
+        """Whether an answer that was ready at a position may be sent."""
         return self.leading.is_applied(position)
 
     def send(self, connection: Connection, pieces: Any) -> None:
-        """Send an answer once the standby has everything before it.
+        """Send an answer once the standby has everything that was done before it.
 
-        The connection's next request waits for it.
+        The connection's next request waits for the answer.
         """
         if self._held.holds(self.leading.position, (connection, pieces)):
             connection.hold()

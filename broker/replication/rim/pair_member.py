@@ -196,7 +196,7 @@ class PairMember(Standby):
         return True
 
     def _client_address(self, listener: str) -> tuple[str, int] | None:
-        """The leader's address for clients of a listener; None without a known leader."""
+        """The leader's address for clients of a listener; None if the leader is unknown."""
         record = self.keeper.record
         if record is None or record.leader is None:
             return None

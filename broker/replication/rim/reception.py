@@ -231,7 +231,7 @@ class Reception:
         return start + await self._receive(sock, size)
 
     async def _receive(self, sock: socket.socket, count: int) -> bytes:
-        """Receive exactly that many bytes. Raises: EOFError."""
+        """Receive exactly `count` bytes. Raises: EOFError."""
         data, loop = bytearray(), asyncio.get_running_loop()
         while len(data) < count:
             part = await loop.sock_recv(sock, min(count - len(data), RECEIVED_BYTES))
@@ -293,7 +293,7 @@ class Reception:
 
 
 async def _until_readable(sock: socket.socket) -> None:
-    """Wait for bytes, or the end of the stream, without reading any.
+    """Wait until bytes, or the end of the stream, can be read, without reading anything.
 
     A task that is cancelled in the same round of the loop in which its `sock_recv` got bytes would
     lose them, and the broker would take later bytes for a frame's size.

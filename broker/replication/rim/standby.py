@@ -163,7 +163,7 @@ class Standby:
             self._socket = tls.wrap_socket(sock, server_hostname=address[0])
 
     def _connected(self, timeout_s: float) -> socket.socket:
-        """The connection, with this timeout from now on."""
+        """The connection, whose timeout is set to `timeout_s`."""
         sock = self._socket
         assert sock is not None, "there is no connection"
         if sock.gettimeout() != timeout_s:

@@ -151,7 +151,9 @@ def _disk(options: argparse.Namespace, config: BrokerConfig) -> Any:
 
 
 def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> PairMember | None:
-    """Run as the other node's standby until this node has the lease. Gives: None after a signal."""
+    """Run as the other node's standby until this node has the lease. Gives: None if a signal came
+    first.
+    """
     from barnabas.broker.replication.lease_record import LeaseRecordError
     from barnabas.broker.replication.rim.pair_member import PairMember, PairSettingsError
     from barnabas.storage.directory.log_directory import LogDirectoryError
