@@ -57,7 +57,7 @@ some_partitions = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, 
 
 
 class TransactionCoordinatorMachine(RuleBasedStateMachine):
-    """Random requests to a coordinator, and the checks of its answers. granted: by transactional
+    """Random requests to a coordinator, and the checks of its responses. granted: by transactional
     id, the (producer id, epoch) of each session that got a response, oldest first.
     """
 

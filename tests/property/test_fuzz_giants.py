@@ -71,7 +71,7 @@ def test_what_is_named_again_makes_no_longer_answer(tmp_path: Path, api: Api) ->
 def test_answers_in_parts_are_those_to_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Api
 ) -> None:
-    """Requests with some hundred elements, made from the schemas, are processed at once and in
+    """Requests with some hundred elements, made from the schemas, are processed both at once and in
     slices of seven elements.
     """
     shapes = wide_requests.SHAPES[api.name]

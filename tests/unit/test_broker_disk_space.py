@@ -19,7 +19,7 @@ def test_a_batch_that_found_no_room_is_not_overtaken(
     monkeypatch: pytest.MonkeyPatch, deferred_above: str | None
 ) -> None:
     """Three batches of a new producer are in flight. The disk is full for the first two, and has
-    space for the third, which must be refused all the same. Batches are appended at once, or after
+    space for the third, which must be refused nevertheless. Batches are appended at once, or after
     the worker has checked them.
     """
     if deferred_above is not None:

@@ -101,9 +101,7 @@ PORTS = {1: 9092, 2: 9193, 3: 9294}
 
 
 class Cluster(CoreHost):
-    """Three brokers; connection N is connected to broker N. The replicas of `t` are (1, 2) and
-    (2, 3).
-    """
+    """Three brokers; connection N is one to broker N. The replicas of `t` are (1, 2) and (2, 3)."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
         super().__init__(

@@ -200,7 +200,7 @@ def test_a_full_disk_gets_the_room_of_the_journal_back(tmp_path: Path) -> None:
 
 
 class Decider:
-    """Adds a record of the log to its frame, and notes each step in `seen`."""
+    """Adds a record of the log to its frame, and appends each step to `seen`."""
 
     def __init__(self, log: Log, name: str = "d") -> None:
         self.log, self.name = log, name
@@ -445,7 +445,7 @@ def test_checkpoints_do_not_hold_up_those_who_wait(tmp_path: Path) -> None:
     queue.end_flush()
     queue.queue._under_way = blocked = FlushJob(
         99, (), ()
-    )  # a long flush: the journal becomes old meanwhile
+    )  # the journal becomes old during this long flush
     queue.append(*queue.logs[:2])
     queue.wait("urgent", *queue.logs[:2])
     queue.queue._roll_journal()

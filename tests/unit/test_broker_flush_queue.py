@@ -226,7 +226,7 @@ class FakeEntry(NamedTuple):
 
 
 class FakeJournal:
-    """A journal that notes its calls. frames: the (entries, records) of each frame so far, in all
+    """A journal that records its calls. frames: the (entries, records) of each frame so far, in all
     journals.
     """
 

@@ -395,7 +395,7 @@ def test_the_brokers_dynamic_settings_hold_for_its_topics_at_once_and_after_a_re
 def test_what_a_broker_may_not_be_told_while_it_runs(
     host: AdminHost, name: str, value: str
 ) -> None:
-    """Kafka answers INVALID_REQUEST, not INVALID_CONFIG: see KAFKA-13609."""
+    """Kafka's error is INVALID_REQUEST, not INVALID_CONFIG: see KAFKA-13609."""
     before = reported(host, ME, kind=BROKER)
     assert alter(host, ME, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
     assert replace(host, ME, {name: value}, kind=BROKER) == Code.INVALID_REQUEST

@@ -33,7 +33,7 @@ def listening(host: str = "127.0.0.1") -> socket.socket:
 
 
 class Asked:
-    """A server that notes its requests, and responds with the pieces of a stream."""
+    """A server that records its requests, and responds with the pieces of a stream."""
 
     def __init__(self, host: str = "127.0.0.1", *, changes_things: bool = False) -> None:
         self.release, self.has_ended = threading.Event(), threading.Event()

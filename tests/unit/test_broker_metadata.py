@@ -38,7 +38,7 @@ OF_USER, OF_DEFAULT = (("client-id", "c"), ("user", "u")), (("user", None),)
 
 
 class CountingDisk(OsDisk):
-    """A real disk that notes the order of writes and flushes."""
+    """A real disk that records the order of writes and flushes."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

@@ -95,7 +95,7 @@ def node(
 
 
 def run(one: Leadership, engine: Register, now_ms: int) -> list[Request]:
-    """Let the engine answer a node's requests until there are no more. Gives the requests."""
+    """Let the engine respond to a node's requests until there are no more. Gives the requests."""
     requests = []
     while (request := one.next_request(now_ms)) is not None:
         requests.append(request)

@@ -67,7 +67,7 @@ class Keeper:
 
 
 class Directory:
-    """A fake of the directory's sync and lock, which notes the calls of both."""
+    """A fake of the directory's sync and lock, which records the calls of both."""
 
     def __init__(self, said: list[Any]) -> None:
         self.said = said
@@ -273,7 +273,7 @@ WITHOUT_LOCK = {"may_answer", "role", "record", "in_sync", "leader_epoch", "node
 
 
 class Leadership:
-    """A fake leadership that notes its calls, and checks that the caller holds the lock."""
+    """A fake leadership that records its calls, and checks that the caller holds the lock."""
 
     node_id, timeout_ms = 1, 250
 

@@ -563,7 +563,7 @@ def test_the_small_slices_of_many_partitions_go_out_together(
 
 
 def test_a_client_that_takes_nothing_holds_little_of_the_memory(rim: Rim, tmp_path: Path) -> None:
-    """The answer has many small slices, and the client sends many requests."""
+    """The response has many small slices, and the client sends many requests."""
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(9000))
     file.append(content)

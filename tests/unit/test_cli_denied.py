@@ -30,8 +30,8 @@ def test_the_operation_of_a_request_is_one_that_the_broker_asks_for(request_name
 
 
 def test_each_kind_of_resource_that_a_request_asks_for_has_an_operation() -> None:
-    """Left out are rights that only other brokers need, and those for entries that a response only
-    omits.
+    """Left out are rights that only other brokers need, and rights without which a response merely
+    omits entries.
     """
     passed_over = {
         ("Fetch", "cluster"), ("Metadata", "cluster"), ("FindCoordinator", "cluster"),

@@ -364,7 +364,7 @@ def test_only_the_current_producer_may_ask_for_the_commit(host: TxnHost) -> None
         assert open_partitions(host, "txn", pid, last) == (), "no producer has this epoch"
 
 
-# What happens from the begin of a transaction to its end.
+# What happens from the beginning of a transaction to its end.
 
 
 def test_the_records_of_a_commit_and_when_it_is_answered(slow: TxnHost) -> None:

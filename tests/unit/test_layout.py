@@ -46,7 +46,7 @@ def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "tests").rglob("*.py")
         if not path.name.startswith("test_bench_")
-        and "bench" in path.read_text()  # most files lack the word, so they need no parse
+        and "bench" in path.read_text()  # most files lack the word, so they are not parsed
         and "bench" in imported_by(path)
     }
     assert importing == {"tests/torture/scale.py"}
@@ -300,7 +300,7 @@ def named_by_room(readme: str) -> dict[str, set[str]]:
     """The modules that a README names, by folder; those before the first folder are under "".
 
     A folder's part of a table begins with a row whose first cell is its name in bold, such as
-    **`logs/`**. The folder's rim belongs to that part.
+    **`logs/`**. The folder's `rim/` belongs to that part.
     """
     named: dict[str, set[str]] = {"": set()}
     room = ""

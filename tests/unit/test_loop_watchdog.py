@@ -1,4 +1,6 @@
-"""The watchdog of the event loop (helpers/watched_daemon.py) reports the faults that it is for."""
+"""The watchdog of the event loop (helpers/watched_daemon.py) reports the faults that it must
+find.
+"""
 
 from __future__ import annotations
 

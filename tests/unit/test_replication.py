@@ -526,7 +526,9 @@ def test_a_copy_that_is_not_whole_is_refused() -> None:
 
 
 def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
-    """Otherwise a power loss in between would leave a note that promises more than the disk has."""
+    """Otherwise a power loss in between would leave a note of a whole copy without all of its
+    data.
+    """
     leading, _ = new_leading()
     leading._disk.open("/x/f", create=True).append(b"of the leader")
     disk, seen = new_disk(), []
@@ -544,7 +546,7 @@ def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
 
 
 def test_a_copy_that_lacks_nothing_is_not_left_as_one_that_stopped_cleanly() -> None:
-    """Further data is written to the copy without a flush, and a start after a clean stop would
+    """Further data are written to the copy without a flush, and a start after a clean stop would
     trust all of it.
     """
     leading, _ = new_leading()

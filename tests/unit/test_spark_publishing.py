@@ -354,7 +354,7 @@ def test_an_attempt_may_take_longer_than_failures_are_borne(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first failure comes late, because of a large batch or a suspension of the driver. The
-    attempt must be repeated all the same.
+    attempt must be repeated nevertheless.
     """
     passed_s = 0.0
     monkeypatch.setattr(

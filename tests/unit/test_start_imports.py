@@ -67,7 +67,7 @@ def answer_of(port: int, request: Message, version: int) -> Any:
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The modules that the daemon has loaded at its end, having responded to Metadata."""
+    """The modules that the daemon has loaded at its end, after a response to Metadata."""
     directory = tmp_path_factory.mktemp("start")
     ready = directory / "ready"
     with subprocess.Popen(

@@ -1,5 +1,5 @@
-"""Ends of logs that are durable in a flush journal: data that a power loss removes from the logs is
-restored.
+"""Ends of logs that are durable in a flush journal: data that a power loss removes from the logs
+are restored.
 """
 
 from __future__ import annotations

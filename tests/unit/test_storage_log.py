@@ -1,5 +1,5 @@
-"""Idempotence, transactions, reads and deletions on one log, with the answers of Apache Kafka 3.9
-(the oracle's scenarios).
+"""Idempotence, transactions, reads and deletions on one log, compared with results of Apache Kafka
+3.9 (those of the oracle's scenarios).
 """
 
 from __future__ import annotations
@@ -111,10 +111,8 @@ def test_the_last_five_batches_are_remembered_and_older_ones_are_out_of_order(
 def test_the_last_five_batches_are_remembered_after_a_restart(
     tmp_path: Path, clean: bool, segment_bytes: int
 ) -> None:
-    """The last five batches are remembered after a restart.
-
-    A repeated batch gets its first offset again, also from before a stop or a kill.
-
+    """The last five batches of a producer are remembered after a restart.
+    A repeated batch gets its first offset again, even if it is from before a stop or a kill.
     Source: KIP-98, KAFKA-5494, redpanda#3039, redpanda#5356.
     """
     config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=0)
@@ -151,8 +149,7 @@ def test_a_gap_is_refused_and_what_comes_next_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_producer_that_is_not_known_may_begin_anywhere(tmp_path: Path) -> None:
-    """A producer that is not known may begin anywhere.
-
+    """An unknown producer may begin with any sequence.
     Source: redpanda#22670, aiokafka#1017.
     """
     _, log = new_log(tmp_path)
@@ -161,7 +158,9 @@ def test_a_producer_that_is_not_known_may_begin_anywhere(tmp_path: Path) -> None
 
 
 def test_a_batch_larger_than_a_segment_is_refused_and_one_as_large_is_not(tmp_path: Path) -> None:
-    """Source: Kafka: UnifiedLog.append, RecordBatchTooLargeException."""
+    """A batch may be as large as a segment, but not larger.
+    Source: Kafka: UnifiedLog.append, RecordBatchTooLargeException.
+    """
     data = batch()
     log = new_log(tmp_path / "as-large", segment_bytes=len(data))[1]
     log.append(data, now_ms=NOW_MS)
@@ -173,8 +172,7 @@ def test_a_batch_larger_than_a_segment_is_refused_and_one_as_large_is_not(tmp_pa
 
 
 def test_epochs(tmp_path: Path) -> None:
-    """A new epoch begins with sequence 0, and batches of the former one are refused.
-
+    """A new epoch begins with sequence 0, and batches of the epoch before it are refused.
     Source: KAFKA-12152, librdkafka#4953.
     """
     _, log = new_log(tmp_path)
@@ -186,8 +184,7 @@ def test_epochs(tmp_path: Path) -> None:
 
 
 def test_sequences_wrap(tmp_path: Path) -> None:
-    """The highest sequence is followed by 0.
-
+    """After the highest sequence, the next one is 0.
     Source: KAFKA-5283.
     """
     _, log = new_log(tmp_path)
@@ -200,8 +197,7 @@ def test_sequences_wrap(tmp_path: Path) -> None:
 
 
 def test_a_plain_batch_inside_the_producers_transaction_is_refused(tmp_path: Path) -> None:
-    """A plain batch inside the producer's transaction is refused.
-
+    """A plain batch within the producer's transaction is refused.
     Source: Kafka: ProducerAppendInfo.
     """
     _, log = new_log(tmp_path)
@@ -210,10 +206,8 @@ def test_a_plain_batch_inside_the_producers_transaction_is_refused(tmp_path: Pat
 
 
 def test_producers_expire_by_the_brokers_clock_and_not_within_a_transaction(tmp_path: Path) -> None:
-    """Producers expire by the broker's clock and not within a transaction.
-
-    The times of the records are long ago. The time of the last write counts, also that of a marker.
-
+    """Producers expire by the broker's clock, and not within a transaction. The records have
+    timestamps far in the past. The time of the last write counts, including that of a marker.
     Source: KAFKA-9144.
     """
     _, log = new_log(tmp_path, producer_id_expiration_ms=1000)
@@ -230,8 +224,7 @@ def test_producers_expire_by_the_brokers_clock_and_not_within_a_transaction(tmp_
 
 
 def test_markers_are_fenced_by_producer_and_coordinator_epoch(tmp_path: Path) -> None:
-    """Markers are fenced by producer and coordinator epoch.
-
+    """A marker is refused if its producer epoch or its coordinator epoch is too low.
     Source: Kafka: ProducerAppendInfo.
     """
     _, log = new_log(tmp_path)
@@ -249,10 +242,8 @@ def test_markers_are_fenced_by_producer_and_coordinator_epoch(tmp_path: Path) ->
 
 def test_a_marker_with_a_newer_epoch_fences_the_producer(tmp_path: Path) -> None:
     """A marker with a newer epoch fences the producer.
-
     Requests of the fenced session that arrive later are refused, and do not hold back the last
     stable offset.
-
     Source: KIP-890, KAFKA-14402, KAFKA-19690.
     """
     _, log = new_log(tmp_path)
@@ -264,8 +255,7 @@ def test_a_marker_with_a_newer_epoch_fences_the_producer(tmp_path: Path) -> None
 
 
 def test_an_abort_without_data_is_not_listed(tmp_path: Path) -> None:
-    """An abort without data is not listed.
-
+    """An aborted transaction without data is not listed.
     Source: librdkafka#2498, librdkafka#3369.
     """
     _, log = new_log(tmp_path)
@@ -276,7 +266,6 @@ def test_an_abort_without_data_is_not_listed(tmp_path: Path) -> None:
 
 def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) -> None:
     """Of interleaved transactions, those that overlap the fetch are listed.
-
     Source: platformatic/kafka#391, Kafka: TransactionIndex.
     """
     _, log = new_log(tmp_path)
@@ -305,8 +294,8 @@ def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) ->
 
 
 def test_the_aborted_list_reaches_as_far_as_the_index_can_tell(tmp_path: Path) -> None:
-    """The oracle's many_transactions_one_after_another: for a segment without index entries the
-    list reaches to the end of the log.
+    """As in the oracle's scenario many_transactions_one_after_another: for a segment without index
+    entries, the list extends to the end of the log.
     """
     _, log = new_log(tmp_path)
     for number in range(12):
@@ -334,11 +323,8 @@ def test_with_index_entries_the_aborted_list_ends_at_the_data(tmp_path: Path) ->
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_open_transactions_survive_also_without_their_data(tmp_path: Path, clean: bool) -> None:
-    """Open transactions survive also without their data.
-
-    A transaction whose batches were all deleted is still open after a restart, and holds the last
-    stable offset.
-
+    """Open transactions are kept even without their data. A transaction whose batches were all
+    deleted is still open after a restart, and holds back the last stable offset.
     Source: redpanda#30003.
     """
     manager, log = new_log(tmp_path)
@@ -356,8 +342,7 @@ def test_open_transactions_survive_also_without_their_data(tmp_path: Path, clean
 
 
 def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
-    """A producer with markers alone survives.
-
+    """A producer that is known only by markers is kept.
     Source: KAFKA-9144.
     """
     manager, log = new_log(tmp_path)
@@ -378,7 +363,9 @@ def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
 def test_a_producer_that_expired_goes_on_after_a_transaction_without_a_batch(
     tmp_path: Path, is_reopened: bool
 ) -> None:
-    """The marker has the producer's epoch but no sequence."""
+    """The marker has the producer's epoch but no sequence, so the producer may continue with any
+    one.
+    """
     manager, log = new_log(tmp_path)
     send(log, pid=1, epoch=3, seq=0)
     log.producer_state.producers.clear()  # it has expired
@@ -406,8 +393,8 @@ def test_a_coordinators_batches_have_no_sequence_and_can_be_transactional(tmp_pa
 
 
 def test_where_a_fetch_may_begin(tmp_path: Path) -> None:
-    """Where a fetch may begin.
-
+    """A fetch may begin within a batch and at the end of the log, but not beyond it or below its
+    start.
     Source: Kafka: UnifiedLog.
     """
     _, log = new_log(tmp_path)
@@ -445,10 +432,8 @@ def test_a_fetch_ends_with_its_segment(tmp_path: Path) -> None:
 
 
 def test_committed_readers_stop_at_the_last_stable_offset(tmp_path: Path) -> None:
-    """Committed readers stop at the last stable offset.
-
-    Positions reach the last stable offset although the log ends in markers and open data.
-
+    """Readers of committed records stop at the last stable offset.
+    They reach the last stable offset even if the log ends in markers and data of open transactions.
     Source: redpanda#8698, SPARK-25005, quix-streams#1017, kafka-node#1336.
     """
     _, log = new_log(tmp_path)
@@ -474,10 +459,8 @@ def test_committed_readers_stop_at_the_last_stable_offset(tmp_path: Path) -> Non
 
 
 def test_offsets_by_time(tmp_path: Path) -> None:
-    """Offsets by time are the first that are of that time or later.
-
-    The oracle's offsets_by_time: the answer is the first record in the log that is not older.
-
+    """The offset for a time is that of the first record in the log that is not older.
+    The values are those of the oracle's scenario offsets_by_time.
     Source: KIP-79, KIP-98, KIP-734.
     """
     _, log = new_log(tmp_path)
@@ -569,7 +552,6 @@ def test_an_aborted_transaction_goes_with_its_segment(tmp_path: Path) -> None:
 
 def test_a_producer_whose_batches_are_gone_is_still_known(tmp_path: Path) -> None:
     """A producer whose batches are deleted is still known.
-
     Source: KAFKA-7298.
     """
     _, log = new_log(tmp_path)
@@ -598,7 +580,7 @@ def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
     assert token.end_offset == 4
     paths = [getattr(file, "path", None) for file in token.files]
     assert [segment.batches.path(".log") for segment in log.segments] == paths[:4]
-    assert len(paths) > 4  # the directory: the new files' names
+    assert len(paths) > 4  # the directory as well, since the files are new
     send(log)
     assert log.durability.durable_offset < 4
     log.finish_flush(token)
@@ -615,8 +597,8 @@ def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
 
 
 def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) -> None:
-    """The last stable offset of the first entry is below the bound of the fetch, so the next entry
-    of the index is read, too.
+    """The last stable offset of the first index entry is below the end of the fetch, so the next
+    entry is read as well.
     """
     _, log = new_log(tmp_path, index_interval_bytes=0)
     send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
@@ -630,7 +612,7 @@ def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) 
 
 
 def test_the_end_of_a_flush_never_hides_what_readers_may_read(tmp_path: Path) -> None:
-    """Another batch is appended during the flush."""
+    """Another batch is appended during the flush. It stays readable when the flush ends."""
     _, log = new_log(tmp_path)
     send(log)
     token = log.durability.begin_flush()
@@ -653,7 +635,9 @@ def test_at_the_end_of_what_may_be_read_there_is_nothing(tmp_path: Path) -> None
 
 
 def test_what_a_change_of_flush_messages_does_to_readers(tmp_path: Path) -> None:
-    """After a change from 1 to a higher value, here 2, they read records before the flush."""
+    """After a change from 1 to a higher value, here 2, readers get records before they are
+    flushed.
+    """
     log = new_log(tmp_path, flush_messages=1)[1]
     send(log, [b"a", b"b"])
     assert (log.high_watermark, log.last_stable_offset) == (0, 0)
@@ -704,7 +688,7 @@ def test_without_it_the_end_of_a_flush_is_nothing_to_readers(tmp_path: Path) -> 
 def test_an_undecided_marker_that_the_disk_has_not_leaves_its_transaction_unstable(
     tmp_path: Path, flush_messages: int, is_decided: bool, has_data: bool
 ) -> None:
-    """The transaction's data are on the disk, and the marker is not."""
+    """The data of the transaction are durable, and the marker is not."""
     log = new_log(tmp_path, flush_messages=flush_messages)[1]
     if has_data:
         send(log, pid=1, epoch=0, seq=0, transactional=True)
@@ -770,7 +754,7 @@ def test_records_are_stamped_by_the_wall_clock_and_not_by_the_steady_one(tmp_pat
 def test_a_marker_has_the_time_of_the_clock_however_far_its_decision_is(
     tmp_path: Path, behind_ms: int
 ) -> None:
-    """The base timestamp orders decisions; retention uses the time of the record."""
+    """The base timestamp orders decisions. Retention uses the timestamp of the record."""
     log = new_log(tmp_path)[1]
     send(log, pid=2, epoch=0, seq=0, transactional=True)
     decided_ms = NOW_MS + behind_ms
@@ -816,8 +800,8 @@ def test_the_leader_epoch_of_batches_is_the_latest_that_began(tmp_path: Path) ->
 
 
 def test_an_epoch_is_written_once_and_before_its_first_batch(tmp_path: Path) -> None:
-    """An epoch without a batch is dropped when the next one begins. The rows that the manifest
-    knows change by that, so the manifest is rewritten.
+    """An epoch without a batch is dropped when the next one begins. That changes rows that are in
+    the manifest, so the manifest is rewritten.
     """
     log = new_log(tmp_path)[1]
     disk = RecordingDisk()
@@ -899,7 +883,9 @@ def test_a_batch_that_takes_long_to_check_is_left_as_it_is(tmp_path: Path) -> No
 
 
 def test_what_a_full_disk_refused_comes_again_before_what_follows_it(tmp_path: Path) -> None:
-    """The header of a refused batch is enough to know its producer; fewer bytes are ignored."""
+    """The header of a refused batch is enough to determine its producer. Fewer bytes are
+    ignored.
+    """
     log = new_log(tmp_path)[1]
     first, second = (batch(pid=1, epoch=0, seq=seq) for seq in (0, 1))
     add_refused(log.producer_state, first[:HEADER_SIZE])
@@ -931,7 +917,7 @@ def test_no_time_is_found_below_a_bound_where_there_is_none_at_all(tmp_path: Pat
 
 
 def test_the_share_of_the_jitter_ends_a_segment_early_and_never_late(tmp_path: Path) -> None:
-    """Each segment has its own share of the jitter, which does not change."""
+    """Each segment has its own part of the jitter, which does not change."""
     logs = [
         new_log(tmp_path / str(jitter), segment_ms=10_000, segment_jitter_ms=jitter)[1]
         for jitter in (0, 1, 9_000, 90_000)
@@ -959,7 +945,7 @@ def test_a_change_of_the_index_interval_holds_for_the_active_segment(tmp_path: P
 
 
 def test_after_a_roll_the_files_of_the_closed_segment_are_complete(tmp_path: Path) -> None:
-    """The manifest has the new segment, so that a start after a kill reads neither segment."""
+    """The manifest contains the new segment, so a start after a kill reads neither segment."""
     manager, log = new_log(tmp_path, index_interval_bytes=0)
     for _ in range(3):
         send(log)
@@ -990,7 +976,9 @@ def test_of_deleted_segments_nothing_is_flushed_and_old_snapshots_go(tmp_path: P
 
 
 def test_snapshots_of_deleted_segments_go_with_them(tmp_path: Path) -> None:
-    """They are deleted even if the topic gets no more writes, so that no roll removes them."""
+    """They are deleted even if the topic gets no more writes, and therefore no roll removes
+    them.
+    """
     log = new_log(tmp_path, segment_bytes=150)[1]
     for number in range(20):
         send(log, pid=1, epoch=0, seq=number)
@@ -1075,7 +1063,7 @@ def test_a_deleted_log_is_due_for_no_checkpoint(tmp_path: Path) -> None:
 
 
 class FailingDisk(OsDisk):
-    """An atomic write of the file named `fails` raises an error."""
+    """A disk on which an atomic write of the file named `fails` raises an error."""
 
     fails, code = "", errno.EIO
 
@@ -1097,8 +1085,8 @@ def log_on_failing_disk(path: Path) -> tuple[Log, FailingDisk]:
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_only_what_may_succeed_later_is_put_off(tmp_path: Path, code: int) -> None:
-    """Without space a manifest, a roll for retention and the file of leader epochs are retried
-    later; any other error of the disk is raised.
+    """If there is no space for a manifest, for a roll for retention or for the file of leader
+    epochs, they are retried later. Any other error of the disk is raised.
     """
 
     def act(fails: str, action: Callable[[Log], object]) -> None:

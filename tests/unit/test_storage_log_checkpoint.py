@@ -1,4 +1,4 @@
-"""The parts of a checkpoint of a log, next to files that Apache Kafka wrote."""
+"""The parts of a log's checkpoint, in a directory with files that Apache Kafka wrote."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_manifest_notes_the_files_as_kafka_left_them(tmp_path: Path) -> None
     assert {base: note.size for base, note in manifest.segments.items()} == {
         base: Path(log.directory, f"{base:020d}.log").stat().st_size for base in TXN_BASES
     }
-    # no checksum for indexes of segments that were not read
+    # no checksums for indexes of segments that were not read
     assert manifest.segments[3].max_timestamp == -1
     assert {name[:20] for name in manifest.files if name[:20].isdigit()} == {f"{31:020d}"}
     assert (manifest.segments[31].max_timestamp, manifest.segments[31].end_offset) == (
@@ -61,7 +61,7 @@ def test_a_snapshot_is_written_again_only_where_producers_expired(tmp_path: Path
     assert path.read_bytes() == before
     log._checkpoint.producers_expired = True
     log.checkpoint()
-    assert len(path.read_bytes()) == len(before) - 46  # a producer's row in Kafka's layout
+    assert len(path.read_bytes()) == len(before) - 46  # one row of a producer in Kafka's format
 
 
 def test_a_clean_stop_of_a_log_that_did_not_change_writes_nothing(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_clean_stop_of_a_log_that_did_not_change_writes_nothing(tmp_path: Path
 def test_after_a_start_a_manifest_has_the_segments_that_there_are_and_no_others(
     tmp_path: Path,
 ) -> None:
-    """The rows of closed segments are copied from the manifest before, but not those of segments
-    that retention deleted, nor the former size of the active segment.
+    """The rows of closed segments are copied from the previous manifest, except for those of
+    segments that retention deleted. The old size of the active segment is not copied.
     """
     size = len(batch())
     config = LogConfig(segment_bytes=2 * size, retention_bytes=4 * size)
@@ -106,8 +106,9 @@ def test_after_a_start_a_manifest_has_the_segments_that_there_are_and_no_others(
 def test_an_index_that_was_not_looked_at_is_not_vouched_for_when_another_was_damaged(
     tmp_path: Path, suffix: str
 ) -> None:
-    """A power loss may damage all three. A reader of committed records looks at the third alone,
-    which is rebuilt then; look-ups by time would skip the records that the others lack.
+    """A power loss may damage all three index files. A reader of committed records uses only the
+    third, which is then rebuilt; look-ups by time would skip the records that are missing in the
+    others.
     """
     config = LogConfig(segment_bytes=6 * len(batch()), index_interval_bytes=0)
     manager = open_manager(tmp_path, config)
@@ -146,12 +147,12 @@ def test_an_index_that_was_not_looked_at_is_not_vouched_for_when_another_was_dam
 
 
 def written_by(disk: RecordingDisk) -> list[str]:
-    """The endings of the files that were written since the last call, in their order."""
+    """The suffixes of the files that were written since the last call, in that order."""
     return [Path(name).suffix or name for step, name in disk.take_steps() if step == "write"]
 
 
 def test_the_manifest_comes_last_and_nothing_is_fsynced(tmp_path: Path) -> None:
-    """After a kill before that write, the rest of the checkpoint is not used."""
+    """After a kill before the write of the manifest, the rest of the checkpoint is not used."""
     disk = RecordingDisk()
     log = open_manager(tmp_path, disk=disk).create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
     log.append(batch(), now_ms=NOW_MS)
@@ -187,7 +188,7 @@ def test_a_snapshot_that_found_no_room_is_due_with_the_next_checkpoint(
 
 
 def test_the_manifest_has_the_checksum_of_the_leader_epochs(tmp_path: Path) -> None:
-    """Kafka's format of that file has no checksum."""
+    """The file's own format, which is Kafka's, has no checksum."""
     log = kafka_log(tmp_path)
     log.begin_leader_epoch(3)
     log.append(batch(), now_ms=NOW_MS)
@@ -198,7 +199,7 @@ def test_the_manifest_has_the_checksum_of_the_leader_epochs(tmp_path: Path) -> N
 
 
 def test_the_part_of_a_closed_segment_is_made_once(tmp_path: Path) -> None:
-    """A log may have thousands of closed segments, and each roll writes a manifest."""
+    """A log may have thousands of closed segments, and a manifest is written at each roll."""
     config = LogConfig(segment_bytes=2 * len(batch()))
     log = open_manager(tmp_path).create("t", 0, TOPIC_ID, config, NOW_MS)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""The shared state of logs: paths by Apache Kafka's names, and files that are deleted later."""
+"""The state that logs share: paths with Apache Kafka's names, and files that are deleted later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pass over a log of Apache Kafka when it is opened, by the end of the last run."""
+"""What is read when a log of Apache Kafka is opened, depending on how the last run ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from barnabas.storage.opening.log_loader import LogLoader, Opening
 from barnabas.storage.opening.partition_files import PartitionFiles
 
 ACTIVE = "00000000000000000031.log"
-LAST_BATCH, SIZE = 1362, 1439  # of the active segment, as Kafka dumps it
+LAST_BATCH, SIZE = 1362, 1439  # in the active segment, by Kafka's dump tool
 
 
 def loader_of(
@@ -84,7 +84,9 @@ def log(tmp_path: Path) -> Log:
 def loaded(
     log: Log, last_run: LastRun = LastRun.KILLED, recovery_point: int = 0
 ) -> tuple[int, int, int]:
-    """The number of batches read, the end of the log, and the producer's last sequence."""
+    """Load the log. Gives the number of batches read, the log's end, and the producer's last
+    sequence.
+    """
     files = PartitionFiles(log.log_dir, "t", 0)
     files.open_segments(CONFIG, 0, NOW_MS)
     opening = Opening(last_run, NOW_MS)
@@ -128,8 +130,8 @@ def test_a_manifest_that_notes_no_segment_is_of_another_log(tmp_path: Path) -> N
 
 
 def test_what_is_noted_of_a_segments_indexes_does_not_hold_once_it_has_grown(log: Log) -> None:
-    """The old manifest knows no aborted transactions in it, but the index file of later ones may
-    have been lost, together with the manifest of the roll.
+    """According to the old manifest the segment has no aborted transactions. The index file with
+    later ones may have been lost, together with the manifest that the roll wrote.
     """
     manifest = Path(log.directory, MANIFEST_NAME)
     noted = manifest.read_bytes()
@@ -151,8 +153,8 @@ def test_a_recovery_point_below_the_oldest_segment_has_all_of_them_read(log: Log
 
 
 def test_a_closed_segment_that_is_shorter_than_it_was_is_where_the_pass_begins(log: Log) -> None:
-    """The pass begins there even after a kill, when all data are trusted. The batch is read again
-    as the end of the log.
+    """Reading begins there even after a kill, when all data are trusted. The batch is read again as
+    the end of the log.
     """
     with file_of(log, 2).open("r+b") as file:
         file.truncate(BATCH_BYTES)
@@ -162,7 +164,9 @@ def test_a_closed_segment_that_is_shorter_than_it_was_is_where_the_pass_begins(l
 def test_a_segment_above_the_recovery_point_is_no_better_for_a_shorter_one_behind_it(
     log: Log,
 ) -> None:
-    """A power loss took the data of the first and the end of the second; neither was durable."""
+    """A power loss took the data of the first segment and the end of the second; neither was
+    durable.
+    """
     file_of(log, 0).write_bytes(bytes(2 * BATCH_BYTES))
     with file_of(log, 2).open("r+b") as file:
         file.truncate(BATCH_BYTES)
@@ -171,8 +175,8 @@ def test_a_segment_above_the_recovery_point_is_no_better_for_a_shorter_one_behin
 
 @pytest.mark.parametrize("last_run", [LastRun.POWER_LOST, LastRun.CLEAN])
 def test_after_the_pass_the_last_segment_alone_is_open(log: Log, last_run: LastRun) -> None:
-    """After a clean stop its index files are written, since the log may be closed without a change;
-    otherwise the next checkpoint writes them.
+    """After a clean stop the index files are written at once, since the log may be closed without a
+    change. Otherwise the next checkpoint writes them.
     """
     index = file_of(log, 6).with_suffix(".index")
     Path(log.directory, MANIFEST_NAME).unlink()
@@ -212,8 +216,8 @@ def test_an_older_segment_that_the_manifest_has_not_makes_it_one_of_another_log(
 @pytest.mark.parametrize(
     ("base_offset", "size", "expected"),
     [
-        (6, 0, (0, 6, 5)),  # the last one is shorter: the pass begins at its start
-        (4, 3 * BATCH_BYTES, (1, 7, 6)),  # a closed one is longer: only the last one is read
+        (6, 0, (0, 6, 5)),  # the last segment is shorter: reading begins at its start
+        (4, 3 * BATCH_BYTES, (1, 7, 6)),  # a closed segment is longer: only the last one is read
     ],
 )
 def test_a_segment_of_another_size_is_not_what_was_noted(
@@ -249,7 +253,7 @@ def test_a_power_loss_is_followed_from_the_segment_of_the_recovery_point(
 def test_indexes_built_on_the_way_are_kafkas(tmp_path: Path) -> None:
     loader_of(tmp_path, LastRun.FOREIGN).load()
     for original in (KAFKA / "txn-0").glob("*index"):
-        if original.stem != ACTIVE[:20]:  # the active segment's are completed at its close
+        if original.stem != ACTIVE[:20]:  # the active segment's are completed when it is closed
             assert (tmp_path / "txn-0" / original.name).read_bytes() == original.read_bytes()
 
 
@@ -289,7 +293,7 @@ def test_what_a_flush_journal_has_is_written_again(
 
 
 def test_two_runs_of_the_journals_are_written_again_one_after_the_other(tmp_path: Path) -> None:
-    """The second run of bytes begins at the end of the first, and belongs to another flush."""
+    """The second range of bytes begins where the first one ends, and belongs to another flush."""
     cut(tmp_path, 100)
     loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
     whole = (KAFKA / "txn-0" / ACTIVE).read_bytes()
@@ -349,7 +353,7 @@ def test_what_is_written_again_is_durable_before_the_log_is_used(log: Log) -> No
 
 
 def test_an_empty_batch_is_written_again_too(log: Log) -> None:
-    """An empty batch is a header alone."""
+    """An empty batch consists of a header only."""
     emptied = bytes(_emptied(read_header((6).to_bytes(8) + batch()[8:])))
     file_of(log, 6).write_bytes(emptied[:40])
     loader = loader_over(log)
@@ -396,7 +400,7 @@ def loader_over(
     is_compacted: bool = False,
     gaps_are_lost: bool = True,
 ) -> LogLoader:
-    """A loader of the fixture's log: segments at 0, 2, 4 and 6, the last with one batch."""
+    """A loader of the fixture's log: segments at 0, 2, 4 and 6, the last of which has one batch."""
     log_dir = LogDirectory(disk or OsDisk(), str(Path(log.directory).parent))
     files = PartitionFiles(log_dir, "t", 0)
     files.open_segments(CONFIG, 0, NOW_MS)
@@ -428,8 +432,8 @@ def set_aside(log: Log) -> dict[str, int]:
 def test_what_lies_behind_a_torn_batch_is_set_aside_and_the_cut_is_durable(
     log: Log, recovery_point: int, gaps_are_lost: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The second batch of the third segment is torn; the last segment begins behind it. That gap
-    is not one of compaction.
+    """The second batch of the third segment is torn, and the last segment begins after it. The gap
+    that results is not one of compaction.
     """
     manifest = Path(log.directory, MANIFEST_NAME)
     assert manifest.exists()
@@ -463,7 +467,9 @@ def test_a_batch_below_the_recovery_point_is_not_cut(log: Log) -> None:
 
 
 def test_a_good_batch_behind_a_hole_is_kept_beside_the_log(tmp_path: Path) -> None:
-    """The batch before it lost a sector. An incomplete copy of an earlier start is made again."""
+    """The batch before it has lost a sector. An incomplete copy from an earlier start is made
+    again.
+    """
     manager = open_manager(tmp_path, LogConfig())
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
     for _ in range(3):
@@ -497,7 +503,9 @@ def test_a_whole_batch_of_a_wrong_offset_is_damage(log: Log) -> None:
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("is_last", [False, True])
 def test_a_gap_within_a_segment_is_compactions(log: Log, is_compacted: bool, is_last: bool) -> None:
-    """In the last segment of a log that is not compacted, the gap means a wrong offset."""
+    """In the last segment of a log that is not compacted, such a gap means that an offset is
+    wrong.
+    """
     base = 6 if is_last else 4
     at = 0 if is_last else BATCH_BYTES
     damage(log, base, at, (base + 1 + (not is_last)).to_bytes(8))
@@ -530,8 +538,8 @@ def test_segments_that_overlap_are_damage(log: Log) -> None:
 
 
 def test_empty_segments_within_the_offsets_of_another_are_removed(log: Log) -> None:
-    """A roll without space on the disk may leave one. A segment that begins at the end of the
-    log stays.
+    """A roll without space on the disk may leave such a segment. A segment that begins at the end
+    of the log is kept.
     """
     Path(log.directory, MANIFEST_NAME).unlink()
     for base in (6, 7):
@@ -563,8 +571,8 @@ def test_offsets_that_are_missing_between_segments(
     ends_at: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The power loss took them, unless they were durable or compaction removed them. A snapshot
-    that includes them is never trusted.
+    """The power loss took these offsets, unless they were durable or compaction removed them. A
+    snapshot that includes lost offsets is never trusted.
     """
     file_of(log, 4).unlink()
     Path(log.directory, MANIFEST_NAME).unlink()
@@ -609,7 +617,7 @@ def test_an_empty_last_segment_behind_a_gap_is_lost_in_any_log(log: Log) -> None
     [
         ([4], 0, [0, 2]),
         ([4], 4, [0, 2]),
-        ([4], 5, [0, 2, 6]),  # the offsets between were durable, so compaction removed them
+        ([4], 5, [0, 2, 6]),  # the missing offsets were durable, so compaction removed them
         ([2, 4], 0, [0]),
     ],
 )
@@ -620,7 +628,7 @@ def test_a_segment_of_which_all_was_cut_goes_where_it_begins_later(
     recovery_point: int,
     bases: list[int],
 ) -> None:
-    """A gap of compaction before it no longer counts when no segment follows."""
+    """A gap of compaction before the segment has no effect if no segment follows."""
     for base in lost:
         file_of(log, base).unlink()
     damage(log, 6, 40, b"torn")
@@ -660,7 +668,7 @@ def test_of_an_empty_log_nothing_is_missed(
 
 
 def test_each_piece_that_is_read_is_told_of(log: Log) -> None:
-    """A start reports its progress by these calls."""
+    """A start uses these calls to report its progress."""
     reported: list[int] = []
     loader = loader_over(log)
     loader.on_read = reported.append

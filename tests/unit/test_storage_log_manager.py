@@ -1,4 +1,4 @@
-"""The log directory: its files, creation and deletion of logs, retention, and periodic work."""
+"""The data directory: its files, creation and deletion of logs, retention, and periodic work."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     assert not going[0].exists()
     assert (
         given is not None and len(given.file.pread(given.size, given.position)) == given.size
-    )  # a reader may finish
+    )  # a read may be completed
     assert again.log_end_offset == 0
 
 
@@ -195,8 +195,8 @@ def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_ba
 def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(
     seed: int, by_retention: bool
 ) -> None:
-    """The segments may come back until their directory is flushed, so the checkpoint has the
-    start.
+    """The segments may reappear until their directory is flushed, so the start is stored in the
+    checkpoint.
     """
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.mkdir("/data")
@@ -246,7 +246,7 @@ def test_the_oldest_go_by_size(tmp_path: Path) -> None:
 
 
 def test_the_oldest_go_by_the_time_of_their_records(tmp_path: Path) -> None:
-    """The active segment is deleted, too: a new one replaces it, and offsets continue."""
+    """The active segment is deleted as well: a new one replaces it, and offsets continue."""
     _, log = new_log(tmp_path, retention_ms=60_000)
     for _ in range(3):
         log.append(batch(), now_ms=NOW_MS)
@@ -260,8 +260,8 @@ def test_the_oldest_go_by_the_time_of_their_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [{"retention_ms": 60_000}, {"retention_bytes": 0}])
 def test_of_a_long_log_a_few_segments_go_at_a_time(tmp_path: Path, kept: dict[str, int]) -> None:
-    """Otherwise a log of thousands of segments blocks the loop; other work is done between two
-    calls.
+    """Otherwise the deletion of thousands of segments would block the event loop. Between two calls
+    other work is done.
     """
     manager, log = new_log(tmp_path, segment_bytes=100, **kept)
     for _ in range(100):
@@ -278,7 +278,7 @@ def test_of_a_long_log_a_few_segments_go_at_a_time(tmp_path: Path, kept: dict[st
 
 
 def test_emptied_segments_do_not_end_a_part_of_retention(tmp_path: Path) -> None:
-    """They are deleted with the next segment that has records, whatever their number."""
+    """They are deleted together with the next segment that has records, however many they are."""
     _, log = new_log(tmp_path, segment_bytes=100, retention_ms=60_000)
     for _ in range(10):
         log.append(batch(), now_ms=NOW_MS)
@@ -383,8 +383,8 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
 def test_a_log_that_is_made_again_has_nothing_of_one_that_was_deleted_off_line(
     tmp_path: Path,
 ) -> None:
-    """Otherwise the checkpoints keep the start and recovery point of the old log: a restart hides
-    records of the new log below them, and takes the directory for a copy.
+    """Otherwise the checkpoints would keep the start and the recovery point of the old log: a
+    restart would hide the new log's records below them, and would consider the directory a copy.
     """
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b", b"c"):
@@ -411,7 +411,7 @@ def test_a_log_that_is_made_again_has_nothing_of_one_that_was_deleted_off_line(
 def test_a_log_that_goes_off_line_after_a_deletion_of_records_keeps_its_start(
     tmp_path: Path,
 ) -> None:
-    """The next tick has to store the start, though the manager no longer has the log."""
+    """The next tick has to store the log's start, though the manager no longer has the log."""
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b", b"c"):
         log.append(batch([value]), now_ms=NOW_MS)
@@ -443,7 +443,7 @@ def test_what_a_log_has_that_goes_off_line_is_on_the_disk_after_a_clean_stop(see
 
 
 class FullDisk(OsDisk):
-    """A disk that has no space for a file of one name while `is_full`."""
+    """A disk that has no space for the recovery point file while `is_full`."""
 
     is_full = False
 
@@ -454,7 +454,7 @@ class FullDisk(OsDisk):
 
 
 class FilledDisk(OsDisk):
-    """A disk without space as long as a directory with the suffix of a deletion exists."""
+    """A disk without space while there is a directory whose name has the suffix of a deletion."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__()
@@ -470,7 +470,7 @@ class FilledDisk(OsDisk):
 
 
 def deleted_directories(manager: LogManager, tmp_path: Path, count: int) -> list[Path]:
-    """The directories of `count` partitions that were deleted just before a kill."""
+    """Delete `count` logs. Gives the directories that are left when a kill follows at once."""
     for partition in range(count):
         log = manager.create("gone", partition, TOPIC_ID, LogConfig(), NOW_MS)
         log.append(batch([b"v"]), now_ms=NOW_MS)
@@ -511,8 +511,8 @@ def test_a_start_with_space_removes_them_later(tmp_path: Path) -> None:
 def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
     tmp_path: Path, is_made_again: bool
 ) -> None:
-    """This matters if the next log of its name has no files yet: a start would take it for a
-    copy.
+    """This is important if the next log of that name has no files yet: a start would consider its
+    directory a copy.
     """
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b"):
@@ -535,8 +535,8 @@ def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
 
 
 def test_the_trash_has_nothing_of_a_log_that_is_gone(tmp_path: Path) -> None:
-    """Its directory is deleted as a whole, and a new log of the name may have a file of that
-    name.
+    """The log's directory is deleted as a whole, and a new log of the name may have a file with the
+    same name.
     """
     manager, log = new_log(tmp_path, segment_bytes=100)
     for number in range(6):
@@ -546,12 +546,12 @@ def test_the_trash_has_nothing_of_a_log_that_is_gone(tmp_path: Path) -> None:
     assert len(manager.log_dir.trash)
     delete_log(manager, "t", 0, NOW_MS)
     assert len(manager.log_dir.trash) == 0
-    manager.on_tick(NOW_MS)  # stores the starts of existing logs
+    manager.on_tick(NOW_MS)  # stores the starts of logs that exist
 
 
 def test_a_recovery_point_that_found_no_space_is_written_the_next_time(tmp_path: Path) -> None:
-    """Otherwise a cleaned log has gaps above the stored recovery point. The next start after a
-    power loss takes them for lost records, ends the log there, and sets the rest aside.
+    """Otherwise a cleaned log would have gaps above the stored recovery point. The next start after
+    a power loss would consider them lost records, end the log there, and set the rest aside.
     """
     disk = FullDisk()
     manager = open_manager(tmp_path, disk=disk)
@@ -573,7 +573,7 @@ def test_a_recovery_point_that_found_no_space_is_written_the_next_time(tmp_path:
 
 
 def ticked(manager: LogManager, now_ms: int) -> int:
-    """Tick as long as work is due. Gives the number of ticks."""
+    """Call on_tick as long as work is due. Gives the number of calls."""
     count = 0
     while manager.next_deadline_ms() <= now_ms:
         manager.on_tick(now_ms)
@@ -599,7 +599,7 @@ def test_a_log_that_changed_has_a_snapshot_within_the_interval(tmp_path: Path) -
     assert [log.snapshots.offsets for log in logs] == [[2], [], []]
     ticked(manager, NOW_MS + 40_000)
     assert [log.snapshots.offsets for log in logs] == [[2], [1], []]
-    assert manager.next_deadline_ms() > NOW_MS + 100_000  # an idle broker has nothing to do
+    assert manager.next_deadline_ms() > NOW_MS + 100_000  # an idle broker has no work
     kill(manager, machine=False)
     again = open_manager(tmp_path)
     assert again.logs["t", 0].producer_state.open_transactions() == [1]
@@ -673,7 +673,9 @@ def test_what_was_read_at_a_start_is_known_after_the_next_interval(tmp_path: Pat
 
 
 def test_what_a_start_had_to_read_is_not_read_by_each_start_that_follows(tmp_path: Path) -> None:
-    """If the broker is killed again within the interval, the reading of its runs would add up."""
+    """If the broker were killed again within the interval, each start would read more than the
+    last.
+    """
     manager, logs = many_logs(tmp_path, 2)
     for _ in range(MUCH_READ_BYTES // UNREAD_BATCH_BYTES):
         logs[1].append(batch(), now_ms=NOW_MS)
@@ -744,14 +746,14 @@ def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
     again.load(lambda topic: LogConfig(), NOW_MS, progress=lambda *reported: said.append(reported))
     assert [reported[0] for reported in said] == sorted(reported[0] for reported in said)
     assert said[-1][:2] == (3, 3) and said[-1][2] >= 4 * 700_000
-    assert len([reported for reported in said if reported[0] == 0]) > 1  # also within one log
+    assert len([reported for reported in said if reported[0] == 0]) > 1  # also within a log
 
 
 def test_retention_looks_at_a_few_logs_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The deletion of a segment costs as much as a check of many logs. A log that was deleted
-    meanwhile is skipped.
+    """The deletion of a segment takes as much time as the check of many logs. A log that has been
+    deleted in the meantime is skipped.
     """
     monkeypatch.setattr(log_upkeep, "_LOGS_AT_ONCE", 60)
     manager = open_manager(tmp_path)
@@ -861,7 +863,7 @@ def test_a_stop_keeps_the_journals_that_a_log_off_line_may_need(
 
 
 def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:
-    """The creation of its files may have failed after that of the directory."""
+    """The directory may have been created, while the creation of its files failed."""
     manager = open_manager(tmp_path)
     for index in range(2):
         manager.create("u", index, TOPIC_ID, LogConfig(), NOW_MS)
@@ -875,7 +877,7 @@ def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:
 
 
 def test_the_checkpoints_lose_a_log_when_its_directory_is_gone_for_good(tmp_path: Path) -> None:
-    """Otherwise a power loss could bring back the directory without its entries in the
+    """Otherwise, after a power loss, the directory might exist again without its entries in the
     checkpoints.
     """
     disk = RecordingDisk()
@@ -945,7 +947,7 @@ def test_a_stop_closes_the_files_of_all_logs(tmp_path: Path) -> None:
     def open_files() -> set[str]:
         found = set()
         for descriptor in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
+            with contextlib.suppress(FileNotFoundError):  # its own descriptor is closed by then
                 found.add(str(descriptor.readlink()))
         return {path for path in found if path.startswith(str(tmp_path))}
 

@@ -1,4 +1,4 @@
-"""Slices of a log that Apache Kafka wrote, and the aborted transactions in them."""
+"""Slices of a log that Apache Kafka wrote, and the aborted transactions within them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log(tmp_path: Path) -> Log:
     return kafka_log(tmp_path)
 
 
-# offset, limit, max_bytes, min_one_batch -> position, size; batches of txn-0 as Kafka dumps them
+# offset, limit, max_bytes, min_one_batch -> position, size; the batches are those of Kafka's dump
 @pytest.mark.parametrize(
     ("wanted", "place"),
     [
@@ -80,7 +80,7 @@ def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
 
 
 def test_transactions_that_were_aborted_behind_a_slice_are_not_told_of(tmp_path: Path) -> None:
-    """This holds if the offset index shows the end of the slice."""
+    """They are omitted if the offset index shows the end of the slice."""
     _, log = new_log(tmp_path, index_interval_bytes=1)
     for number in range(6):
         log.append(batch(pid=1, epoch=0, seq=number, transactional=True), now_ms=NOW_MS)
@@ -104,7 +104,7 @@ def test_at_its_limit_and_beyond_the_end_a_reader_gets_nothing(
 def test_the_batches_at_the_end_are_found_without_an_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most fetches read the newest batches, also the first one of a segment."""
+    """Most fetches read the newest batches; one of them may be the first of a segment."""
     log = new_log(tmp_path)[1]
     for _ in range(3):
         log.append(batch(), now_ms=NOW_MS)
@@ -123,7 +123,7 @@ def test_the_batches_at_the_end_are_found_without_an_index(
 def test_where_nothing_was_aborted_no_index_tells_where_a_slice_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That is so for most readers at the end of a log."""
+    """This is the case for most readers at the end of a log."""
     log = new_log(tmp_path)[1]
     log.append(batch(), now_ms=NOW_MS)
     segment, data = log.reader.slice(0, 1, 1000, True)

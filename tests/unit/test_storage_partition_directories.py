@@ -1,4 +1,4 @@
-"""The directories that are partitions, by Kafka's names and by their content."""
+"""Which directories are partitions, by Kafka's names and by their content."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_high_number_is_a_partition_of_a_topic_that_has_as_many(tmp_path: Path
 def test_with_a_lost_journal_a_high_number_with_an_id_is_not_set_aside(
     tmp_path: Path, lower: str
 ) -> None:
-    """A partition gets its directory with its first batch: 15,000 lower ones may have none."""
+    """A partition gets its directory with its first batch, so 15,000 lower ones may not exist."""
     log_dir = made(tmp_path, lower, "t-15000")
     with pytest.raises(LogDirectoryError, match="t-15000 may be a partition, or a copy of one"):
         PartitionDirectories(log_dir).find(Topics())
@@ -98,8 +98,8 @@ def test_with_a_lost_journal_a_high_number_with_an_id_is_not_set_aside(
 
 
 def test_with_a_torn_journal_a_high_number_with_an_id_is_not_set_aside(tmp_path: Path) -> None:
-    """The torn change may have created the topic. Directories of known topics are found all the
-    same.
+    """The torn change may have created the topic. Directories of known topics are found in any
+    case.
     """
     log_dir = made(tmp_path, "u-0", "t-15000")
     topics = Topics(u=2)
@@ -125,8 +125,8 @@ def test_of_two_unknown_names_with_one_id_the_shorter_is_right(
 
 
 def test_with_a_lost_journal_a_foreign_directory_sets_no_topic_aside(tmp_path: Path) -> None:
-    """A directory of u has the name t-1: u keeps its own directories, and t has the id of most
-    of them.
+    """A directory of u has the name t-1. u keeps its own directories, and t gets the id of the
+    majority of its directories.
     """
     log_dir = made(tmp_path, "t-0", "t-2")
     made(tmp_path, "t-1", "u-0", topic_id=2)
@@ -148,8 +148,8 @@ def test_of_a_known_and_an_unknown_name_with_one_id_the_known_is_right(tmp_path:
 
 
 def test_a_topic_that_is_known_keeps_its_directory_whatever_id_lies_in_it(tmp_path: Path) -> None:
-    """The directory may be left from a former topic of the name; the id is checked when the log
-    is opened.
+    """The directory may be left from an earlier topic with that name. The id is checked when the
+    log is opened.
     """
     log_dir = made(tmp_path, "t-0", topic_id=2)
     assert PartitionDirectories(log_dir).find(Topics(t=1, u=2)) == [("t", 0)]
@@ -173,7 +173,7 @@ def test_ten_thousand_partitions_at_most_are_missing_below_one_that_nobody_knows
     is_there: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """If another broker has the other partitions, gaps in the numbers are normal."""
+    """If the other partitions are on another broker, gaps in the numbers are normal."""
     numbers = [number] if lower is None else [lower, number]
     log_dir = made(tmp_path, *(f"t-{each}" for each in numbers))
     found = PartitionDirectories(log_dir).find(None)
@@ -197,7 +197,7 @@ def test_a_topic_has_the_numbers_below_its_count_of_partitions(
 def test_of_a_copy_it_is_told_what_it_is_a_copy_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The number in its name may also be far too high, which is not reported then."""
+    """The number in the name may be far too high as well, but then this is not reported."""
     PartitionDirectories(made(tmp_path, "t-0", "t-0-20241122")).find(Topics(t=1))
     assert "its partition.metadata names the topic t;" in caplog.text
     assert "no partition with a lower number" not in caplog.text

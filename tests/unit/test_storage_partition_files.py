@@ -1,4 +1,4 @@
-"""The files in a partition's directory, by Apache Kafka's names."""
+"""The files in a partition's directory, with Apache Kafka's names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_a_change_left_over_goes_and_indexes_without_a_log(tmp_path: Path) 
 
 
 def test_a_swap_that_was_cut_short_is_completed_first(tmp_path: Path) -> None:
-    """The cleaned segment replaces the segment of the same name, as in Apache Kafka."""
+    """The cleaned segment replaces the one with the same base offset, as in Apache Kafka."""
     directory = Path(kafka_directory(tmp_path).partition_path("txn", 0))
     cleaned = (directory / f"{28:020d}.log").read_bytes()
     for suffix in ("index", "timeindex", "txnindex"):

@@ -1,5 +1,5 @@
-"""Files that share a bounded number of descriptors: reads, writes, sends and flushes use the right
-file, even if files were closed, renamed, replaced or removed meanwhile.
+"""Files that share a limited number of descriptors: reads, writes, sends and flushes use the right
+file, even if files were closed, renamed, replaced or removed in the meantime.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from barnabas.storage.pooled_disk import (
 
 
 class SmallDisk(OsDisk):
-    """A disk with `most` descriptors, which refuses the next `refused` openings."""
+    """A disk with `most` descriptors that refuses the next `refused` attempts to open a file."""
 
     def __init__(self, most: int) -> None:
         self.most, self.refused, self.opened = most, 0, 0
@@ -56,7 +56,7 @@ class SmallDisk(OsDisk):
         super().fsync_file(path)
 
 
-LIMIT = 12  # six are for files, of which three are never for connections
+LIMIT = 12  # six of them for files, of which three are never available to connections
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_files_and_all_connections_that_there_may_be_leave_some_for_the_rest(lim
 def test_ports_that_are_not_for_clients_leave_a_sixteenth_of_what_these_may_not_take(
     limit: int,
 ) -> None:
-    """Three of the ports are HTTP servers, and one is for the standby."""
+    """Three of the ports belong to HTTP servers, and one to the standby."""
     kept = kept_from_connections(limit)
     servers, standby = most_beside_clients(limit, 16, 64), most_beside_clients(limit, 8, 128)
     assert 4 <= servers <= 64 and servers <= standby <= 128
@@ -203,7 +203,7 @@ def test_what_an_append_left_that_failed_is_written_over_as_if_it_had_stayed_ope
 
 
 def closed(disk: PooledDisk, tmp_path: Path, path: str) -> Any:
-    """A file that contains its path, and whose descriptor the pool has closed."""
+    """A file whose content is its path, and whose descriptor the pool has closed."""
     file: Any = disk.open(path, create=True)
     file.append(path.encode())
     close_all(disk, tmp_path)
@@ -318,8 +318,8 @@ def test_files_are_closed_until_there_is_a_descriptor(
 def test_the_error_is_the_callers_when_others_take_what_files_give_back(
     tmp_path: Path, disk: PooledDisk, below: SmallDisk
 ) -> None:
-    """Three descriptors are for files in any case. Each attempt closes one of these files for the
-    wanted one, but others take its descriptor.
+    """Three descriptors are for files in any case. Each attempt closes one of these files to open
+    the requested one, but its descriptor is used up otherwise.
     """
     files = new_files(disk, tmp_path, 6)
     for left in (2, 1, 0, 0):
@@ -361,7 +361,7 @@ def test_a_closed_file_is_made_durable_by_a_descriptor_of_the_moment(
 def test_a_flush_in_a_thread_finds_a_file_that_is_renamed_meanwhile(
     tmp_path: Path, disk: PooledDisk, monkeypatch: pytest.MonkeyPatch, of_directory: bool
 ) -> None:
-    """The name of the file or its directory changes between the look-up and the opening."""
+    """The name of the file or of its directory changes between look-up and opening."""
     directory = f"{tmp_path}/t-0"
     disk.mkdir(directory)
     file = closed(disk, tmp_path, f"{directory}/a")
@@ -419,8 +419,8 @@ def test_a_flush_of_a_file_that_went_otherwise_is_an_error(
 
 
 def test_a_file_that_is_being_used_keeps_its_descriptor(tmp_path: Path, disk: PooledDisk) -> None:
-    """A thread flushes the file while the loop closes its descriptor for another file, which may
-    get the same number.
+    """A thread flushes the file while the event loop closes its descriptor for another file, which
+    may get the same number.
     """
     file: Any = disk.open(f"{tmp_path}/a", create=True)
     file.append(b"a")

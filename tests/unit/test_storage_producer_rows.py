@@ -1,6 +1,5 @@
-"""Snapshots of many producers: rows that stay packed equal the rows of all producers packed again.
-
-The expected rows are packed from the entries one by one, as for few producers.
+"""Snapshots of many producers, in which unchanged rows stay packed, have the same rows as if all
+producers were packed again. The expected rows are packed one by one, as for few producers.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def ended(state: ProducerStateManager, producer_id: int) -> None:
 
 
 def rows(snapshot: bytes) -> dict[int, tuple[int, ...]]:
-    """The rows by producer id; each producer has one row."""
+    """The rows by producer id. Checks that each producer has one row."""
     given = [*PRODUCER.iter_unpack(snapshot[HEAD.size + COUNT.size :])]
     assert COUNT.unpack_from(snapshot, HEAD.size) == (len(given),)
     assert len({row[0] for row in given}) == len(given)
@@ -84,7 +83,7 @@ def test_a_marker_that_is_packed_at_once_has_ended_its_transaction() -> None:
     state = some(5)
     state.encode_snapshot()
     wrote(state, 0)
-    ended(state, 1)  # the second change: both are packed here
+    ended(state, 1)  # the second change: both rows are packed here
     assert rows(state.encode_snapshot())[1][-1] == -1
     assert not check(state).open_txns
 
@@ -119,7 +118,9 @@ def test_what_was_read_goes_on_where_the_snapshot_ended() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_comes_a_snapshot_says_what_all_rows_packed_again_say(seed: int) -> None:
-    """Producers come, write, end transactions and expire, in any order; there are few or many."""
+    """Producers begin, write, end transactions and expire, in random order; there are few or
+    many.
+    """
     chance = random.Random(seed)
     state = ProducerStateManager()
     for step in range(60):
@@ -141,7 +142,7 @@ def test_whatever_comes_a_snapshot_says_what_all_rows_packed_again_say(seed: int
 def test_so_many_as_take_a_millisecond_are_packed_at_once_and_each_change_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The snapshot at a roll then has fewer rows left to pack."""
+    """As a result, the snapshot at a roll has fewer rows to pack."""
     monkeypatch.setattr(producer_rows, "MOST_CHANGED", 3)
     state = some(6)
     state.encode_snapshot()

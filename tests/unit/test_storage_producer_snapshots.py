@@ -1,4 +1,4 @@
-"""Snapshot files of a log that Apache Kafka wrote, and the replay of batches after them."""
+"""Snapshot files of a log that Apache Kafka wrote, and the replay of the batches after them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_replay_gives_the_same_from_an_older_snapshot_or_from_none(
 
 
 def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> None:
-    """It ends there even if compaction removed the end of the segment before."""
+    """It ends there even if compaction removed the end of the previous segment."""
     log = new_log(tmp_path, segment_bytes=2 * len(batch()))[1]
     for number in range(4):
         log.append(batch(pid=1, epoch=0, seq=number), now_ms=NOW_MS)
@@ -61,8 +61,8 @@ def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> No
 
 
 def test_segments_are_deleted_only_beside_a_snapshot_of_what_they_had(tmp_path: Path) -> None:
-    """A power loss took the snapshot that the roll wrote, the start read the segments instead, and
-    a kill comes before the next checkpoint.
+    """A power loss took the snapshot that was written at the roll, so the start read the segments;
+    then the broker is killed before the next checkpoint.
     """
     manager, log = new_log(tmp_path, segment_bytes=2 * len(batch()))
     for number in range(4):
@@ -143,7 +143,7 @@ def test_replay_of_a_part_tells_of_the_transactions_that_ended_there(log: Log) -
 
 
 def test_an_empty_segment_is_not_looked_into(tmp_path: Path) -> None:
-    """An empty segment may have no index files."""
+    """An empty segment may lack index files."""
     log = new_log(tmp_path)[1]
     segment = Segment(
         log.disk,
@@ -159,7 +159,7 @@ def test_an_empty_segment_is_not_looked_into(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_not_fsynced(log: Log) -> None:
-    """After a power loss the batches are replayed instead."""
+    """If it is lost in a power loss, the batches are replayed."""
     disk = RecordingDisk()
     ProducerSnapshots(disk, log.directory, []).write(ProducerStateManager(50), TXN_BASES)
     assert disk.take_steps() == [("write", f"{50:020d}.snapshot")]
@@ -199,7 +199,7 @@ def test_what_goes_above_below_and_with_deleted_segments(log: Log) -> None:
 
 @pytest.mark.parametrize("way", ["above", "below", "damaged", "older"])
 def test_a_snapshot_that_is_gone_is_not_the_sound_one(log: Log, way: str) -> None:
-    """Otherwise the state of producers would be lost with deleted segments."""
+    """Otherwise the state of producers would be lost together with deleted segments."""
     snapshots = log.snapshots
     for offset in (50, 60):
         snapshots.write(ProducerStateManager(offset), TXN_BASES)
@@ -212,12 +212,12 @@ def test_a_snapshot_that_is_gone_is_not_the_sound_one(log: Log, way: str) -> Non
         Path(snapshots.path(60)).write_bytes(b"")
         snapshots.read(60, 0)
     else:
-        snapshots.drop_below(60)  # drops the snapshots before it
+        snapshots.drop_below(60)  # deletes the snapshots below it
     assert snapshots.sound_offset == (60 if way == "older" else -1)
 
 
 class ComparedOffset(int):
-    """An offset that counts the comparisons of all offsets."""
+    """An offset that counts comparisons, over all instances."""
 
     count = 0
 
@@ -237,7 +237,7 @@ class ComparedOffset(int):
 
 
 def test_the_snapshots_of_many_deleted_segments_are_looked_at_once_or_twice(log: Log) -> None:
-    """A log of 20,000 segments, which retention deletes, has as many snapshots."""
+    """A log of 20,000 segments, which retention may delete, has as many snapshots."""
     snapshots = log.snapshots
     snapshots.offsets = [ComparedOffset(10 * number) for number in range(1000)]
     ComparedOffset.count = 0

@@ -1,5 +1,4 @@
-"""The producers of a partition: the remembered batches of an epoch end with the epoch.
-
+"""The producers of a partition. Its batches are remembered until the end of a producer's epoch.
 Source: KIP-98 (a new epoch begins with sequence 0), KIP-360, Apache Kafka's ProducerStateManager: a
 retried batch is one of the last five of the same epoch.
 """
@@ -33,7 +32,7 @@ def wrote(state: ProducerStateManager, epoch: int, sequence: int) -> None:
 
 
 def is_repeated(state: ProducerStateManager, epoch: int, sequence: int) -> bool:
-    """Whether a batch of one record counts as a retry. Raises KafkaError."""
+    """Whether a batch of one record is considered a retry. Raises KafkaError if it is refused."""
     return state.check_batch(PID, epoch, sequence, sequence, True, lambda _: None) is not None
 
 
@@ -56,8 +55,8 @@ def is_used_again(state: ProducerStateManager, first: int, last: int) -> bool:
 
 
 def test_a_new_epoch_does_not_take_its_batches_for_those_of_the_former() -> None:
-    """Batch 3 that comes without 1 and 2 is out of order. If it passed for batch 3 of the former
-    epoch, it would be acknowledged and lost.
+    """Batch 3 without 1 and 2 before it is out of order. If it were considered batch 3 of the
+    former epoch, it would be acknowledged but not stored.
     """
     state = ProducerStateManager()
     for sequence in range(4):
@@ -73,8 +72,8 @@ def test_a_new_epoch_does_not_take_its_batches_for_those_of_the_former() -> None
 
 
 def test_a_marker_with_a_new_epoch_ends_what_is_remembered() -> None:
-    """The coordinator fences with a marker of the next epoch, which may be the first entry of that
-    epoch in a log.
+    """To fence a producer, the coordinator writes a marker with the next epoch. It may be the first
+    entry of that epoch in a log.
     """
     state = ProducerStateManager()
     for sequence in range(3):
@@ -87,8 +86,8 @@ def test_a_marker_with_a_new_epoch_ends_what_is_remembered() -> None:
 
 
 def test_sequences_of_a_transaction_that_has_ended_are_not_used_again() -> None:
-    """A client may give up a batch, abort, and use its sequences for other records. These would be
-    acknowledged, but not written. A higher first sequence is still a gap.
+    """A client may give up a batch, abort, and use the batch's sequences for other records. As
+    retries these would be acknowledged but not written. A higher first sequence is still a gap.
     """
     state = ProducerStateManager()
     for sequence in range(3):
@@ -197,8 +196,8 @@ def test_epochs_of_producers_that_are_not_remembered() -> None:
 
 
 def test_the_marker_of_a_decision_bears_no_lower_epoch_than_what_it_ends() -> None:
-    """There is no other coordinator, so an open transaction always ends, and a later epoch without
-    an open one refuses the marker.
+    """There is no other coordinator, so an open transaction always ends. If none is open and the
+    log has a later epoch, the marker is refused.
     """
     state = ProducerStateManager()
     assert state.epochs_of_decision(PID, 3, 5) == (3, 5), "no producer wrote here"
@@ -291,7 +290,7 @@ def test_a_repeated_batch_is_known_by_both_its_sequences() -> None:
 
 
 def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed() -> None:
-    """A snapshot has the last batch of a producer only."""
+    """A snapshot contains only the last batch of each producer."""
     state = ProducerStateManager()
     batch(state, transactional=False)
     batch(state, sequence=1, transactional=False)
@@ -313,8 +312,8 @@ def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed()
 
 
 def test_a_snapshot_tells_an_epoch_without_batches_from_a_producer_that_may_have_written() -> None:
-    """A marker of version 2 begins an epoch, in which the first sequence is 0, after a restart too.
-    A producer that is known by a marker alone may have expired before, so any sequence is valid.
+    """A marker of version 2 begins an epoch in which the first sequence is 0, also after a restart.
+    A producer that is known only by a marker may have expired earlier, so any sequence is valid.
     """
     state = ProducerStateManager()
     batch(state, PID)
@@ -358,7 +357,7 @@ def test_a_batch_must_not_overtake_one_that_found_no_room() -> None:
 
 
 def test_a_batch_that_was_written_and_is_refused_as_it_comes_late_holds_nothing_up() -> None:
-    """The batch arrived over a connection that broke, and is not sent again."""
+    """The batch arrived through a connection that broke, and is not sent again."""
     state = ProducerStateManager()
     batch(state, count=3)
     state.add_refused(PID, 0, 0)
@@ -399,7 +398,7 @@ def test_a_marker_fences_the_epochs_before_its_own() -> None:
 
 @pytest.mark.parametrize("by", ["batch", "marker"])
 def test_of_a_new_epoch_all_batches_are_known(by: str) -> None:
-    """The log need not be searched for earlier ones: there are none."""
+    """The log is not searched for earlier batches, since there are none."""
     state = ProducerStateManager()
     batch(state, transactional=False)
     loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 1, NOW_MS)
@@ -475,7 +474,8 @@ def test_a_snapshot_is_laid_out_as_kafka_writes_it() -> None:
             "00000002"
             "0000000000000001 0002 00000008 0000000000000011 00000001 0000000000000123 ffffffff"
             "0000000000000010"
-            # without a batch Apache Kafka writes a delta of 0, which it does not read
+            # without a batch Apache Kafka writes 0 as the delta, but ignores it when it reads the
+            # row
             "0000000000000003 0004 ffffffff ffffffffffffffff ffffffff"
         )
         + NOW_MS.to_bytes(8, "big")
@@ -535,7 +535,9 @@ def _crc(body: bytes) -> bytes:
 
 
 def test_half_of_all_sequences_lie_behind_the_last_and_half_before_it() -> None:
-    """Sequences begin again after 2147483647, so their distance decides which one is earlier."""
+    """After 2147483647 sequences begin again at 0, so their distance determines which one is
+    earlier.
+    """
     last, half = 2**30 + 5, 2**30
     state = ProducerStateManager()
     wrote(state, 0, last)

@@ -1,4 +1,6 @@
-"""The window of five batches, which is not in a snapshot, is restored from the log (KIP-98)."""
+"""The five last batches of a producer, which a snapshot does not have, are restored from the log
+(KIP-98).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from barnabas.storage.producers.producer_window import restore_window
 
 
 def as_of_a_snapshot(log: Log, producer_id: int) -> ProducerEntry:
-    """The entry with its last batch alone, as in a snapshot."""
+    """The entry with only its last batch, as a snapshot has it."""
     entry = log.producer_state.producers[producer_id]
     entry.batches, entry.has_whole_window = entry.batches[-1:], False
     return entry
@@ -29,7 +31,7 @@ def test_earlier_batches_of_a_snapshots_producer_come_back(tmp_path: Path) -> No
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
     restore_window(entry, log.segments)
-    # sequences and offsets of producer 7 as `kafka-dump-log.sh` prints them, without markers
+    # the sequences and offsets of producer 7 in the output of `kafka-dump-log.sh`, without markers
     assert [(b.first_sequence, b.last_offset) for b in entry.batches] == [
         (16, 41), (17, 42), (18, 44), (19, 45), (20, 46),
     ]  # fmt: skip
@@ -75,7 +77,7 @@ def test_what_cannot_be_read_leaves_the_window_short(tmp_path: Path) -> None:
 
 
 def test_a_producer_of_which_no_batch_is_known_gets_its_last_five(tmp_path: Path) -> None:
-    """A producer may be known by a marker alone."""
+    """It may be known only by a marker."""
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
     entry.batches = []

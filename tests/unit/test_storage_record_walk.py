@@ -1,4 +1,4 @@
-"""The check that the bytes of a batch are its records, on batches that Apache Kafka wrote."""
+"""The check that the bytes of a batch are valid records, on batches that Apache Kafka wrote."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BATCHES = [
 
 @pytest.mark.parametrize("number", range(5))
 def test_the_highest_time_is_the_one_in_kafkas_header(number: int) -> None:
-    """The batches use all of Kafka's codecs."""
+    """The batches cover all of Kafka's codecs."""
     header, body = BATCHES[number]
     assert header.base_timestamp + highest_time_delta(body, 0, 10) == header.max_timestamp
 
@@ -53,7 +53,7 @@ def test_no_other_count_fits(count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 40, 400, 3000])
 def test_many_records_of_one_shape_are_as_each_by_itself(count: int) -> None:
-    """Records have Kafka's layout, with length fields of one, two and three bytes."""
+    """The records have Kafka's format, with lengths of one, two and three bytes."""
     records = [
         encode_record(NewRecord(b"k", b"v" * (index % 7), 1000 + index), index, 1000)
         for index in range(count)
@@ -84,7 +84,7 @@ def _walked(body: bytes | memoryview, count: int) -> int | None:
         return None
 
 
-# Key and value of a record by its number: the shapes that the ways through a batch distinguish.
+# The key and value of a record by its number, for the shapes that are processed differently.
 SHAPES = {
     "one length": lambda index: (b"key", b"v" * 9),
     "lengths of two bytes": lambda index: (b"key", b"v" * 90),
@@ -99,8 +99,8 @@ SHAPES = {
 @pytest.mark.parametrize("step_ms", [0, 1, 40])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_each_byte_of_alike_records_counts(shape: str, step_ms: int) -> None:
-    """With a changed byte, in one record or in all but the first, the answer is the same as if each
-    record is opened by itself.
+    """If a byte is changed, in one record or in all but the first, the result is the same as if
+    each record were opened separately.
     """
     count = 80
     records = [
@@ -110,7 +110,7 @@ def test_each_byte_of_alike_records_counts(shape: str, step_ms: int) -> None:
     body = b"".join(records)
     assert _walked(body, count) == _walked(memoryview(body), count) == step_ms * (count - 1)
     starts = [0, *accumulate(map(len, records))]
-    heads = 12  # the bytes up to the value, or into it
+    heads = 12  # the bytes before the value, or a few more
     for change in (1, 2, 0x80, 0xFF):
         for at in (*range(heads), -1):
             for numbers in ([1], [40], [count - 1], range(1, count), range(30, count)):
@@ -130,7 +130,7 @@ class Refused(Exception):
 
 
 class Reader:
-    """Reads fields one after another, by Kafka's message format."""
+    """Reads one field after another, according to Kafka's message format."""
 
     def __init__(self, body: bytes) -> None:
         self.body, self.at = body, 0
@@ -158,7 +158,7 @@ class Reader:
         self.at += max(size, 0)
 
     def record(self, delta: int) -> int:
-        """Read a record. Gives its timestamp delta."""
+        """Read one record. Gives its timestamp delta."""
         size = self.number(5)
         end = self.at + size
         if size < 6 or end > len(self.body) or self.byte() != 0:
@@ -180,7 +180,7 @@ class Reader:
 
 
 def by_the_table(body: bytes, count: int) -> int | None:
-    """The highest timestamp delta; None if the bytes are not `count` records."""
+    """The highest timestamp delta, or None if the bytes are not `count` records."""
     reader = Reader(body)
     try:
         highest = max(reader.record(delta) for delta in range(count))
@@ -209,8 +209,8 @@ FIELDS: dict[str, tuple[bytes | None, bytes | None, int, tuple[Any, ...]]] = {
 
 
 def other_bytes(byte: int) -> set[int]:
-    """Other values of a byte, which make a field slightly smaller or larger, wider, negative,
-    or maximal.
+    """Other values for a byte, which make a field slightly smaller or larger, wider, negative, or
+    as large as possible.
     """
     near = {
         byte ^ 1,
@@ -230,7 +230,7 @@ def test_any_byte_of_a_record_may_be_another_one(fields: str, count: int) -> Non
     records = [encode_record(NewRecord(key, value, time, headers), at, 0) for at in range(count)]
     body = b"".join(records)
     assert _walked(body, count) == time
-    begins = sum(map(len, records[:-1]))  # the start of the last one
+    begins = sum(map(len, records[:-1]))  # the start of the last record
     looked_at = {0, 1, 2, *range(begins, min(begins + 16, len(body)))}
     behind_key = begins + len(key or b"")
     looked_at |= set(range(behind_key, min(behind_key + 16, len(body))))
@@ -256,7 +256,7 @@ def test_a_byte_less_or_more_is_no_record(fields: str) -> None:
 
 
 def varint(value: int, width: int = 0) -> bytes:
-    """A varint of at least `width` bytes, padded with bytes of no value."""
+    """A varint of at least `width` bytes, padded with bytes that add nothing to its value."""
     code = value * 2 if value >= 0 else -value * 2 - 1
     septets = [code & 0x7F]
     while code := code >> 7:
@@ -273,7 +273,7 @@ def record_of(
     headers: int,
     widths: Mapping[str, int] = MappingProxyType({}),
 ) -> bytes:
-    """A record whose numbers have these widths."""
+    """A record in which these numbers have at least these widths."""
 
     def number(field: str, what: int) -> bytes:
         return varint(what, widths.get(field, 0))
@@ -298,7 +298,9 @@ def record_of(
 def test_numbers_may_be_wider_than_they_need_up_to_a_bound(
     field: str, count: int, size: Any
 ) -> None:
-    """The bound is five bytes for a Java int and ten for a timestamp; in one record, or in all."""
+    """The limit is five bytes for an int of Java and ten for a timestamp, in one record or in
+    all.
+    """
     headers = int(field in ("name", "content"))
     for key in (None, b"k" * 3):
         plain = [record_of(at, key, b"v" * size(at), 5 + at, headers) for at in range(count)]
@@ -328,7 +330,7 @@ def test_a_time_has_64_bits(time: int, count: int) -> None:
 
 @pytest.mark.parametrize("size", [-1, 0, 5, 8])
 def test_a_record_of_a_wrong_length_is_told_of_as_such(size: int) -> None:
-    """The error is not that of a wrong offset delta, for which clients get the record's number."""
+    """The error is not that of a wrong offset delta, which names the record's number to clients."""
     record = varint(size) + b"\0\0\7\1\1\0"
     with pytest.raises(KafkaError, match=f"record 0 declares {size} bytes") as refusal:
         highest_time_delta(record, 0, 1)
@@ -355,7 +357,7 @@ def test_a_length_that_ends_before_the_time_is_no_record(length: int) -> None:
 
 @pytest.mark.parametrize("delta", [0, 63, 64, 8191, 8192, 2**20 - 1, 2**20, 2**27])
 def test_any_width_of_an_offset_delta(delta: int) -> None:
-    """The offset columns have a width of their own, in a larger batch than clients send."""
+    """Offset columns have a separate width. The batch is larger than those that clients send."""
     records = [NewRecord(None, b"v" * (at % 3), at % 2) for at in range(300)]
     body = encoded(records, delta)
     _, highest, shape = record_walk._first_of_shape(body, 0, delta, -5)
@@ -381,7 +383,9 @@ GATHERED_SHAPES = {
 @pytest.mark.parametrize("step_ms", [0, 40])
 @pytest.mark.parametrize("shape", GATHERED_SHAPES)
 def test_each_byte_of_the_last_that_are_gathered_counts(shape: str, step_ms: int) -> None:
-    """These records are the last of the batch, so no later record shows a shift."""
+    """These records are the last of the batch, so no later record would show that fields are
+    shifted.
+    """
     count = 140
     fields = GATHERED_SHAPES[shape]
     records = [
@@ -406,13 +410,13 @@ def test_each_byte_of_the_last_that_are_gathered_counts(shape: str, step_ms: int
 
 
 # --- the way for records ------------------------------------------------------------------------
-# All ways accept the same records, so only these tests show that a way declines its own kind.
+# All methods accept the same records, so only these tests show which method takes which records.
 
 SIZES = (0, 1, 31, 62, 63, 64, 65, 127, 128, 4000, 8000)
 
 
 class Ways:
-    """Counts the records that each way gets."""
+    """Counts the records that each method processes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened = self.walked = self.first = 0
@@ -484,7 +488,7 @@ def test_offset_deltas_of_one_to_three_bytes_are_walked(ways: Ways, first: int) 
 @pytest.mark.parametrize("time", [0, 5, -5, 90, -90])
 @pytest.mark.parametrize("first", [0, 100, 9000])
 def test_the_first_of_many_has_the_shape_of_its_fields(first: int, time: int) -> None:
-    """The places of fields are those of Kafka's table of a record."""
+    """The positions of the fields follow Kafka's table of a record."""
     for key in (None, b"", b"k" * 7, b"k" * 100, b"k" * 200):
         for value in (None, b"", b"v" * 7, b"v" * 100, b"v" * 300):
             body = encoded([NewRecord(key, value, time)], first)
@@ -520,7 +524,7 @@ def test_the_first_of_many_has_the_shape_of_its_fields(first: int, time: int) ->
 def test_records_of_one_length_are_compared_together(
     ways: Ways, shape: str, step_ms: int, in_memory: bool
 ) -> None:
-    """A new first record is opened only where offset deltas or times change their width."""
+    """A new first record is opened only where the width of offset deltas or times changes."""
     shapes: dict[str, Any] = SHAPES | {"large": lambda index: (b"key", b"v" * 300)}
     count = 9000
     records = [

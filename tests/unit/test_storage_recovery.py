@@ -1,5 +1,5 @@
-"""Stops, kills and torn writes: data that are read again, data that are cut, and errors that say
-what to do.
+"""Stops, kills and torn writes: data that are read again, data that are cut off, and errors that
+say what the operator can do.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_a_torn_tail_is_cut_and_said_so(tmp_path: Path, caplog: pytest.LogCaptur
     assert "torn end" in caplog.text and path.name in caplog.text
     assert path.stat().st_size == size * 4 // 5
     assert values_of(log) == {number: b"%d" % number for number in range(4)}
-    fill(log, 1, start=4)  # the producer's state fits the remaining batches
+    fill(log, 1, start=4)  # the producer's state agrees with the remaining batches
 
 
 def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_zeros_after_a_power_failure_are_cut(tmp_path: Path) -> None:
 def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
     tmp_path: Path, left_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If a batch begins a few bytes before the end of a lost sector, its checksum is right, but its
-    offset is 0.
+    """If a batch begins a few bytes before the end of a lost sector, its checksum is correct, but
+    its offset is 0.
     """
     manager, log = new_log(tmp_path)
     path = Path(log.segments.active.batches.path(".log"))
@@ -141,8 +141,8 @@ def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
 
 
 def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
-    """A power failure may keep the new file and lose the end of the one before. A snapshot of the
-    lost batches must not be trusted.
+    """A power loss may leave the new file and take the end of the one before. A snapshot that
+    includes the lost batches must not be trusted.
     """
     manager, log = new_log(tmp_path, segment_bytes=200)
     fill(log, 2)
@@ -164,7 +164,7 @@ def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
 def test_an_empty_segment_behind_whole_batches_that_are_lost_goes(
     tmp_path: Path, policy: str
 ) -> None:
-    """Compaction leaves gaps, too, but none before an empty segment."""
+    """Compaction leaves gaps as well, but none before an empty segment."""
     config = replace(SMALL, cleanup_policy=frozenset({policy}))
     manager, log = new_log(tmp_path, segment_bytes=200, cleanup_policy=frozenset({policy}))
     for _ in range(2):
@@ -227,7 +227,7 @@ def test_after_a_clean_stop_no_batch_is_read(
         9,
         9 * 69,
     )
-    log.delete_old_segments(NOW_MS)  # retention by time asks for no batch either
+    log.delete_old_segments(NOW_MS)  # retention by time reads no batch either
 
 
 def test_after_a_checkpoint_only_what_came_later_is_read(
@@ -252,7 +252,7 @@ def test_after_a_checkpoint_only_what_came_later_is_read(
     assert len(taken) == 2
 
 
-INDEXED = LogConfig(index_interval_bytes=1)  # an entry for each batch
+INDEXED = LogConfig(index_interval_bytes=1)  # with an entry for each batch
 
 
 def test_a_kills_index_files_are_left_to_the_next_checkpoint(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_kills_index_files_are_left_to_the_next_checkpoint(tmp_path: Path) -> 
 
 
 def test_a_damaged_index_is_written_again_after_a_clean_stop(tmp_path: Path) -> None:
-    """The start writes it, since a stop without changes writes nothing."""
+    """The start writes it, since a stop of an unchanged log writes nothing."""
     manager, log = new_log(tmp_path, index_interval_bytes=1)
     fill(log, 9)
     manager.close(NOW_MS)
@@ -344,8 +344,8 @@ def test_left_overs_go(tmp_path: Path) -> None:
 def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_brokers_cleaner(
     tmp_path: Path, ours: bool
 ) -> None:
-    """Our cleaner works only below the stored recovery point. Apache Kafka's may have cleaned
-    anywhere.
+    """This broker's cleaner works only below the stored recovery point. Apache Kafka's cleaner may
+    have cleaned anywhere.
     """
     config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)
     manager = open_manager(tmp_path, config)
@@ -366,8 +366,8 @@ def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_bro
 
 
 def test_an_index_that_a_power_loss_took_back_is_rebuilt(tmp_path: Path) -> None:
-    """A manifest of the time when the segment was shorter fits the aborted index of that time,
-    which lacks later aborted transactions.
+    """A manifest from when the segment was shorter agrees with the index of aborted transactions
+    from that time, which lacks later ones.
     """
     manager, log = new_log(tmp_path)
     log.append(batch([b"aborted"], pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
@@ -465,7 +465,7 @@ def test_a_segment_that_grew_after_a_start_is_noted_as_it_is(tmp_path: Path) -> 
 
 
 def left_log(path: Path, count: int, **config: object) -> Log:
-    """A log of `count` records after a checkpoint and a kill of the broker."""
+    """A log of `count` records, for which a checkpoint was written before the broker was killed."""
     manager, log = new_log(path, **config)
     fill(log, count)
     log.checkpoint()
@@ -494,7 +494,7 @@ def load(
 
 
 def cut_batch(log: Log, number: int) -> None:
-    """Remove the last batch from a segment's file; all batches have the same size."""
+    """Remove the last batch of a segment's file; all batches have the same size."""
     path = Path(log.segments[number].batches.path(".log"))
     path.write_bytes(path.read_bytes()[:-BATCH_BYTES])
 
@@ -524,7 +524,9 @@ def test_where_a_log_begins_and_is_durable_is_told_by_manifest_and_checkpoints(
     point: int | None,
     expected: tuple[int, int],
 ) -> None:
-    """(log start offset, recovery point), of a log of 6 records whose manifest has the start 2."""
+    """`expected` is (log start offset, recovery point). The log has 6 records, and its manifest
+    says that it starts at 2.
+    """
     manager, log = new_log(tmp_path)
     fill(log, 6)
     log.delete_records_before(2)
@@ -553,7 +555,7 @@ def test_nothing_but_the_loss_of_power_takes_a_segment_that_was_not_durable(
 def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
     tmp_path: Path, last_run: LastRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The loss is logged once. A loss above the recovery point after a power loss is not
+    """The loss is logged once. After a power loss, a loss above the recovery point is not
     reported.
     """
     log = left_log(tmp_path, 6, segment_bytes=200)
@@ -575,7 +577,7 @@ def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
 def test_a_manifest_stays_unless_the_log_is_shorter(
     tmp_path: Path, last_run: LastRun, more: int, stays: bool
 ) -> None:
-    """If this start is killed, the next one reads no more than this one."""
+    """If this start is killed, the next one reads no more than this one did."""
     manager, log = new_log(tmp_path)
     fill(log, 4)
     log.checkpoint()
@@ -595,7 +597,7 @@ def test_a_manifest_stays_unless_the_log_is_shorter(
 def test_the_first_flush_has_the_topic_id_durable_unless_a_clean_stop_made_it_so(
     tmp_path: Path, last_run: LastRun
 ) -> None:
-    """The entries of a flush journal are assigned to a log by its topic id."""
+    """The entries of a flush journal are matched with a log by its topic id."""
     left_log(tmp_path, 1)
     disk = RecordingDisk()
     log = load(tmp_path, last_run, config=LogConfig(), disk=disk)
@@ -606,7 +608,7 @@ def test_the_first_flush_has_the_topic_id_durable_unless_a_clean_stop_made_it_so
 
 
 def test_a_log_whose_topic_id_is_lost_is_flushed_without_it(tmp_path: Path) -> None:
-    """There is no file with an id; the broker gives the log one, or takes it off line."""
+    """No file has an id. The broker assigns one to the log, or takes the log off line."""
     left_log(tmp_path, 1)
     for name in ("partition.metadata", MANIFEST_NAME):
         (tmp_path / "t-0" / name).unlink()
@@ -629,8 +631,8 @@ def test_a_log_whose_topic_id_is_lost_is_flushed_without_it(tmp_path: Path) -> N
 def test_a_stop_writes_the_manifest_unless_all_is_as_the_last_clean_one_left_it(
     tmp_path: Path, last_run: LastRun, change: str, writes: bool
 ) -> None:
-    """This holds even if the log was flushed in the meantime, since the manifest was not
-    written.
+    """This is so even if the log was flushed in the meantime, since that does not write the
+    manifest.
     """
     log = left_log(tmp_path, 6, segment_bytes=200)
     path = tmp_path / "t-0" / MANIFEST_NAME
@@ -669,8 +671,8 @@ def test_a_gap_in_a_compacted_log_above_the_recovery_point_is_our_loss_or_kafkas
     offsets: list[int],
     recovery_point: int,
 ) -> None:
-    """Without known recovery points Apache Kafka may have cleaned anywhere. A kept gap is below the
-    recovery point from then on, so later gaps are our own.
+    """If recovery points are unknown, Apache Kafka may have cleaned anywhere. A gap that is kept is
+    below the recovery point from then on, so later gaps are losses of this broker.
     """
     config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)
     manager = open_manager(tmp_path, config)

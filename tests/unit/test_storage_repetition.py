@@ -1,7 +1,6 @@
-"""The batches that count as retries: the same records, in any encoding.
-
-Source: KIP-98 (the answer to a retried batch has its first offset). It is our own rule that a retry
-has the same records, since clients use sequences again for other records (see the module).
+"""The batches that are considered retries: those with the same records, in any encoding.
+Source: KIP-98 (the response to a retried batch has its first offset). That a retry must have the
+same records is our own rule, since clients use sequences again for other records (see the module).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NONE, GZIP, ZSTD = 0, 1, 4
 def send(
     log: Log, *values: bytes, seq: int = 0, codec: int = NONE, timestamp: int = SECOND_MS
 ) -> str:
-    """The result of the batch: "written", "repeated" or the name of the code."""
+    """Send a batch. Gives "written", "repeated" or the name of the error code."""
     sent = batch(values, pid=1, epoch=0, seq=seq, codec=codec, timestamp=timestamp)
     try:
         info = log.append(sent, now_ms=NOW_MS)
@@ -44,7 +43,9 @@ TOPICS = {
 def test_the_same_records_are_a_repetition_and_others_are_not(
     tmp_path: Path, restarts: bool, topic: str
 ) -> None:
-    """The topic may change the bytes; after a restart the log is read for the comparison."""
+    """The topic's settings may change the bytes. After a restart the log is read to compare
+    them.
+    """
     manager, log = new_log(tmp_path, **TOPICS[topic])
     for sequence in range(0, 10, 2):
         assert send(log, b"a%d" % sequence, b"b", seq=sequence) == "written"
@@ -62,7 +63,7 @@ def test_the_same_records_are_a_repetition_and_others_are_not(
 def test_the_same_records_in_another_codec_are_a_repetition(
     tmp_path: Path, first: int, second: int
 ) -> None:
-    """A client may encode a batch again for the retry after a broken connection."""
+    """A client may encode a batch again when it retries after a broken connection."""
     _, log = new_log(tmp_path)
     assert send(log, b"value" * 100, codec=first) == "written"
     assert send(log, b"value" * 100, codec=second) == "repeated"
@@ -83,7 +84,7 @@ def test_what_takes_long_to_open_goes_by_its_checksum(tmp_path: Path) -> None:
 def test_a_batch_that_is_gone_from_the_log_goes_by_its_checksum(
     tmp_path: Path, restarts: bool
 ) -> None:
-    """After a restart a retry and another batch cannot be distinguished, as in Apache Kafka."""
+    """After a restart a retry cannot be distinguished from another batch, as in Apache Kafka."""
     config = LogConfig(segment_bytes=300)
     manager, log = new_log(tmp_path, segment_bytes=300)
     assert send(log, b"gone") == "written"

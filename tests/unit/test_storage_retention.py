@@ -1,4 +1,4 @@
-"""The segments that are deleted, by KIP-107 (log start), retention.bytes and retention.ms."""
+"""Which segments are deleted, by KIP-107 (log start), retention.bytes and retention.ms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
-# the highest timestamps of the four segments, as Kafka's time indexes have them
+# the highest timestamps of the four segments, from Kafka's time indexes
 TIMES = [1700000000004, 1795222689507, 1700000000046, 1795222689718]
 
 
@@ -124,7 +124,7 @@ def test_records_may_be_kept_for_no_time_at_all(tmp_path: Path) -> None:
 def test_the_sizes_of_the_files_are_asked_for_where_there_is_too_much(
     tmp_path: Path, surplus: int, is_asked: bool
 ) -> None:
-    """Below the limit other checks find a file of a wrong size."""
+    """Below the limit, other checks find a file of a wrong size."""
     segments = kafka_log(tmp_path).segments
     with Path(segments[1].batches.path(".log")).open("ab") as file:
         file.write(b"more")
@@ -133,7 +133,7 @@ def test_the_sizes_of_the_files_are_asked_for_where_there_is_too_much(
 
 
 def test_a_record_of_1970_has_a_time(tmp_path: Path) -> None:
-    """The time of the file is used only if no record has a time."""
+    """The time of the file is used only if no record has a timestamp."""
     segments = kafka_log(tmp_path).segments
     segments[0].indexes.max_timestamp, segments[0].indexes.has_times = 0, True
     assert count_of(segments, wall_ms=1_001, retention_ms=1_000) == 1

@@ -1,4 +1,6 @@
-"""One segment that Apache Kafka wrote: batches by offset, and the trust in its indexes."""
+"""One segment that Apache Kafka wrote: look-ups of batches by offset, and when its indexes are
+trusted.
+"""
 
 from __future__ import annotations
 
@@ -96,11 +98,11 @@ def changed(segment: Segment, at: int, data: bytes) -> None:
 
 DAMAGE = [
     (MAGIC_AT, b"\1"),
-    (LENGTH_AT, (48).to_bytes(4)),  # less than a header
+    (LENGTH_AT, (48).to_bytes(4)),  # smaller than a header
     (LENGTH_AT, (10_000).to_bytes(4)),  # beyond the end of the file
     (0, (2).to_bytes(8)),  # below the segment's base offset
     (0, (3 + 2**31).to_bytes(8)),  # too far from the base offset
-    (0, (4).to_bytes(8)),  # the offset of the batch before
+    (0, (4).to_bytes(8)),  # the offset of the previous batch
     (LAST_DELTA_AT, (-1).to_bytes(4, signed=True)),  # the end is before the start
 ]
 
@@ -110,7 +112,7 @@ def test_a_damaged_header_is_found_by_whoever_passes_it(
     segment: Segment, at: int, data: bytes
 ) -> None:
     segment.indexes.rebuild(None)
-    segment.indexes.loaded_offsets = OffsetIndex()  # each look-up begins at the start
+    segment.indexes.loaded_offsets = OffsetIndex()  # so each look-up begins at the start
     assert segment.find(7) == Place(319, 7, 7, 78)
     changed(segment, THIRD + at, data)
     with pytest.raises(CorruptLog, match=f"byte {THIRD}"):
@@ -133,12 +135,12 @@ def test_a_file_that_ends_within_a_header_is_damage(segment: Segment) -> None:
 
 
 def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
-    """Compaction leaves gaps. The batch after that one must have a higher offset; otherwise the gap
-    is due to a wrong offset.
+    """Compaction leaves gaps. The batch after the one with the next offset must have a higher one;
+    otherwise the gap is due to a wrong offset.
     """
     for damaged, offset in ((False, 5), (True, 200)):
         segment.indexes.rebuilt, segment.indexes.loaded_offsets = True, OffsetIndex()
-        # batches of 3 and 4 stay; that of 5 gets a later offset
+        # the batches of 3 and 4 stay unchanged; that of 5 gets a later offset
         changed(segment, THIRD, (6 if not damaged else offset).to_bytes(8))
         if not damaged:
             changed(segment, 238, (7).to_bytes(8))
@@ -160,7 +162,7 @@ def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
 def test_a_batch_behind_a_gap_is_held_to_the_one_that_follows(
     tmp_path: Path, behind: bytes, why: str | None
 ) -> None:
-    """The following batch is not read if the offset is that of the batch itself."""
+    """The batch after it is not read if the requested offset is that of the batch itself."""
     segment = of_rows(tmp_path, [10, 20])
     segment.append(behind, len(behind), 99, 99, 0)
     segment.close_for_appends()
@@ -173,7 +175,7 @@ ROW_BYTES = len(batch())
 
 
 def of_rows(path: Path, offsets: Iterable[int], base: int = 10, interval: int = 1 << 30) -> Segment:
-    """An open segment of batches of one record each."""
+    """An open segment of batches that have one record each, at these offsets."""
     segment = Segment.create(
         OsDisk(), str(path), base, now_ms=0, cache=IndexCache(), index_interval_bytes=interval
     )
@@ -194,7 +196,7 @@ def test_the_last_offset_may_be_as_far_as_an_index_can_tell(tmp_path: Path) -> N
 
 
 def test_a_batch_that_lost_its_records_is_a_header_alone(tmp_path: Path) -> None:
-    """The segment may end with such a batch, or consist of it alone."""
+    """A segment may end with such a batch, or consist of it alone."""
     for others in ([], [10, 11]):
         path = tmp_path / str(len(others))
         path.mkdir()
@@ -211,8 +213,8 @@ def test_a_batch_that_lost_its_records_is_a_header_alone(tmp_path: Path) -> None
 def test_damage_is_not_put_down_to_an_index_that_did_not_lead_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_rebuilt: bool, has_entry: bool
 ) -> None:
-    """An index that was just built from the log is not blamed either, or each reader would build it
-    again.
+    """An index that was just built from the log is not blamed either, since otherwise each reader
+    would rebuild it.
     """
     segment = of_rows(tmp_path, range(10, 20), interval=0 if has_entry else 1 << 30)
     segment.close_for_appends()
@@ -227,8 +229,8 @@ def test_damage_is_not_put_down_to_an_index_that_did_not_lead_there(
 def test_a_look_up_reads_a_little_and_a_walk_much_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte is read once, except for batches across two reads, and no byte after the
-    requested end.
+    """Each byte is read once, except in batches across two reads, and no byte after the requested
+    end is read.
     """
     segment = of_rows(tmp_path, range(10, 3_010))
     segment.close_for_appends()
@@ -260,7 +262,7 @@ def test_a_look_up_reads_a_little_and_a_walk_much_at_a_time(
 def test_an_index_entry_leads_to_a_batch_of_its_offset_or_an_earlier_one(
     segment: Segment, noted: int
 ) -> None:
-    """An entry with a position beyond its offset would hide the batches between."""
+    """An entry whose position is after that of its offset would hide the batches in between."""
     entry = (noted - 3).to_bytes(4) + (1843).to_bytes(4)  # the position of batch 26
     Path(segment.batches.path(".index")).write_bytes(entry)
     segment.indexes.loaded_offsets = None
@@ -269,8 +271,8 @@ def test_an_index_entry_leads_to_a_batch_of_its_offset_or_an_earlier_one(
 
 
 def test_a_look_up_far_from_any_entry_rebuilds_the_index(tmp_path: Path) -> None:
-    """An index with a hole would be slow for ever. Many batches alone are not a hole, since short
-    ones have few entries.
+    """An index with a gap would be slow for ever. Many batches without an entry are not a gap by
+    themselves, since short batches have few entries.
     """
     short = Segment.create(
         OsDisk(), str(tmp_path), 5_000, now_ms=0, cache=IndexCache(), index_interval_bytes=1 << 20
@@ -302,7 +304,7 @@ def test_a_look_up_far_from_any_entry_rebuilds_the_index(tmp_path: Path) -> None
 
 
 def test_batches_that_are_few_or_lie_close_are_no_hole_in_an_index(tmp_path: Path) -> None:
-    """A hole has both many batches and many bytes after an entry."""
+    """An index has such a gap only if many batches, with many bytes, come after an entry."""
 
     def of_sizes(number: int, sizes: list[int]) -> Segment:
         path = tmp_path / str(number)
@@ -326,7 +328,7 @@ def test_batches_that_are_few_or_lie_close_are_no_hole_in_an_index(tmp_path: Pat
 
 
 def test_an_index_without_entries_by_its_interval_is_built_once(tmp_path: Path) -> None:
-    """The built index may be as sparse, and is kept."""
+    """The index that is built may be as sparse, and is kept."""
     segment = of_rows(tmp_path, [], base=0)
     data = bytes(batch([bytes(1_100)]))
     for offset in range(1_100):
@@ -341,7 +343,7 @@ def test_an_index_without_entries_by_its_interval_is_built_once(tmp_path: Path) 
 def test_the_time_of_the_first_batch_is_read_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged first batch has no time, which is logged; an empty segment has none yet."""
+    """A damaged first batch has no time, which is logged. An empty segment has no time yet."""
     segment = of_rows(tmp_path, [])
     assert segment.indexes.first_batch_timestamp() == -1
     data = (10).to_bytes(8) + bytes(batch(timestamp=77))[8:]
@@ -455,7 +457,7 @@ def test_the_highest_time_is_that_of_its_first_batch(tmp_path: Path) -> None:
 
 
 def test_the_latest_batches_are_found_without_an_index(tmp_path: Path) -> None:
-    """The segment remembers 128 to 256 batches, and none once it is closed."""
+    """The segment remembers the last 128 to 256 batches, and none once it is closed."""
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=4096
     )
@@ -517,7 +519,9 @@ def test_checksums_are_those_of_the_files(segment: Segment) -> None:
 
 
 def test_appends_leave_kafkas_files(tmp_path: Path) -> None:
-    """The batches of Kafka's segment, appended to a new one with its interval of 4096 bytes."""
+    """The batches of Kafka's segment are appended to a new one with Kafka's interval of 4096
+    bytes.
+    """
     source = KAFKA / "txn-0"
     raw = (source / f"{NAME}.log").read_bytes()
     segment = Segment.create(
@@ -633,7 +637,7 @@ REOPENED = {"segment_bytes": 9 * BATCH_BYTES, "index_interval_bytes": BATCH_BYTE
 
 
 def fill(log: Log, numbers: range) -> None:
-    """Append aborted transactions of two batches each, with rising and falling times."""
+    """Append transactions of two batches each, which are aborted; their times rise and fall."""
     for number in numbers:
         data = batch(
             pid=1, epoch=0, seq=number, transactional=True, timestamp=NOW_MS + 97 * number % 53
@@ -659,7 +663,7 @@ def index_files(log: Log) -> dict[str, bytes]:
 def test_a_segment_goes_on_as_if_its_process_had_not_ended(
     tmp_path: Path, noted: int, written: int, left: str
 ) -> None:
-    """This holds for any state of the index files, and of the batches after the manifest."""
+    """This is so for any state of the index files, and for any batches after the manifest."""
     manager, log = new_log(tmp_path / "ended", **REOPENED)
     fill(log, range(noted))
     log.checkpoint()

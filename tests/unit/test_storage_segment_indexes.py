@@ -1,4 +1,6 @@
-"""The index files of one segment: their writes and reads, and the trust in their content."""
+"""The index files of one segment: how they are written and read, and when their content is
+trusted.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ ABORTED = [AbortedEntry(1, at, at + 1, at) for at in (0, 3, 6)]
 
 
 class WatchedDisk(RecordingDisk):
-    """opened, was_read: the endings of the files that were opened, and of those read whole."""
+    """A disk that records the suffixes of files: `opened` has those of the opened files, and
+    `was_read` has those of the files that were read completely.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +73,7 @@ def created(disk: RecordingDisk, directory: Path, interval: int = 0, base: int =
 
 
 def again(segment: Segment, manifest: Manifest | None = None) -> Segment:
-    """The segment as another process opens it."""
+    """The segment as another process would open it."""
     return Segment(
         segment.batches.disk,
         segment.batches.directory,
@@ -83,7 +87,7 @@ def again(segment: Segment, manifest: Manifest | None = None) -> Segment:
 
 
 def time_of(number: int) -> int:
-    """A time that rises and falls, and begins in 1970."""
+    """A time that rises and falls with the number, and is in 1970."""
     return 37 * number % 23
 
 
@@ -105,7 +109,7 @@ def on_disk(segment: Segment) -> list[tuple[str, int, int]]:
 
 
 def manifest_of(segment: Segment) -> Manifest:
-    """A manifest with the current state of the segment."""
+    """A manifest that contains the current state of the segment."""
     end_offset = segment.base_offset + segment.batches.size // ROW_BYTES
     manifest = Manifest(TOPIC_ID, segment.base_offset, end_offset)
     manifest.segments[segment.base_offset] = SegmentNote(
@@ -132,7 +136,7 @@ def vouched(segment: Segment, suffix: str, data: bytes | None) -> Manifest:
 
 
 def state_of(segment: Segment) -> dict[str, object]:
-    """The state of the indexes and of the batches in them."""
+    """The state of the indexes, and of the batches that they cover."""
     return {
         "offsets": segment.indexes.offset_index().offsets,
         "positions": segment.indexes.offset_index().positions,
@@ -145,7 +149,7 @@ def state_of(segment: Segment) -> dict[str, object]:
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[SegmentIndexes]:
-    """The indexes that were rebuilt."""
+    """Collects the indexes that are rebuilt."""
     built: list[SegmentIndexes] = []
     rebuild = SegmentIndexes.rebuild
 
@@ -161,8 +165,8 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[SegmentIndexes]:
 
 
 def test_index_files_grow_with_the_segment(disk: WatchedDisk, tmp_path: Path) -> None:
-    """Missing entries are appended; a complete file is not touched. No file is read for its
-    checksum.
+    """Missing entries are appended, and a complete file is not touched. No file is read to compute
+    its checksum.
     """
     segment = created(disk, tmp_path)
     assert segment.indexes.files.checksums() == on_disk(segment)
@@ -191,7 +195,7 @@ def test_index_files_grow_with_the_segment(disk: WatchedDisk, tmp_path: Path) ->
 def test_what_lies_behind_the_entries_is_cut_before_others_are_added(
     disk: WatchedDisk, tmp_path: Path, junk: bytes
 ) -> None:
-    """An append without space on the disk leaves such bytes."""
+    """An append without enough space on the disk leaves such bytes."""
     segment = created(disk, tmp_path)
     for numbers in (range(8), range(8, 30)):
         fill(segment, numbers)
@@ -248,7 +252,7 @@ def test_checksums_are_those_of_before_where_a_write_failed(
 def test_rebuilt_they_are_written_without_waiting_for_the_disk(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The checksums show later whether the data reached the disk."""
+    """The checksums show later whether the data are durable."""
     segment = created(disk, tmp_path)
     fill(segment, range(5))
     segment.close_for_appends()
@@ -260,7 +264,7 @@ def test_rebuilt_they_are_written_without_waiting_for_the_disk(
 def test_a_segment_that_begins_again_knows_nothing_of_before(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """Its batches can then be indexed again, for any state of the files."""
+    """Its batches can then be indexed again, whatever the state of the files."""
     segment = created(disk, tmp_path, 3 * ROW_BYTES)
     fill(segment, range(9))
     segment.indexes.append_aborted(ABORTED[0])
@@ -327,7 +331,7 @@ def test_indexes_of_which_one_is_loaded_are_dropped_without_a_write(
 def test_indexes_for_which_there_was_no_space_when_they_were_dropped_are_built_again(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """Their files are old, and lack the entries that were found in the log since."""
+    """The files are old, and lack the entries that have been found in the log since."""
     segment = closed_segment(disk, tmp_path)
     indexes = segment.indexes
     offsets, times = indexes.offset_index().encode(), indexes.time_index().encode()
@@ -442,7 +446,7 @@ def test_a_time_index_is_believed_that_the_manifest_notes(
     is_built: bool,
     warnings: int,
 ) -> None:
-    """Otherwise it is rebuilt, once. A missing one is logged."""
+    """If the manifest does not contain it, the index is rebuilt, once. A missing file is logged."""
     whole = closed_segment(disk, tmp_path)
     right = whole.indexes.time_index().encode()
     noted = vouched(whole, ".timeindex", data)
@@ -473,7 +477,7 @@ def test_a_time_index_is_believed_that_the_manifest_notes(
 def test_a_manifest_that_is_wrong_about_one_index_is_believed_about_none(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The cause of one wrong checksum may also affect the other indexes."""
+    """The cause of one wrong checksum may affect the other indexes as well."""
     whole = closed_segment(disk, tmp_path)
     right = whole.indexes.time_index().encode()
     for find_out in (
@@ -489,7 +493,7 @@ def test_a_manifest_that_is_wrong_about_one_index_is_believed_about_none(
 def test_an_index_without_a_note_is_rebuilt_for_what_cannot_check_it(
     disk: WatchedDisk, tmp_path: Path, builds: list[SegmentIndexes]
 ) -> None:
-    """It is rebuilt once, since an index that this process built is right."""
+    """It is rebuilt only once, since an index that this process built is valid."""
     whole = closed_segment(disk, tmp_path)
     right = whole.indexes.upper_bound_offset(2 * ROW_BYTES)
     assert right == 2
@@ -524,7 +528,7 @@ def test_that_an_offset_index_is_missing_is_told_and_it_is_built(
 def test_what_lies_before_damage_is_found_once_the_index_is_rebuilt(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The build ends with an error; the indexes cover the batches up to there."""
+    """The rebuild ends with an error, and the indexes cover the batches before the damage."""
     whole = closed_segment(disk, tmp_path)
     log_path = Path(whole.batches.path(".log"))
     Path(whole.batches.path(".index")).unlink()
@@ -594,7 +598,7 @@ def test_an_aborted_index_rebuilt_is_logged_where_the_file_was_another(
 
 
 def emptied(offset: int) -> bytes:
-    """A batch whose records compaction removed; its header still has their time."""
+    """A batch whose records compaction removed. Its header still has their timestamp."""
     data = batch(timestamp=10_000)[:61]
     data[:8], data[8:12], data[57:61] = offset.to_bytes(8), (49).to_bytes(4), bytes(4)
     return bytes(data)
@@ -605,8 +609,8 @@ def emptied(offset: int) -> bytes:
 def test_indexes_rebuilt_are_those_that_were_appended(
     disk: WatchedDisk, tmp_path: Path, is_closed: bool, first_empty: bool
 ) -> None:
-    """Emptied batches have no time. The last entry of a closed segment is the highest time; an open
-    segment, which may still get a higher one, has no such entry.
+    """Emptied batches have no time. The last entry of a closed segment is for the highest time. An
+    open segment, which may still get a higher one, has no such entry.
     """
     rng = random.Random(2)
     for interval in (0, ROW_BYTES - 1, ROW_BYTES, 3 * ROW_BYTES - 1, 10**6):
@@ -636,8 +640,8 @@ def test_indexes_rebuilt_are_those_that_were_appended(
 def test_no_index_is_built_for_a_segment_that_went_while_its_build_waited(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The build may have a single slice, and the directory may be deleted or belong to another
-    log.
+    """The rebuild may consist of a single part. The directory may have been deleted, or may belong
+    to another log.
     """
     segment = closed_segment(disk, tmp_path)
     waiting = segment.indexes._rebuilding(None)
@@ -663,7 +667,7 @@ def test_without_any_time_there_is_no_highest(disk: WatchedDisk, tmp_path: Path)
 def test_the_log_says_why_indexes_are_rebuilt(
     disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has no line if the only reason is a missing entry in the manifest."""
+    """Nothing is logged if the only reason is a missing entry in the manifest."""
     segment = closed_segment(disk, tmp_path)
     segment.indexes.rebuild(None)
     assert not caplog.messages
@@ -682,9 +686,8 @@ def test_a_reopened_segment_goes_on_from_what_the_manifest_notes(
     tmp_path: Path, interval: int, are_written: bool
 ) -> None:
     """The state is the same as without a restart, with or without later entries in the index files.
-
-    A file that fits the manifest is neither cut nor rewritten, and a known checksum is not read
-    again.
+    A file that agrees with the manifest is neither cut nor rewritten, and is not read again if its
+    checksum is known.
     """
     for number, (noted, later, aborted, aborted_later) in enumerate(
         product((0, 1, 2, 5), (0, 5), (0, 1), (0, 1))
@@ -773,7 +776,7 @@ def test_a_segment_is_not_reopened_with_indexes_that_are_not_as_noted(
 def test_a_reopened_index_that_has_no_entries_to_the_end_is_rewritten(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The checksum in the manifest includes Apache Kafka's zeros."""
+    """The checksum in the manifest includes the zeros that Apache Kafka leaves."""
     segment = created(disk, tmp_path)
     fill(segment, range(9))
     segment.indexes.write()

@@ -47,7 +47,7 @@ def test_a_new_segment_is_the_active_one(segments: SegmentList) -> None:
     assert (segments.active.base_offset, segments.active.batches.size) == (TXN_END, 0)
 
 
-# Positions and sizes as `kafka-dump-log.sh` prints them.
+# The positions and sizes are those that `kafka-dump-log.sh` prints.
 @pytest.mark.parametrize(
     ("offset", "place"),
     [
@@ -82,7 +82,7 @@ def test_a_batch_that_reaches_into_the_next_segment_is_damage(
 ) -> None:
     write_at(
         segments[0].batches.path(".log"), 156 + 23, (last_offset - 2).to_bytes(4)
-    )  # the last offset delta
+    )  # the field for the last offset delta
     with pytest.raises(CorruptLog, match=f"reaches to offset {last_offset}, beyond the segment's"):
         segments.find(2)
 
@@ -137,7 +137,9 @@ def test_reading_ends_at_the_batch_of_the_limit(segments: SegmentList) -> None:
 def test_each_limit_is_where_reading_ends_in_its_segment_alone(
     segments: SegmentList, limit: int
 ) -> None:
-    """The result is the same for the first look-up of a limit, and after one of another limit."""
+    """The result is the same for the first look-up of a limit as after a look-up of another
+    limit.
+    """
     ends = [segment.batches.size for segment in segments]
     for number, segment in enumerate(segments):
         for position, header in segment.batches.headers():
@@ -169,7 +171,7 @@ def test_the_batch_of_a_limit_is_looked_up_once(
 def test_where_reading_ends_is_looked_for_again_once_segments_have_changed(
     segments: SegmentList, limit: int
 ) -> None:
-    """A limit in a replaced segment is then in the new one, or below all segments."""
+    """If the limit was in a replaced segment, it is then in the new one or below all segments."""
     second = segments[1]
     cleaned = Segment(
         second.batches.disk, second.batches.directory, 3, size=second.batches.size, created_ms=0,

@@ -1,4 +1,4 @@
-"""The swap of cleaned segments, with Kafka's file names, and the files after a stop at each
+"""The swap of cleaned segments, with Kafka's file names, and what a start does after a stop at each
 step.
 """
 
@@ -32,7 +32,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def copy_as(directory: Path, base: int, ending: str) -> None:
-    """Copy a segment: the result of a cleaning that removed no record."""
+    """Copy a segment, as if a cleaning had removed no record."""
     for suffix in SUFFIXES:
         source = directory / f"{base:020d}{suffix}"
         target = Path(f"{source}{ending}")
@@ -122,7 +122,9 @@ def manifest_of(log: Log) -> Manifest:
 
 
 def test_the_log_file_takes_its_swap_name_last(log: Log) -> None:
-    """A start completes a swap if its log file has that name, and deletes its files otherwise."""
+    """A start completes a swap if its log file has that name. Otherwise it deletes the files of
+    the swap.
+    """
     copy_as(Path(log.directory), 28, ".cleaned")
     disk = on_recording_disk(log)
     swap_in(log, [CLEANED], 0)
@@ -170,7 +172,7 @@ def test_the_new_segment_is_as_old_as_the_first_of_those_it_stands_for(log: Log)
 
 
 def test_aborted_transactions_of_the_new_segment_stay_known(log: Log) -> None:
-    """The second segment has one."""
+    """The second segment has an aborted transaction."""
     directory = Path(log.directory)
     log.reader.txn_index(log.segments[1])
     aborted = (directory / f"{3:020d}.txnindex").read_bytes()
@@ -183,7 +185,7 @@ def test_aborted_transactions_of_the_new_segment_stay_known(log: Log) -> None:
 
 
 def test_a_group_that_is_gone_altogether_is_not_missed(log: Log) -> None:
-    """Retention deleted it; the other groups of the job are swapped in."""
+    """Retention has deleted the group's segment. The other groups of the job are swapped in."""
     directory = Path(log.directory)
     log.delete_records_before(3)
     log.delete_old_segments(0)
@@ -217,7 +219,9 @@ def test_a_result_of_a_log_that_is_gone_needs_no_removal(log: Log) -> None:
 
 
 def test_the_steps_come_in_their_order(log: Log) -> None:
-    """With this order a start sees from the files which steps came before a stop."""
+    """With this order, a start can determine from the files which steps were completed before a
+    stop.
+    """
     copy_as(Path(log.directory), 28, ".cleaned")
     (Path(log.directory) / f"{30:020d}.snapshot").write_bytes(b"")
     log.snapshots.offsets.insert(-2, 30)
@@ -236,8 +240,8 @@ def test_the_steps_come_in_their_order(log: Log) -> None:
 
 
 def test_the_manifest_notes_nothing_of_the_segments_that_go(log: Log) -> None:
-    """It has neither their sizes nor the checksums of their indexes, since other files may get
-    their names.
+    """It has neither their sizes nor the checksums of their indexes, since other files may get the
+    same names.
     """
     directory = Path(log.directory)
     copy_as(directory, 3, ".cleaned")
@@ -263,7 +267,7 @@ def test_an_emptied_segment_is_noted_without_a_time_and_up_to_the_next(log: Log)
 
 
 def stopped(log: Log) -> Path:
-    """The directory, with a manifest that has all segments."""
+    """The directory of a closed log whose manifest has all segments."""
     for segment in log.segments:
         log.reader.txn_index(segment)
         segment.indexes.load_times()
@@ -295,8 +299,7 @@ def test_a_start_notes_the_completed_swap_and_makes_it_durable(log: Log) -> None
 def test_a_segment_reaches_as_far_as_the_manifest_notes_it(log: Log, is_noted: bool) -> None:
     """Its last records may have been compacted away, so its batches do not show which segments it
     replaces.
-
-    The stop came after the write of the manifest, when the old segments at 3 and 28 still existed.
+    The stop came after the manifest was written, when the old segments at 3 and 28 still existed.
     """
     directory = stopped(log)
     first = (directory / f"{0:020d}.log").read_bytes()
@@ -313,7 +316,7 @@ def test_a_segment_reaches_as_far_as_the_manifest_notes_it(log: Log, is_noted: b
 
 
 def test_an_index_that_has_its_name_already_is_kept(log: Log) -> None:
-    """The stop came between two renames of step 4."""
+    """The stop came between two renames in step 4."""
     directory = stopped(log)
     copy_as(directory, 28, ".swap")
     new_index = b"\0" * 8
@@ -333,7 +336,7 @@ def test_a_start_without_a_swap_touches_nothing(log: Log) -> None:
 
 
 def test_a_start_without_a_swap_lists_the_directory_once(log: Log) -> None:
-    """Its result is the current list of files, also after a swap."""
+    """The result is the current list of files, even after a swap."""
     directory = stopped(log)
 
     class Listing(OsDisk):
@@ -391,8 +394,8 @@ def test_files_that_are_no_segments_stay(log: Log) -> None:
 def test_snapshots_up_to_the_next_segment_go_at_a_start(
     log: Log, taken: int, kept: list[int]
 ) -> None:
-    """Snapshots after the last remaining record are deleted, too; the one at the start of the next
-    segment stays.
+    """Snapshots after the last remaining record are deleted as well; the one at the start of the
+    next segment is kept.
     """
     directory = stopped(log)
     copy_as(directory, 3, ".swap")
@@ -406,7 +409,7 @@ def test_snapshots_up_to_the_next_segment_go_at_a_start(
 
 
 def test_a_batch_without_records_at_the_end_counts(log: Log) -> None:
-    """An emptied batch is a header, whose offsets are kept."""
+    """An emptied batch is only a header, but its offsets are kept."""
     directory = stopped(log)
     Path(directory, MANIFEST_NAME).unlink()
     header = bytearray((directory / f"{0:020d}.log").read_bytes()[:HEADER_SIZE])
@@ -436,14 +439,16 @@ def test_without_a_manifest_a_swap_is_completed_by_the_log_alone(log: Log) -> No
 
 
 def damaged(data: bytes) -> list[bytes]:
-    """Emptied, cut within a batch, and with a byte changed."""
+    """The data emptied, cut within a batch, cut within a header, and with a changed byte."""
     changed = bytearray(data)
     changed[-1] ^= 1
     return [b"", data[:-1], data[:30], bytes(changed)]
 
 
 def test_a_swap_that_is_empty_or_cut_off_takes_no_segments_place(log: Log) -> None:
-    """Later swaps are not completed either: an older value of a key would outlive its tombstone."""
+    """Later swaps are not completed either, since otherwise an older value of a key would remain
+    after its tombstone is gone.
+    """
     directory = stopped(log)
     whole = {path.name: path.read_bytes() for path in directory.glob("*.log")}
     for data in damaged(whole[f"{3:020d}.log"]):
@@ -457,7 +462,7 @@ def test_a_swap_that_is_empty_or_cut_off_takes_no_segments_place(log: Log) -> No
 
 
 def test_a_swap_that_is_cut_off_after_the_old_segments_went_is_said(log: Log) -> None:
-    """Its partition goes off line, and remaining files of the old segments are kept."""
+    """The partition goes off line, and the remaining files of the old segments are kept."""
     directory = stopped(log)
     raw = (directory / f"{3:020d}.log").read_bytes()
     copy_as(directory, 3, ".swap")

@@ -1,4 +1,6 @@
-"""A start over a whole data directory: the end of the last run, and the start's writes and logs."""
+"""A start with a whole data directory: how the last run ended, and what the start writes and
+logs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from barnabas.storage.log_config import LogConfig, LogManagerConfig
 
 
 def lose_power(manager: LogManager) -> None:
-    """Kill the process, and change the noted boot id, as after a reboot of the machine."""
+    """Kill the process, and change the stored boot id, as if the machine had rebooted."""
     kill(manager, machine=False)
     Path(manager.data_dir, BOOT_ID_NAME).write_text("another run")
 
@@ -42,7 +44,7 @@ def log_path(log: Log) -> Path:
 
 
 def spoil(log: Log) -> None:
-    """Damage the first of several batches: the log goes off line at the next start."""
+    """Damage the first of several batches, so that the log goes off line at the next start."""
     raw = bytearray(log_path(log).read_bytes())
     raw[30] ^= 1
     log_path(log).write_bytes(raw)
@@ -72,7 +74,7 @@ def test_all_files_of_logs_are_durable_before_the_mark_of_a_clean_stop(tmp_path:
 def test_names_that_a_clean_stop_makes_beside_a_log_are_durable_before_its_mark(
     tmp_path: Path,
 ) -> None:
-    """The next start reads no batch of the log, since it trusts the files beside it."""
+    """The next start reads no batch of the log, since it trusts the other files."""
     first = open_manager(tmp_path)
     first.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS).append(batch(), now_ms=NOW_MS)
     first.close(NOW_MS)
@@ -100,7 +102,7 @@ def test_the_mark_of_a_clean_stop_does_not_come_back_with_a_loss_of_power(tmp_pa
 def test_names_made_just_before_a_kill_are_made_durable_first(
     tmp_path: Path, ending: str, count: int
 ) -> None:
-    """In a new directory this is the name of the file with its ids."""
+    """In a new directory, this is the name of the file with its ids."""
     if ending != "new":
         manager = open_manager(tmp_path)
         if ending == "clean":
@@ -124,7 +126,7 @@ def test_a_new_directory_is_durable_in_the_one_around_it(
             super().fsync_dir(path)
 
     class Root(Watched):
-        """A disk on which the root directory accepts a new directory."""
+        """A disk that accepts a new directory within the root directory."""
 
         def is_dir(self, path: str) -> bool:
             return False
@@ -164,7 +166,7 @@ def test_slashes_at_the_end_do_not_count(tmp_path: Path) -> None:
 
 
 def test_after_a_loss_of_power_each_start_is_one_until_all_is_flushed(tmp_path: Path) -> None:
-    """A start that was killed may have rewritten data that are in the page cache alone."""
+    """A start that was killed may have rewritten data that are only in the page cache."""
     lose_power(open_manager(tmp_path))
     for _ in range(2):
         manager = open_manager(tmp_path)
@@ -195,7 +197,7 @@ def test_what_was_answered_may_be_gone_after_a_loss_of_power_and_in_a_copy(
 def test_a_log_that_ends_below_its_recovery_point_is_of_a_copy(
     tmp_path: Path, point: int, last_run: LastRun
 ) -> None:
-    """A kill loses no data, and durable data are never cut."""
+    """A kill loses no data, and durable data are never cut off."""
     manager, log = new_log(tmp_path)
     empty = manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
     empty.files.make()
@@ -220,7 +222,7 @@ DECISION = JournalDecision(b"key", b"value", ())
 
 
 def journal_of(manager: LogManager, log: Log, *, decision: bool = False) -> bytes:
-    """Write a journal with the whole file of the log. Gives its content."""
+    """Write a journal that contains the whole file of the log. Gives the file's content."""
     data = log_path(log).read_bytes()
     entry = JournalEntry(log.topic, log.partition, log.topic_id, 0, 0, data)
     records = [DECISION] if decision else []
@@ -241,8 +243,8 @@ def journal_of(manager: LogManager, log: Log, *, decision: bool = False) -> byte
 def test_after_a_kill_a_file_without_what_its_journal_has_is_of_a_copy(
     tmp_path: Path, change: str, point: int, last_run: LastRun
 ) -> None:
-    """The data are written again, as after a loss of power. Below the recovery point a different
-    file may be the result of compaction.
+    """The data are written again, as after a power loss. Below the recovery point, a different file
+    may be the result of compaction.
     """
     manager, log = new_log(tmp_path)
     for _ in range(2):
@@ -278,7 +280,7 @@ def test_a_kill_and_no_recovery_points_a_journal_is_asked_all_the_same(tmp_path:
 def test_journals_go_at_a_start_after_a_clean_stop_unless_they_hold_decisions(
     tmp_path: Path, is_clean: bool, decision: bool
 ) -> None:
-    """After any other end they stay until all logs have been flushed."""
+    """If the last run ended in any other way, they are kept until all logs have been flushed."""
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     journal_of(manager, log, decision=decision)
@@ -296,7 +298,7 @@ def test_journals_go_at_a_start_after_a_clean_stop_unless_they_hold_decisions(
 
 def test_a_log_that_is_off_line_is_flushed_and_keeps_its_offsets(tmp_path: Path) -> None:
     """A transaction with data in the log may still be committed, and the log may be repaired. After
-    a clean stop a start assumes that all of it is on the disk.
+    a clean stop, a start assumes that the whole log is durable.
     """
     manager, log = new_log(tmp_path)
     for _ in range(3):
@@ -360,7 +362,7 @@ class _Topic:
 
 
 class _Topics:
-    """The topics of a cluster: `t`, of two partitions."""
+    """The topics of a cluster: only `t`, with two partitions."""
 
     is_torn = False
 
@@ -380,7 +382,7 @@ class _Topics:
         (("t", 2), 4, False),  # the topic has fewer partitions
         (("u", 1), 4, False),  # the topic was deleted
         (("t", 0), 2, False),  # its directory exists
-        (("t", 0), 4, False),  # it is off line
+        (("t", 0), 4, False),  # the log is off line
     ],
 )
 def test_a_partition_that_had_durable_records_and_has_no_directory_is_missed(

@@ -1,4 +1,4 @@
-"""The time index of a segment: accepted entries, and the point from which a file is invalid."""
+"""The time index of a segment: which entries it accepts, and from which point a file is invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets by time in a log that Apache Kafka wrote; the times are those of expected.json."""
+"""Offsets by time in a log that Apache Kafka wrote. The timestamps are those in expected.json."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def emptied(timestamp: int) -> bytes:
-    """A batch of three records after compaction: its header, with the time of the removed
+    """A batch of three records after compaction: only its header, with the timestamp of the removed
     records.
     """
     data = batch([b"v"] * 3, timestamp=timestamp, codec=1)[:HEADER_SIZE]
@@ -86,8 +86,8 @@ def test_what_is_below_the_log_start_is_not_found(plain: Log) -> None:
 
 
 def test_the_record_of_the_highest_time(plain: Log, tmp_path: Path) -> None:
-    """KIP-734: in txn-0 it is the last marker; Kafka's time index has it 16 above the base
-    offset 31.
+    """KIP-734: in txn-0 this record is the last marker. Kafka's time index has it at 16 above the
+    base offset 31.
     """
     assert offset_of_max_timestamp(plain) == (BASE_MS + 4234, 49, 0)
     txn = kafka_log(tmp_path / "again")
@@ -97,7 +97,7 @@ def test_the_record_of_the_highest_time(plain: Log, tmp_path: Path) -> None:
 
 def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path) -> None:
     """Kafka's time index has the offset of the last record of the batch or, in older versions, of
-    an earlier record. The answer is the first record with the time.
+    an earlier record. The result is the first record with that timestamp.
     """
     _, log = new_log(tmp_path)
     for timestamp in (NOW_MS, NOW_MS + 9, NOW_MS + 9, NOW_MS + 5):
@@ -112,7 +112,7 @@ def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path
 def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
     tmp_path: Path, opened: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Older and emptied batches are not opened; an unreadable one is logged."""
+    """Older and emptied batches are not opened. An unreadable one is logged."""
     _, log = new_log(tmp_path)
     log.append(batch(timestamp=BASE_MS), now_ms=NOW_MS)
     append_unchecked(log, emptied(BASE_MS + 9))
@@ -133,7 +133,7 @@ def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
 
 
 def records_from(log: Log, offset: int) -> list[TimestampOffset]:
-    """Timestamp and offset of each record from `offset` on, markers included."""
+    """The timestamp and the offset of each record from `offset` on, including markers."""
     return [
         TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
         for header, data in log.read_batches()
@@ -156,11 +156,10 @@ def test_what_is_found_is_what_a_search_of_all_records_finds(
     trend: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """For each time and each log start, over segments with rising and falling times.
-
+    """This is tested for each time and each log start, in segments with rising and falling times.
     The log may start within a batch, after its record with the highest time. Some batches are
     emptied.
-    Times of 1970 are valid, and -1 is no time.
+    Times of 1970 are valid, and -1 means no time.
     """
     rng = random.Random(3)
     _, log = new_log(
@@ -180,7 +179,7 @@ def test_what_is_found_is_what_a_search_of_all_records_finds(
         log.append(batch([b"v"] * len(times), times=times), now_ms=max(times[0], 0))
     assert len(log.segments) >= 4
     for segment in log.segments:
-        segment.indexes.rebuild(None)  # as after compaction: without the emptied batches
+        segment.indexes.rebuild(None)  # as after compaction, without the emptied batches
     for start in range(log.log_end_offset + 1):
         log.delete_records_before(start)
         records = records_from(log, start)
@@ -209,13 +208,15 @@ def test_segments_that_another_process_closed_have_times(tmp_path: Path) -> None
 
 # --- the batches read ---------------------------------------------------------------------------
 
-PEAK = 9  # the number of the batch with the highest time, in the second segment
+PEAK = 9  # the number of the batch that has the highest time; it is in the second segment
 ROW_BYTES = len(batch([b"a", b"b"]))
 
 
 @pytest.fixture
 def peaked(tmp_path: Path) -> Log:
-    """Four segments of six batches of two records each; the times rise to a peak, and fall."""
+    """Four segments of six batches, which have two records each. The times rise to a peak, then
+    fall.
+    """
     _, log = new_log(tmp_path, segment_bytes=6 * ROW_BYTES, index_interval_bytes=ROW_BYTES - 1)
     for number in range(24):
         time = BASE_MS - 2 * abs(number - PEAK)
@@ -225,7 +226,7 @@ def peaked(tmp_path: Path) -> Log:
 
 
 def spoil(log: Log, *kept: range) -> None:
-    """Overwrite all batches of all segments but these, by their numbers."""
+    """Overwrite all batches of all segments, except those with the numbers in `kept`."""
     for number, segment in enumerate(log.segments):
         with Path(segment.batches.path(".log")).open("r+b") as file:
             for row in range(6):
@@ -238,7 +239,9 @@ def spoil(log: Log, *kept: range) -> None:
 def test_for_the_highest_time_its_batch_alone_is_read(
     peaked: Log, opened: list[int], start: int
 ) -> None:
-    """The times and indexes of the segments lead to it, if it is not below the log start."""
+    """The times and the indexes of the segments lead to the batch, unless it is below the log
+    start.
+    """
     peaked.delete_records_before(start)
     spoil(peaked, range(PEAK, PEAK + 1))
     assert offset_of_max_timestamp(peaked) == (BASE_MS + 1, 2 * PEAK + 1, 0)
@@ -255,8 +258,8 @@ def test_for_the_highest_time_its_batch_alone_is_read(
 def test_where_the_peak_is_below_the_log_start_headers_are_read(
     peaked: Log, opened: list[int], start: int, searched: list[int]
 ) -> None:
-    """Records are read only in the batch that contains the log start, and in the one with the
-    time.
+    """Records are read only in the batch that contains the log start, and in the one that has
+    the time.
     """
     peaked.delete_records_before(start)
     best = BASE_MS + 1 if start % 2 else BASE_MS - 1
@@ -279,7 +282,7 @@ def test_times_may_be_as_far_as_a_record_can_tell(tmp_path: Path) -> None:
 def test_for_a_time_no_more_is_read_than_from_the_index_entry_before_it(
     peaked: Log, opened: list[int]
 ) -> None:
-    """Segments with older times, or below the log start, are not read."""
+    """Segments with only older times, or below the log start, are not read."""
     spoil(peaked, range(PEAK - 1, PEAK + 1))
     assert offset_for_timestamp(peaked, BASE_MS) == (BASE_MS, 2 * PEAK, 0)
     peaked.delete_records_before(12)
@@ -300,8 +303,8 @@ def test_for_a_time_nothing_is_read_below_the_log_start(
 
 @pytest.mark.parametrize("start", [22, 23])
 def test_a_segment_may_end_in_a_gap(peaked: Log, start: int) -> None:
-    """Compaction removed its last batch, at which the log starts. The next segment has the
-    answer.
+    """Compaction removed the last batch, which contained the log start. The result is in the next
+    segment.
     """
     peaked.delete_records_before(start)
     segment = peaked.segments[1]
@@ -347,7 +350,7 @@ def test_of_a_batch_that_is_too_large_its_first_record_is_told(
     append_time: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The answer has the first time of the batch, or its last one if the first is too early. A
+    """The result has the first time of the batch, or its last one if the first is too early. A
     reader that begins there misses no record.
     """
     _, log = new_log(tmp_path, timestamp_type_log_append=append_time)
@@ -380,7 +383,7 @@ def test_a_record_beyond_the_last_offset_of_its_batch_is_none(tmp_path: Path) ->
     """The next batch has a record with the same offset."""
     _, log = new_log(tmp_path)
     data = batch([b"v"] * 3, times=[BASE_MS, BASE_MS, BASE_MS + 7])
-    data[23:27] = (1).to_bytes(4)  # the last offset delta
+    data[23:27] = (1).to_bytes(4)  # the field for the last offset delta
     append_unchecked(log, data)
     log.append(batch(timestamp=BASE_MS + 8), now_ms=NOW_MS)
     assert lookup(log).first_at(BASE_MS) == (BASE_MS, 0, 0)
@@ -388,8 +391,8 @@ def test_a_record_beyond_the_last_offset_of_its_batch_is_none(tmp_path: Path) ->
 
 
 def test_an_emptied_batch_has_no_highest_time_from_the_log_start_on(tmp_path: Path) -> None:
-    """Compaction leaves its header with the time of the removed records. The record of the highest
-    time is below the log start.
+    """Compaction leaves the batch's header with the time of the removed records. The record with
+    the highest time is below the log start.
     """
     config = replace(COMPACTED, segment_bytes=230)
     manager = open_manager(tmp_path, config)

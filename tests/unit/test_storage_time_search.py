@@ -1,4 +1,4 @@
-"""The search for a time within one batch that Apache Kafka wrote, and its deferral."""
+"""The search for a time within one batch that Apache Kafka wrote, and how it is deferred."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.storage.log.time_search import BatchSearch, Searched, SearchTakesL
 
 BATCH = (KAFKA / "plain-0" / "00000000000000000000.log").read_bytes()[:812]
 HEADER = read_header(BATCH)
-STEP_MS = 26  # between the times of records, in expected.json
+STEP_MS = 26  # between the timestamps of two records, in expected.json
 
 
 def search(least_time: int, least_delta: int = 0, most_bytes: int = 1 << 20) -> BatchSearch:
@@ -54,7 +54,7 @@ def test_a_short_one_is_done_at_once_and_known_from_then_on() -> None:
 
 
 def compressed(size: int, most_bytes: int) -> BatchSearch:
-    """One record that decompresses to about `size` bytes."""
+    """A search in one record that decompresses to about `size` bytes."""
     data = batch([bytes(size)], codec=1)
     header = read_header(data)
     return BatchSearch(

@@ -1,4 +1,4 @@
-"""A torn end, a hole or damage, at a batch of a log that Apache Kafka wrote."""
+"""A torn end, a hole or damage at a batch of a log that Apache Kafka wrote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from barnabas.storage.opening.torn_tail import (
     lacks_start,
 )
 
-SECOND, THIRD, SIZE = 78, 158, 2002  # positions in segment 3, and its size, as Kafka dumps it
+SECOND, THIRD, SIZE = 78, 158, 2002  # positions in segment 3, and its size, from Kafka's dump tool
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ EMPTIED = _emptied(read_header(BATCH))  # 61 bytes: a producer's last batch afte
 
 
 def longer(batch: bytes, by: int) -> bytes:
-    """The batch with a wrong length, a field that its CRC does not cover."""
+    """The batch with a wrong length. Its CRC does not cover that field."""
     return batch[:8] + (int.from_bytes(batch[8:12]) + by).to_bytes(4) + batch[12:]
 
 
@@ -104,7 +104,7 @@ def segment_of(path: Path, data: bytes) -> Segment:
 def test_the_last_offset_of_a_batch_lies_within_four_bytes_of_the_segments_first(
     beyond: int, fits: bool
 ) -> None:
-    """An index entry has four bytes for the relative offset."""
+    """The relative offset in an index entry has four bytes."""
     header = read_header(BATCH)._replace(base_offset=3 + 2**31 - 1 + beyond)
     assert (fault_of(header, 4, 3, len(BATCH)) == "") is fits
 
@@ -127,7 +127,7 @@ def test_a_whole_batch_has_our_magic_its_length_and_the_right_crc(
 
 
 def bad_batch(size: int, **zeros: tuple[int, int]) -> bytes:
-    """A batch of `size` bytes with zeros only in the ranges `zeros`."""
+    """A batch of `size` bytes that has zeros only in the ranges `zeros`."""
     data = bytearray(b"\xff" * size)
     data[8:12] = (size - 12).to_bytes(4)
     for first, end in zeros.values():
@@ -164,7 +164,7 @@ def test_a_hole_is_a_whole_sector_of_the_bad_batch_itself(
         (3, 2**40, True),
         (8, 4, True),
         (8, 0, False),
-        (17, 0, True),  # the magic is missing
+        (17, 0, True),  # the magic byte is missing
     ],
 )
 def test_the_start_of_a_batch_is_lost_where_zeros_are_not_what_it_begins_with(

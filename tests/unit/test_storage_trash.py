@@ -42,7 +42,7 @@ def test_what_goes_with_its_directory_is_taken_out() -> None:
 
 
 def test_what_stays_goes_in_the_order_of_its_time_and_the_first_is_known() -> None:
-    """The removed paths may be at any place among the others."""
+    """The removed paths may be anywhere among the others."""
     rng = random.Random(5)
     for _ in range(50):
         trash = Trash()

@@ -1,4 +1,4 @@
-"""The index of aborted transactions: the entries for a fetch, and invalid files."""
+"""The index of aborted transactions: the entries that belong to a fetch, and invalid files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.storage.files.txn_index import AbortedEntry, AbortedTxn, TxnIndex, encode_entry
 
-# producer 1 writes 0-9 and is aborted at 10, while producer 2 has been open since 5, up to 20
+# producer 1 writes 0-9 and aborts at 10; producer 2 begins at 5, and its transaction ends at 20
 FIRST = AbortedEntry(producer_id=1, first_offset=0, last_offset=10, last_stable_offset=5)
 SECOND = AbortedEntry(producer_id=2, first_offset=5, last_offset=20, last_stable_offset=21)
 

@@ -1,4 +1,4 @@
-"""Batches with a right checksum and unreadable records: earlier versions accepted them from
+"""Batches with a correct checksum and unreadable records, which earlier versions accepted from
 clients.
 """
 
@@ -37,8 +37,8 @@ UNREADABLE = [
 
 
 def log_with(tmp_path: Path, unreadable: bytearray) -> tuple[LogManager, Log]:
-    """A log of an earlier version: a record with key k, the batch, and a record with key k
-    again.
+    """A log of an earlier version: a record with key k, the unreadable batch, another record with
+    key k, and one with another key.
     """
     manager = open_manager(tmp_path, COMPACTED)
     log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)

@@ -1,5 +1,5 @@
-"""The answers to broken batches: codes and log start offsets of Apache Kafka 3.9 (the oracle's
-broken_batches and similar scenarios).
+"""The responses to invalid batches: error codes and log start offsets of Apache Kafka 3.9 (those of
+the oracle's broken_batches and similar scenarios).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ GOOD = batch([b"a", b"b"])
             id="compressed, says 1, has 3",
         ),
         pytest.param(
-            # one record whose header has the name length -1
+            # one record that has a header whose name has the length -1
             broken(count=1, body=bytes.fromhex("1400000001027602010231")),
             Code.INVALID_RECORD,
             True,
@@ -289,7 +289,7 @@ def test_what_is_received_is_what_is_written(tmp_path: Path) -> None:
         sent = batch([b"one", b"two"], codec=codec, headers=(("h", b"1"), ("", None)))
         offset = log.append(bytearray(sent), now_ms=NOW_MS).first_offset
         raw = fetched(log.read(offset, max_bytes=1, min_one_batch=True))
-        assert raw[16:] == bytes(sent[16:])  # all but the base offset and the leader epoch
+        assert raw[16:] == bytes(sent[16:])  # all bytes but the base offset and the leader epoch
         assert raw[8:12] == bytes(sent[8:12])
 
 
@@ -300,7 +300,7 @@ def test_a_transactional_batch_without_a_producer_is_refused(tmp_path: Path) -> 
 
 
 def test_the_producer_id_0_is_one_like_others(tmp_path: Path) -> None:
-    """0 is the first id that a broker gives out."""
+    """0 is the first id that a broker assigns."""
     _, log = new_log(tmp_path)
     with pytest.raises(AppendRefused, match="a producer id with the sequence -1"):
         log.append(broken(pid=0, seq=-1), now_ms=NOW_MS)
@@ -309,7 +309,9 @@ def test_the_producer_id_0_is_one_like_others(tmp_path: Path) -> None:
 
 
 def records(*encoded: str) -> bytes:
-    """Records as hexadecimal digits, each without its length, which is below 64."""
+    """Records from hexadecimal digits. The digits lack the length of each record, which is below
+    64.
+    """
     return b"".join(bytes((len(text) // 2 * 2,)) + bytes.fromhex(text) for text in encoded)
 
 
@@ -392,7 +394,9 @@ def test_bodies_that_are_no_records_are_refused(
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("claimed", [0, -1, SECOND_MS - 1, SECOND_MS + 1, 2**63 - 1])
 def test_the_highest_time_is_that_of_the_records(tmp_path: Path, codec: int, claimed: int) -> None:
-    """Retention uses this time: with a claimed 0 it would delete a record that has just arrived."""
+    """Retention uses this time: with a claimed time of 0 a record would be deleted right after
+    its arrival.
+    """
     _, log = new_log(tmp_path, retention_ms=1000)
     sent = batch([b"a", b"b"], times=[SECOND_MS, SECOND_MS - 5], codec=codec)
     sent[35:43] = claimed.to_bytes(8, "big", signed=True)
@@ -426,7 +430,7 @@ def test_a_time_that_no_field_holds_is_refused(tmp_path: Path) -> None:
 def test_attributes_that_are_not_a_clients_to_set_are_taken_back(
     tmp_path: Path, claimed: int
 ) -> None:
-    """With a delete horizon from the client a tombstone would be removed at once."""
+    """If the client could set a delete horizon, a tombstone would be removed at once."""
     _, log = new_log(tmp_path)
     log.append(broken([b"a"], attributes=claimed), now_ms=NOW_MS)
     raw = fetched(log.read(0, max_bytes=1000, min_one_batch=True))
@@ -439,7 +443,7 @@ ZEROS = bytes(LIMIT)
 
 
 def bomb(codec: int, size: int) -> bytearray:
-    """A batch of one record that holds `size` zeros."""
+    """A batch of one record, which consists of `size` zeros."""
     return batch([bytes(size)], codec=codec)
 
 
@@ -496,7 +500,7 @@ def test_many_records_take_long(codec: int) -> None:
 
 
 def test_many_parts_take_long() -> None:
-    """Even empty parts count: each member of gzip, or block of snappy, costs microseconds."""
+    """Even empty parts count, since each member of gzip or block of snappy takes microseconds."""
     one = batch([b"a"], codec=1)
     member = gzip.compress(b"", mtime=0)
 
@@ -566,7 +570,7 @@ def test_a_count_that_does_not_fit_the_last_offset_is_told(count: int, last_delt
 
 
 def checked(sent: bytearray, **settings: Any) -> Any:
-    """The result of the check under these settings of the topic."""
+    """The result of the check with these settings of the topic."""
     return check_client_batch(memoryview(sent), Rules.of(LogConfig(**settings)), NOW_MS)
 
 
@@ -605,7 +609,7 @@ def test_a_batch_is_no_shorter_than_its_header(size: int) -> None:
 def test_the_largest_batch_of_a_topic_is_taken() -> None:
     sent = batch([b"x" * 500])
     assert checked(bytearray(sent), max_message_bytes=len(sent)).size == len(sent)
-    behind = bytearray(sent + b"\0" * 7)  # ignored bytes after the batch do not count
+    behind = bytearray(sent + b"\0" * 7)  # ignored bytes after the batch have no effect
     assert checked(behind, max_message_bytes=len(sent)).size == len(sent)
     with pytest.raises(AppendRefused, match=f"{len(sent)} bytes, over {len(sent) - 1}"):
         checked(bytearray(sent), max_message_bytes=len(sent) - 1)

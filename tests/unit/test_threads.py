@@ -1,5 +1,5 @@
 """Threads of the product: each has a name, which stack traces of a stuck process show, and none
-keeps a process alive after its end.
+keeps a process running when its main thread has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PACKAGES = ("broker", "coordinator", "protocol", "storage", "spark_connector", "
 
 
 def threads_of(path: Path) -> list[tuple[int, dict[str, object]]]:
-    """The lines in which a file creates a thread, with their keyword arguments."""
+    """The lines of a file that create a thread, with the keyword arguments."""
     text = path.read_text(encoding="utf-8")
     if "Thread(" not in text:
         return []

@@ -1,4 +1,4 @@
-"""The client program of torture/clients.py at the end of a transaction."""
+"""The client program in torture/clients.py at the end of a transaction."""
 
 from __future__ import annotations
 

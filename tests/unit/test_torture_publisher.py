@@ -1,4 +1,4 @@
-"""The judge of torture/publisher.py finds a planted loss, duplicate, torn batch, mix of two
+"""The checks of torture/publisher.py find a planted loss, duplicate, torn batch, mix of two
 attempts and wrong order.
 """
 
@@ -16,7 +16,7 @@ LOG = list(range(6))
 
 
 def output() -> list[Row]:
-    """The rows of each batch of the log, all in one partition."""
+    """The rows of every batch of the log, all in one partition."""
     numbered = [(batch, number) for batch in LOG for number in range(row_count(batch))]
     return [
         Row("t", 0, offset, batch, number, f"attempt-{batch}")

@@ -1,5 +1,5 @@
-"""The judge of torture/spark_pipeline.py finds each kind of fault, planted in an otherwise correct
-story.
+"""The checks of torture/spark_pipeline.py find each kind of fault, planted in an otherwise correct
+history.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SOURCE, SINK = "in-a", "out-0"
 
 
 def input_row(offset: int, partition: int = 0, name: str = "") -> Row:
-    """An input row: events are a second apart, and each id occurs twice."""
+    """An input row. Events are one second apart, and each id occurs twice."""
     name = name or f"s.{partition}.{offset}"
     return Row(
         SOURCE, partition, offset, f"{name}=id{partition}.{offset // 2}@{offset * 1000}", "k"
@@ -40,8 +40,8 @@ def output_row(source: Row, offset: int, topic: str = SINK) -> Row:
 
 
 def story(plan: str = COPIED) -> Story:
-    """Two partitions with ten records each, in batches of five of each; one attempt at batch 1 was
-    aborted.
+    """A history of two partitions with ten records each, in two batches of five each. One attempt
+    at batch 1 was aborted.
     """
     rows = [input_row(offset, partition) for offset in range(10) for partition in range(2)]
     batches = {
@@ -67,8 +67,8 @@ def story(plan: str = COPIED) -> Story:
 
 
 def counted() -> Story:
-    """Windows of two seconds over one partition, all but the last one below the watermark of the
-    last batch.
+    """A history of windows of two seconds in one partition. All but the last one are below the
+    watermark of the last batch.
     """
     rows = [input_row(offset) for offset in range(10)]
     batches = {
@@ -98,7 +98,7 @@ def double(of: Story) -> None:
 
 
 def show_another_attempt(of: Story) -> None:
-    """Let readers see the rows of the aborted attempt, too, next to those of the committed one."""
+    """Let readers see the rows of the aborted attempt in addition to those of the committed one."""
     of.committed = list(of.everything)
     of.seen = list(of.everything)
 
@@ -114,7 +114,7 @@ def make_of_nothing(of: Story) -> None:
 
 
 def swap(of: Story) -> None:
-    """Swap two rows of one input partition within a batch."""
+    """Swap two rows of one input partition that are in the same batch."""
     rows = of.committed
     one, other = rows[0], rows[2]
     for of_reader in (of.committed, of.everything, of.seen):

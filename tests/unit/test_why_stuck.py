@@ -1,4 +1,4 @@
-"""The sentence that says why a partition is stuck, and its values."""
+"""The sentence that says why a partition is stuck, and the values in it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ PARTITION = TopicPartition("orders", 0)
 
 
 def transaction(**changes: Any) -> OpenTransaction:
-    """An open transaction of the transactional id `pay`, 10 s old, with a timeout of a minute."""
+    """An open transaction of the transactional id `pay`. It is 10 s old, and has a timeout of a
+    minute.
+    """
     return OpenTransaction(
         7, 2, 0, 100, NOW_MS - 9000, "pay", "Ongoing", 2, NOW_MS - 10_000, 60_000, False
     )._replace(**changes)
 
 
 def answer(*transactions: OpenTransaction, groups: tuple[WaitingGroup, ...] = ()) -> Answer:
-    """The answer for orders-0, with a last stable offset of 100 and an end of 150."""
+    """An answer about orders-0, with a last stable offset of 100 and an end offset of 150."""
     return Answer(PARTITION, 100, 150, transactions, groups, NOW_MS)
 
 

@@ -1,8 +1,7 @@
-"""Words that the project's own text avoids, counted, with a bound for each area that only falls.
-
-They personify ("a log is told"), leave out the noun ("nobody"), or have a usual technical word
-("anew": again; "stands": is). A text that needs one of them may have it while its area stays within
-its bound.
+"""Words that the project's own text avoids. Each area has a limit for their number, which is only
+ever lowered. The words personify ("a log is told"), leave out the noun ("nobody"), or replace a
+usual technical word ("anew": again; "stands": is). A text that needs one of them may have it as
+long as its area does not exceed the limit.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = re.compile(r"\b(nobody|told|tells|stands|anew|whoever)\b", re.IGNORECASE)
-# How many of these words an area may have. Lower a bound when its text has fewer; never raise one.
+# How many of these words an area may have. Lower a number when its text has fewer; never raise one.
 BOUNDS = {
     "CHANGELOG.md": 0,
     "CODE_OF_CONDUCT.md": 0,
@@ -40,7 +39,7 @@ HERE = Path(__file__).name
 
 
 def texts_of(area: str) -> Iterator[tuple[str, str]]:
-    """The name and the text of each source and document of an area, links left out."""
+    """The name and the text of each source and document in an area. Links are skipped."""
     if (ROOT / area).is_file():
         yield area, (ROOT / area).read_text("utf-8")
         return
@@ -52,7 +51,7 @@ def texts_of(area: str) -> Iterator[tuple[str, str]]:
 
 
 def counts_of(area: str) -> dict[str, int]:
-    """The number of the words in each file of an area, the highest first."""
+    """The number of these words in each file of an area, highest first."""
     counts = {name: len(WORDS.findall(text)) for name, text in texts_of(area)}
     return dict(sorted(((name, n) for name, n in counts.items() if n), key=lambda item: -item[1]))
 
