@@ -472,8 +472,7 @@ class TransactionalProducer:
         """Abort the transaction.
 
         A Produce that is still in flight must not arrive after the marker, since it could open the
-        transaction again. So either all responses are received first, or a new epoch fences late
-        requests.
+        transaction again. Either all responses are received first, or a new epoch fences late ones.
 
         Raises: ClientError on failure, after which the transaction's timeout aborts it.
         """
