@@ -78,7 +78,10 @@ class ProducedPartition(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """The row of one partition in a Fetch response. None: null as `aborted`, empty as `records`."""
+    """The row of one partition in a Fetch response.
+
+    aborted: None is written as null. records: None is written as empty.
+    """
 
     index: int  # type: ignore[assignment]
     error_code: int

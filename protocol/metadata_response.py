@@ -153,7 +153,7 @@ def _some_partitions(
     version: int, node_id: int, leader_epochs: tuple[int, ...], offline: frozenset[int]
 ) -> bytes:
     # Two arrays of node ids: one with the only broker, and an empty one. In the row of an online
-    # partition, the second has the offline replicas.
+    # partition, the first has the replicas, the second the offline ones.
     node, empty = _count(1, version) + _INT.pack(node_id), _count(0, version)
     tags = b"\0" if version >= FLEXIBLE else b""
     led = node + node + (empty if version >= 5 else b"") + tags

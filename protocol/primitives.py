@@ -86,7 +86,7 @@ def refuse_null(name: str, version: int) -> NoReturn:
 
 
 def refuse_value(name: str, version: int) -> NoReturn:
-    """Raise UnwritableMessageError for a field that the version lacks, or whose null it lacks."""
+    """Raise UnwritableMessageError for a field that the version lacks, or that may not be null."""
     raise UnwritableMessageError(f"version {version} cannot express the value of {name}")
 
 

@@ -353,7 +353,7 @@ class TransactionCoordinator(TransactionDeadlines):
         partition: int,
         api_version: int,
     ) -> Code:
-        """Check that a transactional batch may be appended. Gives: NONE, or Produce's code."""
+        """Check if a transactional batch may be appended. Gives: NONE or an error code."""
         return self._additions.verify(
             transactional_id,
             ProducerIdAndEpoch(producer_id, producer_epoch),

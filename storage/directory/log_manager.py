@@ -187,7 +187,7 @@ class LogManager(LogStarts):
             self.note_boot()
         if is_clean:
             self.disk.unlink(self.log_dir.path(CLEAN_SHUTDOWN_NAME))
-            self.disk.fsync_dir(self.data_dir)  # else a power loss could restore it
+            self.disk.fsync_dir(self.data_dir)  # otherwise a power loss could restore the mark
 
     def _take_directory(self) -> None:
         """Lock the directory, determine how the last run ended, and check that it is ours."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
 
-ENCODED_AT_ONCE = 5000  # the logs of one step, which takes 10 ms
+ENCODED_AT_ONCE = 5000  # logs handled in one step, which takes 10 ms
 
 logger = logging.getLogger(__name__)
 

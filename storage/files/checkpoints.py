@@ -207,7 +207,7 @@ class Manifest:
         return self.files.get(name) == ((-1, 0) if data is None else (len(data), crc32c(data)))
 
     def prefix(self, name: str, data: bytes | None) -> bytes | None:
-        """The first bytes of a file that has since grown.
+        """The first bytes of a file that has grown since the manifest.
 
         Gives:  None if the file does not begin with these bytes.
         """

@@ -85,7 +85,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogContents(NamedTuple):
-    """The content of a made or opened partition directory, from which a `Log` is made.
+    """The content of a partition's directory, new or opened, from which a `Log` is made.
 
     names_are_durable: whether all names in the directory are durable. has_files: whether there is a
     directory.
@@ -309,7 +309,7 @@ class Log:
 
         Takes:  batch_of, the fields of the producer, if there is one; marker, if it is a marker.
         Gives:  its first and last offset; the first, and the leader epoch, are set in the batch.
-        Raises: NotWrittenError without space, with at most a new segment; OSError.
+        Raises: NotWrittenError without space, after which only a segment may be new; OSError.
         """
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta

@@ -87,7 +87,7 @@ class CompletedTxn(NamedTuple):
 class ActiveProducer(NamedTuple):
     """A producer of a partition, as in the response to DescribeProducers.
 
-    -1 means that there is none: no batch yet, no marker yet, no open transaction.
+    A field is -1 if there is no batch yet, no marker yet, or no open transaction.
     """
 
     producer_id: int

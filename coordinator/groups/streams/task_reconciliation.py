@@ -162,7 +162,7 @@ def _parted(assigned: Tasks, target: Tasks) -> tuple[Tasks, Tasks]:
 def _with_free_active(
     kept: TaskEpochs, target: Tasks, target_epoch: int, is_free: IsFree
 ) -> tuple[TaskEpochs, bool]:
-    """The kept tasks and the free tasks of the target. Gives: also whether other tasks remain."""
+    """The kept tasks and the free tasks of the target. Gives: also whether any is not free."""
     held: dict[str, dict[int, int]] = {}
     waits = False
     for subtopology_id, partitions in target.items():
