@@ -8,8 +8,7 @@ NAME = "barnabas"
 
 
 def install_command(*extras: str) -> str:
-    """The command that installs extras of the running Barnabas, from the source of the
-    installation.
+    """The command that installs extras of the running Barnabas, from its original source.
 
     Takes:  extras, such as `cli`, by their names in pyproject.toml.
     Gives:  a line for a shell. It names the project if that was installed from an index; otherwise
@@ -35,7 +34,7 @@ def _requirement(extras: str) -> str:
 
 def _origin() -> dict[str, Any]:
     """What pip recorded about the source of this installation; empty if that was an index."""
-    import importlib.metadata  # imported here, since the start of a broker does not need it
+    import importlib.metadata  # the start of a broker does not need it
     import json
 
     try:

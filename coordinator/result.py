@@ -57,8 +57,8 @@ class Reply(NamedTuple):
 class Counted(Enum):
     """The events that Results count. The value has the metric's name and labels.
 
-    A rebalance of a classic group is counted when the leader's assignments arrive, one of another
-    group when the group's epoch rises.
+    A classic group's rebalance counts when the leader's assignments arrive, another group's when
+    the epoch rises.
     """
 
     CLASSIC_REBALANCE = ("barnabas_group_rebalances_total", "classic")
@@ -75,8 +75,8 @@ class Result:
     """The records, replies and effects of one event.
 
     records: for the internal-topic partition `partition`, appended as one batch; may be empty.
-    transactions: the decoded content of records of __transaction_state, which saves the host from
-    decoding them. producer: (producer_id, producer_epoch) if the batch is transactional (a
+    transactions: the decoded content of records of __transaction_state, which the host would
+    otherwise decode. producer: (producer_id, producer_epoch) if the batch is transactional (a
     TxnOffsetCommit), otherwise None. replies: sent once the records are committed, or immediately
     if there are none. effects: carried out after that, in order. state_changes: changes of share
     partitions' states, which the share coordinator makes after that. creation: topics that a
@@ -118,8 +118,7 @@ class ResultsByPartition:
         self._all: list[Result] = []
 
     def of(self, partition: int) -> Result:
-        """The Result for further records of the partition, which is a new one if the last is full.
-        """
+        """The Result for further records of the partition; a new one if the last is full."""
         result = self._current.get(partition)
         if result is None or len(result.records) >= RECORDS_PER_BATCH:
             result = self._current[partition] = Result(partition=partition)
@@ -133,8 +132,7 @@ class ResultsByPartition:
             self.of(partition).records += batch
 
     def as_one(self, reply: Reply | None = None) -> Result:
-        """One Result that has the others in `more`, in order. The reply is sent after all of them.
-        """
+        """One Result with the others in `more`, in order. The reply is sent after all of them."""
         results = self._all or [Result()]
         if reply is not None:
             results[-1].replies.append(reply)
@@ -145,9 +143,8 @@ class ResultsByPartition:
 def java_string_hash(text: str) -> int:
     """Java's String.hashCode, as a signed 32-bit number (over UTF-16 units).
 
-    Eight units are computed at a time, since an id may have 32,767 characters, which would take 4
-    ms one by one. Leading zeros do not change the hash, and fill the text up to a multiple of
-    eight.
+    Eight units are taken at a time, since an id may have 32,767 characters (4 ms one by one).
+    Leading zeros, which do not change the hash, pad the text.
     """
     units = text.encode("utf-16-be")
     value = 0
@@ -169,7 +166,7 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-# Cached, since a transaction needs the hash several times. A cache full of long keys takes 32 MB.
+# a transaction needs the hash several times; a cache full of long keys takes 32 MB
 @functools.lru_cache(maxsize=1024)
 def partition_for(key: str, partition_count: int) -> int:
     """The partition of the internal topic that stores the key.

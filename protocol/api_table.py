@@ -118,8 +118,8 @@ APIS = (
 )
 
 BY_KEY = {api.key: api for api in APIS}
-# By API key, the first version whose response header has tagged fields. ApiVersions has no such
-# version, since every client has to be able to read its response (KIP-511).
+# By API key, the first version whose response header has tagged fields. That of ApiVersions never
+# has them: every client can read it (KIP-511).
 RESPONSE_TAGGED_FROM = {
     api.key: NEVER if api.key == API_VERSIONS else api.flexible_from for api in APIS
 }

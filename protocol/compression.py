@@ -34,14 +34,12 @@ MOST_DECOMPRESSED_BYTES = 1 << 30  # the limit if the caller sets no lower one
 _FIRST_BYTES = 64 * 1024  # the smallest first allocation, which is enough for most batches
 _GROWTH = 8
 _PIECE_BYTES = 256 * 1024
-# the number of bytes passed to one call of zlib
-_FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024
-# The number of gzip members or snappy blocks, whose overhead is 0.1 ms. Clients make blocks of 32
-# KiB.
+_FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024  # the input of one call of zlib, in bytes
+# The number of gzip members or snappy blocks (0.1 ms each). Clients make blocks of 32 KiB.
 MOST_PARTS_AT_ONCE = 40
 _MOST_SNAPPY_RATIO = 32  # a copy of 64 bytes is encoded in three bytes
 _GZIP = 16 + zlib.MAX_WBITS
-# Apache Kafka's default, which selects the fast compressor; other numbers are compression levels.
+# Apache Kafka's default, the fast compressor; other numbers are levels.
 LZ4_FAST_LEVEL = 9
 
 
@@ -137,8 +135,7 @@ def decompress_to_memory(
         return _decompress_frames(cramjam.zstd.decompress_into, data, limit)
     except (DecompressionError, TooLargeError, TooManyPartsError):
         raise
-    # each library raises its own exceptions, all of which mean broken data
-    except Exception as error:
+    except Exception as error:  # each library has its own exceptions, all for broken data
         raise DecompressionError(codec, str(error)) from error
 
 
@@ -156,8 +153,7 @@ def _decompress_frames(
         try:
             written = decompress_into(data, out)
         except cramjam.DecompressionError as error:
-            # The library has a single exception for all faults; only its text says that the memory
-            # was too small.
+            # The library has a single exception; only its text says that the memory was too small.
             if "whole buffer" not in str(error):
                 raise
             if size == limit:
@@ -172,8 +168,8 @@ def _decompress_gzip(data: bytes | memoryview, limit: int, most_parts: int | Non
     """Decompress all gzip members, one after the other; only zeros may follow them.
 
     zlib copies the unused part of each input. The input is therefore passed in pieces, which are
-    small at the beginning of a member and grow: a thousand members then cost a thousand small
-    copies, and not a thousand copies of the whole remaining input.
+    small at the beginning of a member and grow: a thousand members cost a thousand small copies,
+    not copies of the whole remaining input.
     """
     out = bytearray()
     view = memoryview(data)
@@ -297,8 +293,7 @@ def _check_lz4(data: bytes | memoryview) -> None:
 def _compress_lz4(data: bytes) -> bytes:
     """Make an lz4 frame of independent blocks.
 
-    The header is the magic, flags 0x60 (version 1, independent), 64 KB blocks (0x40), and the
-    header checksum 0x82.
+    Header: magic, flags 0x60 (version 1, independent), 64 KB blocks (0x40), checksum 0x82.
     """
     parts = [LZ4_MAGIC + b"\x60\x40\x82"]
     for start in range(0, len(data), LZ4_BLOCK_SIZE):
@@ -314,7 +309,7 @@ def _compress_lz4(data: bytes) -> bytes:
 
 
 def _compress_lz4_at(data: bytes, level: int) -> bytes:
-    """Make an lz4 frame of independent blocks with the library's frame compressor.
+    """Make an lz4 frame with the library's frame compressor.
 
     Only that compressor has levels.
     """

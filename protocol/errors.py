@@ -143,7 +143,7 @@ class KafkaError(Exception):
 class ProtocolViolation(Exception):
     """A frame, a header or a body of a peer violates the protocol.
 
-    The broker closes the connection and logs the message of this exception.
+    The broker closes the connection and logs the message.
     """
 
 

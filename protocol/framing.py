@@ -31,8 +31,7 @@ PRODUCE = 0
 HEADER = struct.Struct(">hhi")
 CLIENT_ID_SIZE = struct.Struct(">h")
 SHARED_BYTES = 256 * 1024
-# the most bytes that one call receives while the limit of held bytes is reached
-SCARCE_BYTES = 16 * 1024
+SCARCE_BYTES = 16 * 1024  # most bytes received in one call while the limit of held bytes is reached
 SMALL_BYTES = 64 * 1024  # a connection that holds at most this many bytes never has to wait
 FEWEST_BYTES, GROWTH = 1024, 4
 KEPT_BYTES, KEPT_BUFFERS, KEPT_FACTOR = 4 * 1024 * 1024, 2, 8
@@ -70,9 +69,7 @@ class ReceiveMemory:
     __slots__ = ("_kept", "held_bytes", "max_bytes", "shared", "worked_bytes")
 
     def __init__(self, max_bytes: int = -1, shared: memoryview | None = None) -> None:
-        """Takes:  shared, the buffer of another ReceiveMemory of the same loop; None makes a new
-        one.
-        """
+        """Takes:  shared, the buffer of another ReceiveMemory of the loop; None makes a new one."""
         self.max_bytes = max_bytes
         self.shared = memoryview(bytearray(SHARED_BYTES)) if shared is None else shared
         self.held_bytes = self.worked_bytes = 0
@@ -87,8 +84,7 @@ class ReceiveMemory:
     def is_full_of_work(self) -> bool:
         """Whether whole requests account for half of the limit.
 
-        No connection receives more bytes in that case; the worker will soon release some of the
-        memory.
+        In that case no connection receives more; the worker will soon release memory.
         """
         return 0 <= self.max_bytes <= 2 * self.worked_bytes and self.worked_bytes > 0
 
@@ -124,9 +120,9 @@ class FrameBuffer:
     Order of use: `writable()` -> receive into it -> `received(n)` -> `next_frame()` until None, or
     until the caller wants no further frame -> `keep_rest()`. `keep_rest()` has to be called before
     another FrameBuffer of the same memory receives, since both use the shared buffer. A frame is
-    valid until `keep_rest()`. A frame of more than `GIVEN_AWAY_BYTES` is not copied, since copying
-    100 MiB takes 50 ms, and remains valid as long as it is referenced. A buffer grows with the
-    received bytes; a frame's declared size never allocates memory by itself.
+    valid until `keep_rest()`. A frame of more than `GIVEN_AWAY_BYTES` remains valid as long as it
+    is referenced, since copying 100 MiB takes 50 ms. A buffer grows with the received bytes; a
+    frame's declared size never allocates memory by itself.
 
     own: the connection's own buffer; None while it receives into the shared one. start, end: where
     the received bytes begin and end that were not returned in a frame yet.
@@ -145,9 +141,7 @@ class FrameBuffer:
     def __init__(
         self, max_frame_bytes: int, memory: ReceiveMemory, max_other_bytes: int | None = None
     ) -> None:
-        """Takes:  max_other_bytes, the limit for requests other than Produce; None for
-                max_frame_bytes.
-        """
+        """Takes:  max_other_bytes, for requests other than Produce; None means max_frame_bytes."""
         self.max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
         self._memory = memory
@@ -164,8 +158,8 @@ class FrameBuffer:
                 return self._view[:SCARCE_BYTES]
             return self._view
         if self.end == len(self.own):
-            # If at most half of the buffer is unread, moving that to the front is cheap and frees
-            # the other half; otherwise the buffer has to grow.
+            # If at most half of the buffer is unread, moving that to the front is cheap; otherwise
+            # the buffer has to grow.
             if 2 * (self.end - self.start) <= len(self.own):
                 self._move_to_front()
             else:
@@ -229,8 +223,7 @@ class FrameBuffer:
             )
 
     def keep_rest(self) -> bool:
-        """Move unread bytes from the shared buffer into an own buffer, and return an own buffer
-        that is empty.
+        """Move unread bytes from the shared buffer into an own one, and return an empty own buffer.
 
         Gives:  whether a buffer was returned to the memory.
         """
@@ -266,9 +259,8 @@ class FrameBuffer:
         before = self.own
         assert before is not None, "a large frame is larger than the shared buffer"
         self._move_to_own()
-        # `give` keeps only buffers of at most KEPT_BYTES, which is below GIVEN_AWAY_BYTES. The
-        # buffer of the frame is therefore not given to another connection while the frame is in
-        # use.
+        # `give` keeps only buffers of at most KEPT_BYTES, which is below GIVEN_AWAY_BYTES. No other
+        # connection therefore gets the frame's buffer while the frame is in use.
         assert self.own is not before
 
     def _wanted_bytes(self) -> int:
@@ -286,8 +278,8 @@ class FrameBuffer:
 
     def _move_to_own(self) -> None:
         held = self.end - self.start
-        # Never more than GROWTH times the received bytes, even if the frame declares a larger size;
-        # and one byte more than is held, since `writable()` must not be empty.
+        # Never more than GROWTH times the received bytes, whatever size the frame declares; and
+        # more than is held, as `writable()` must not be empty.
         size = max(FEWEST_BYTES, held + 1, min(self._wanted_bytes(), GROWTH * held))
         own, before = self._memory.take(size), self.own
         own[:held] = self._view[self.start : self.end]
@@ -346,7 +338,7 @@ def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> 
 def skip_tagged_fields(frame: memoryview, position: int) -> int:
     """The position after a header's tagged fields, at which the body begins.
 
-    The format is: uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises: ProtocolViolation.
+    Format: uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises: ProtocolViolation.
     """
     count, position = _uvarint(frame, position)
     if count > MOST_TAGGED_FIELDS:

@@ -4,22 +4,9 @@ The records in a fetch response are not bytes here but slices of segment files, 
 with sendfile. The response is therefore a list of pieces. Both encoders return byte for byte what
 kafka-python's classes encode (a property test compares them).
 
-Produce, versions 0-13; flexible from 9 (strings and arrays are compact, and each struct ends in
-tagged fields), topic ids from 13:
-
-    int32 size, int32 correlation_id, [tags] array of topics: string name or uuid; array of
-    partitions: int32 index, int16 error_code, int64 base_offset, 2+: int64 log_append_time_ms,
-        5+: int64 log_start_offset, 8+: array of record_errors (int32 batch_index, nullable string),
-        nullable string error_message
-    1+: int32 throttle_time_ms
-
-Fetch, versions 4-17; flexible from 12, topic ids from 13:
-
-    int32 size, int32 correlation_id, [tags] int32 throttle_time_ms, 7+: int16 error_code, int32
-    session_id array of topics: string name or uuid; array of partitions: int32 index, int16
-    error_code, int64 high_watermark,
-        int64 last_stable_offset, 5+: int64 log_start_offset, nullable array of aborted (int64
-        producer_id, int64 first_offset), 11+: int32 preferred_read_replica, records: size and bytes
+The layouts are those of `ProduceResponse`, versions 0-13 (flexible from 9, topic ids from 13), and
+`FetchResponse`, versions 4-17 (flexible from 12, topic ids from 13), in
+`barnabas.protocol.messages`.
 """
 
 from __future__ import annotations
@@ -39,8 +26,7 @@ _INT = struct.Struct(">i")
 _PRODUCED = struct.Struct(">ihqq")
 _PRODUCED_5 = struct.Struct(">ihqqq")
 _PRODUCED_0 = struct.Struct(">ihq")
-# by Produce version below 5: the numbers of a partition, and how many fields they are
-_OLDER_ROWS = (
+_OLDER_ROWS = (  # for Produce below version 5: the numbers of a partition, and how many
     (_PRODUCED_0, 3), (_PRODUCED_0, 3), (_PRODUCED, 4), (_PRODUCED, 4), (_PRODUCED, 4)
 )  # fmt: skip
 _FETCHED = struct.Struct(">ihqq")
@@ -53,7 +39,7 @@ _CURRENT_LEADER = struct.Struct(">bbbiib")  # one field: 9 bytes
 
 
 class FileSlice(Protocol):
-    """Bytes of a file that are sent without being read; implemented by `storage.log.Slice`."""
+    """Bytes of a file that are sent without being read(`storage.log.Slice`)."""
 
     @property
     def size(self) -> int: ...
@@ -72,17 +58,14 @@ class Endpoint(NamedTuple):
 
 
 class CurrentLeader(NamedTuple):
-    """A partition's leader and its epoch, for clients that sent the request to another broker
-    (KIP-951).
-    """
+    """A partition's leader and its epoch, for clients that asked another broker (KIP-951)."""
 
     leader_id: int
     leader_epoch: int
 
 
 class ProducedPartition(NamedTuple):
-    """The row of one partition in a Produce response. current_leader: written from version 10 on.
-    """
+    """The row of one partition in a Produce response. current_leader: written since version 10."""
 
     index: int  # type: ignore[assignment]  # the name of the wire, which is a method of tuples
     error_code: int
@@ -188,7 +171,7 @@ def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
 
 
 def _node_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
-    """Append the tagged fields of a response that has the addresses of leaders."""
+    """Append the tagged fields with the addresses of leaders."""
     body = bytearray()
     _uvarint(body, len(endpoints) + 1)
     for node_id, host, port, rack in endpoints:
@@ -221,8 +204,7 @@ def encode_fetch(
 ) -> list[Piece]:
     """Encode the whole frame of the response to a Fetch of versions 4-17, as bytes and file slices.
 
-    This is one long function, since a call for each of a thousand partitions would be a third of
-    its cost.
+    One long function, since a call for each of a thousand partitions would be a third of its cost.
     """
     flexible = version >= FETCH_FLEXIBLE
     no_replica = b"\xff\xff\xff\xff" if version >= 11 else b""

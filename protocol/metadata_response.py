@@ -6,21 +6,8 @@ instead of 4 to 6 for one topic with a thousand partitions: with one broker, top
 leader epochs have the same bytes for their partitions, which are cached. A property test compares
 the encoder with the classes.
 
-Versions 0-13; flexible from 9 (strings and arrays compact, each struct ends in tagged fields):
-
-    int32 size, int32 correlation_id, [tags]
-    3+: int32 throttle_time_ms
-    array of brokers: int32 node_id, string host, int32 port, 1+: nullable string rack
-    2+: nullable string cluster_id
-    1+: int32 controller_id
-    array of topics: int16 error_code, string name (12+: nullable), 10+: uuid topic_id,
-        1+: bool is_internal,
-        array of partitions: int16 error_code, int32 index, int32 leader_id,
-            7+: int32 leader_epoch, array of int32 replicas, array of int32 in-sync replicas,
-            5+: array of int32 offline replicas
-        8+: int32 topic's authorized operations
-    8-10: int32 cluster's authorized operations
-    13+: int16 error_code
+The layout is that of `MetadataResponse` in `barnabas.protocol.messages`, versions 0-13 (flexible
+from 9).
 """
 
 from __future__ import annotations
@@ -158,7 +145,7 @@ def _put_brokers(out: list[bytes], brokers: Sequence[Endpoint], version: int) ->
 
 @lru_cache(maxsize=64)
 def _partitions(version: int, node_id: int, leader_epochs: tuple[int, ...]) -> bytes:
-    """Encode the array of partitions with these leader epochs, all of which are online."""
+    """Encode the array of online partitions with these leader epochs."""
     return _some_partitions(version, node_id, leader_epochs, frozenset())
 
 
@@ -166,8 +153,7 @@ def _some_partitions(
     version: int, node_id: int, leader_epochs: tuple[int, ...], offline: frozenset[int]
 ) -> bytes:
     # Two arrays of node ids: one with the only broker, and an empty one. In the row of an online
-    # partition, the first is its replicas and in-sync replicas, and the second its offline
-    # replicas.
+    # partition, the first has the replicas, the second the offline ones.
     node, empty = _count(1, version) + _INT.pack(node_id), _count(0, version)
     tags = b"\0" if version >= FLEXIBLE else b""
     led = node + node + (empty if version >= 5 else b"") + tags

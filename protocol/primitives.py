@@ -43,14 +43,12 @@ _NULL_STRUCT, _STRUCT = b"\xff", b"\x01"
 
 
 class MalformedMessageError(ValueError):
-    """The bytes are not a message of this version: they are cut off, or a field is null that may
-    not be.
-    """
+    """The bytes are not a message of this version: cut off, or with a null that is not allowed."""
 
 
 class UnwritableMessageError(ValueError):
-    """The message's version cannot express a value: it has no such field, or the value is null or
-    too long.
+    """A message's version cannot express a value: it lacks the field, or the value is null or too
+    long.
     """
 
 
@@ -69,8 +67,7 @@ class BoundedBytes(bytes):
     elements_left: int
 
     def take(self, count: int) -> None:
-        """Subtract the count of elements that are about to be read. Raises: TooManyElementsError.
-        """
+        """Subtract the count of elements that are to be read next. Raises: TooManyElementsError."""
         self.elements_left -= count
         if self.elements_left < 0:
             raise TooManyElementsError("it has more elements than one request may have")
@@ -89,8 +86,7 @@ def refuse_null(name: str, version: int) -> NoReturn:
 
 
 def refuse_value(name: str, version: int) -> NoReturn:
-    """Raise UnwritableMessageError for a field that the version lacks, or in which it has no null.
-    """
+    """Raise UnwritableMessageError for a field that the version lacks, or that may not be null."""
     raise UnwritableMessageError(f"version {version} cannot express the value of {name}")
 
 
@@ -145,9 +141,7 @@ def read_nullable_string(data: Buffer, at: int, compact: bool) -> tuple[str | No
 
 
 def read_string(data: Buffer, at: int, compact: bool) -> tuple[str, int]:
-    """Read a string that may not be null. Most strings are short, and are read without a further
-    call.
-    """
+    """Read a string that may not be null. Short strings need no further call."""
     # `size` is the length plus one, so the text ends at `at + size`.
     if compact and 0 < (size := data[at]) < 0x80:
         end = at + size
@@ -202,9 +196,9 @@ def read_uuid(data: Buffer, at: int) -> tuple[uuid.UUID | None, int]:
 def _read_count(data: Buffer, at: int, compact: bool, share: int = 1) -> tuple[int, int]:
     """Read the count of an array, which is negative for null.
 
-    The remaining bytes limit the count, since each element has at least one.
+    The remaining bytes limit it, since each element has at least one.
 
-    Takes:  share, the number of elements that are counted as one in `BoundedBytes`.
+    Takes:  share, the number of elements that count as one in `BoundedBytes`.
     """
     if compact:
         count, at = read_uvarint(data, at)
@@ -316,7 +310,7 @@ def read_tags(data: Buffer, at: int) -> tuple[dict[int, Buffer], int]:
 
 
 def skip_tags(data: Buffer, at: int) -> int:
-    """The position after tagged fields, all of which are unknown to this broker."""
+    """The position after tagged fields, none of which is known."""
     return at + 1 if data[at] == 0 else read_tags(data, at)[1]
 
 

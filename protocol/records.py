@@ -47,7 +47,7 @@ MAX_SEQUENCE = 2**31 - 1
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 ABORT, COMMIT = 0, 1
 
-# Positions of fields that are read or patched without the rest of the header; see the table above.
+# Positions of fields that are read or patched without the rest of the header.
 _BATCH_LENGTH_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT, _PRODUCER_ID_AT = 8, 17, 21, 35, 43
 BASE_OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
@@ -62,7 +62,7 @@ _TAIL = struct.Struct(">hiqqqhii")  # the header from attributes on
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_VALUE = struct.Struct(">hi")
 # The only record of a marker: its length, attributes, two deltas and key size; the key; the size of
-# the value; the value; no headers. The sizes are varints, whose bytes have twice the number.
+# the value; the value; no headers. The sizes are varints, twice the number.
 _MARKER = struct.Struct(">5b hh b hi b")
 _MARKER_START, _MARKER_VALUE_SIZE = (2 * 16, 0, 0, 0, 2 * 4), 2 * 6
 
@@ -234,7 +234,7 @@ def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None
 
 
 def set_size_and_attributes(batch: bytearray, attributes: int) -> None:
-    """Patch the attributes of a batch, and set its length to that of the buffer; `set_crc` has to
+    """Patch the attributes of a batch, and the length to that of the buffer; `set_crc` has to
     follow.
     """
     _LENGTH.pack_into(batch, _BATCH_LENGTH_AT, len(batch) - LENGTH_END)
@@ -258,9 +258,7 @@ def encode_varint(value: int, out: bytearray) -> None:
 
 
 class _Varints(dict[int, bytes]):
-    """Numbers as varints. Small numbers, which are by far the most frequent, are encoded once and
-    cached.
-    """
+    """Numbers as varints. Small ones, nearly all, are encoded once and cached."""
 
     def __missing__(self, value: int) -> bytes:
         out = bytearray()
@@ -357,8 +355,8 @@ def decode_records(
 
 def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
     byte = body[position]
-    # If the byte is even and below 0x80, it is the zigzag form of a size from 0 to 63, which is
-    # twice the size. Nearly all sizes are in that range, and are read without a call.
+    # An even byte below 0x80 is the zigzag form of a size from 0 to 63: twice the size. Nearly all
+    # sizes are in that range, and need no call.
     if byte < 0x80 and not byte & 1:
         position += 1
         end = position + (byte >> 1)
@@ -464,8 +462,7 @@ def encode_pairs(
 ) -> bytearray:
     """Encode one batch of keys and values with the same timestamp, as coordinators write them.
 
-    The result equals that of `encode_batch`, but no call is made for each record, of which a
-    transaction has three.
+    It equals what `encode_batch` returns, without a call for each of a transaction's records.
 
     Takes:  producer, (producer_id, producer_epoch) of a transactional batch.
     """
@@ -550,7 +547,7 @@ def encode_marker(
     messages").
 
     The markers of one transaction differ only in the fields that the log patches, offset and leader
-    epoch, so the last few markers are cached.
+    epoch, so the last few are cached.
 
     Takes:  timestamp, that of the record, in ms; base_timestamp, that of the batch, if it differs.
             The record contains the difference, as in every batch.

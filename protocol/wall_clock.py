@@ -1,8 +1,9 @@
 """The two clocks of the broker, and the conversion of timestamps to steady time.
 
-| time | in the code | use | |---|---|---| | steady | `now_ms`, an argument of every event |
-deadlines, ages | | wall | `wall_ms`, every `..._timestamp` of a record | stored in records,
-compared with them |
+| time | in the code | use |
+|---|---|---|
+| steady | `now_ms`, an argument of every event | deadlines, ages |
+| wall | `wall_ms`, every `..._timestamp` of a record | stored in records, compared with them |
 
 The steady time never steps. Its zero has no meaning, so it is never stored. The wall clock is set
 by a person or a time server: it may step, stop or be wrong, and no code waits for it.
@@ -44,8 +45,8 @@ class WallClock:
     def since_ms(self, timestamp_ms: int) -> int:
         """The steady time of a timestamp; the current time if the timestamp is in the future.
 
-        The wall clock measures a period that began before the start of the broker, but never as
-        negative: even if it was set back, a deadline is at most its whole length away.
+        The wall clock measures a period that began before a start, but never as negative: even if
+        it was set back, a deadline is at most its whole length away.
         """
         since_ms = timestamp_ms - self.ahead_ms
         return since_ms if self.now_ms is None or since_ms < self.now_ms else self.now_ms

@@ -119,8 +119,8 @@ def _provide_local_class(session: SparkSession) -> bool:
     """Load the class into the JVM, and compile it first if necessary. Gives: whether the JVM has
     it.
 
-    Without Janino, with a class loader of another kind, or if no private directory can be made,
-    there is no class. Only the speed depends on it.
+    There is no class without Janino, with another kind of class loader, or if no private directory
+    can be made. Only the speed depends on it.
     """
     from py4j.protocol import Py4JError
 

@@ -91,10 +91,7 @@ class Client:
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
         self._leaders: dict[TopicPartition, int] = {}
-        self.topic_ids: dict[
-            str, str
-        # the topic ids in the last Metadata response, in Kafka's form; brokers before 2.8 send none
-        ] = {}
+        self.topic_ids: dict[str, str] = {}  # in Kafka's form; brokers before 2.8 send none
         self._connections = Connections(options)
 
     def __getstate__(self) -> dict[str, Any]:

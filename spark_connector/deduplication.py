@@ -78,7 +78,7 @@ GO_ON = (
 
 
 class UncertainBatchError(ClientError):
-    """It is unknown whether a batch was written before.
+    """Whether a batch was written before is unknown.
 
     The message says what to check, and with which option the query continues.
     """

@@ -102,8 +102,7 @@ from barnabas.spark_connector.produce_request import (
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 BEGUN_GROUP = 2  # not a value of Kafka's: the coordinator of the second group
-# the purpose of connections whose requests must not wait until a Produce is answered
-CONTROL = "control"
+CONTROL = "control"  # the purpose of connections that must not wait for a Produce
 
 # Versions that Apache Kafka 2.5 and 4 have in common.
 FIND_COORDINATOR = RequestKind(FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
@@ -205,9 +204,7 @@ class PublishSettings:
 
 @dataclass(frozen=True)
 class _LostEnd:
-    """A transaction whose EndTxn was not answered: its producer, and the counts of its records and
-    bytes.
-    """
+    """A transaction whose EndTxn was not answered: its producer and the size of its records."""
 
     producer: Producer
     is_version_2: bool
@@ -259,9 +256,7 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction may have to be ended, since a partition or the group may be in
-        it.
-        """
+        """Whether the transaction may have to be ended: it may have a partition or the group."""
         return bool(self._added) or self._has_offsets
 
     # --- the steps
@@ -329,7 +324,6 @@ class TransactionalProducer:
         """Store offset and note in the second group, with an unlimited retention.
 
         They are not part of the transaction, and remain if that is aborted.
-
         Raises: PassingError, PublishError.
         """
         if not self._keeps_begun:
@@ -408,8 +402,7 @@ class TransactionalProducer:
         `offset` is committed as the group's offset on partition 0 of each of the topics. The texts
         of `more` are committed with it on the next partitions, of topics that have these.
 
-        Raises: PassingError, also for a lost response, after which only `group_state` shows the
-                outcome.
+        Raises: PassingError, also for a lost response; then only `group_state` shows the outcome.
         """
         self._send_all_out()
         self._commit_offset(sorted(set(topics)), offset, (metadata_text, *more))
@@ -463,8 +456,7 @@ class TransactionalProducer:
         Raises: FencedError if another producer has begun; PassingError.
         """
         answer = self._ask_for_end(commit=False)
-        # the expected error, as there is no transaction to end
-        if answer.error_code != Code.INVALID_TXN_STATE:
+        if answer.error_code != Code.INVALID_TXN_STATE:  # there is no transaction to end
             self._check(answer.error_code, f"transactional id {self.transactional_id!r}")
 
     def _send_all_out(self) -> None:
@@ -480,8 +472,7 @@ class TransactionalProducer:
         """Abort the transaction.
 
         A Produce that is still in flight must not arrive after the marker, since it could open the
-        transaction again. Therefore either all responses are received first, or the abort uses a
-        new epoch, which fences late requests.
+        transaction again. Either all responses are received first, or a new epoch fences late ones.
 
         Raises: ClientError on failure, after which the transaction's timeout aborts it.
         """
@@ -758,9 +749,8 @@ def _committed_in(answer: OffsetFetchResponse) -> dict[str, CommittedBatch]:
 def _offset_rows(
     counts: Mapping[str, int], offset: int, texts: Sequence[str]
 ) -> list[TxnOffsetCommitRequestTopic]:
-    """The rows that commit an offset with its texts.
-
-    A topic with enough partitions gets all texts, any other topic only the first.
+    """The rows that commit an offset with its texts: all of them for topics with enough partitions,
+    else the first.
 
     Raises: PublishError if no topic has enough partitions.
     """
@@ -785,9 +775,7 @@ def _offset_rows(
 
 
 def _message_of(part: PartitionProduceResponse) -> str:
-    """The broker's message in the response to Produce, for the batch or for its first faulty
-    record.
-    """
+    """The broker's message in a Produce response, for the batch or its first faulty record."""
     records = [
         each.batch_index_error_message
         for each in part.record_errors

@@ -37,14 +37,14 @@ _OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EM
 def is_out_of_resources(error: OSError) -> bool:
     """Whether a retry may succeed later.
 
-    It may if space, inodes, a quota, the maximum size of a file, or descriptors are exhausted. Any
-    other error means that the disk is failing.
+    It may if space, inodes, a quota, a file's maximum size or the descriptors are exhausted. Other
+    errors mean a failing disk.
     """
     return error.errno in _OUT_OF_RESOURCES
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether the process or the system has no descriptor left, in which case the disk is fine."""
+    """Whether the process or the system has no descriptor left; the disk is fine."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -58,7 +58,7 @@ def is_out_of_space(error: OSError) -> bool:
 
 
 class FailedFsync(OSError):
-    """An fsync that failed with any error, after which the kernel may have dropped the pages."""
+    """An fsync failed with any error; the kernel may have dropped the pages."""
 
 
 class NotWrittenError(OSError):
@@ -71,9 +71,8 @@ class NotWrittenError(OSError):
 
 
 def not_written(error: OSError) -> OSError:
-    """The error to raise for a write that left no bytes.
-
-    It is a NotWrittenError if a retry may succeed, otherwise `error` itself.
+    """The error to raise for a write that left no bytes. NotWrittenError if a retry may succeed,
+    otherwise `error` itself.
     """
     if not is_out_of_resources(error) or isinstance(error, FailedFsync | NotWrittenError):
         return error
@@ -164,14 +163,12 @@ class File(Protocol):
     def close(self) -> None: ...
 
     def readinto(self, buffer: memoryview, position: int) -> int:
-        """Read from `position` into memory. Gives: the number of bytes, which is smaller only at
-        the end.
-        """
+        """Read from `position` into memory. Gives: the number of bytes, smaller only at the end."""
 
     def sendfile(self, socket: int, position: int, size: int) -> int:
         """Send up to `size` bytes from `position` to a socket's descriptor.
 
-        Gives:  the number of bytes that were sent; 0 if the file ends before `position`.
+        Gives:  the number of bytes; 0 if the file ends before `position`.
         """
 
 
@@ -197,7 +194,7 @@ class Slice(NamedTuple):
 
 
 class Lock(Protocol):
-    """A lock that this process has. After `release`, another process can take it."""
+    """A lock of this process. After `release`, another process can take it."""
 
     def release(self) -> None: ...
 
@@ -251,8 +248,7 @@ class Disk(Protocol):
         ...
 
     def reserve_descriptors(self, count: int) -> None:
-        """Set the number of descriptors for connections. Only a disk that can close files uses it.
-        """
+        """Set the number of descriptors for connections. Only a disk that closes files uses it."""
 
     def lock(self, path: str) -> Lock:
         """Lock the file against other processes. Raises: BlockingIOError if another process has the
@@ -265,7 +261,7 @@ class Disk(Protocol):
     def mount_id(self, path: str) -> str:
         """A text that identifies the directory among its copies, as far as the system can.
 
-        It changes when the directory's file system is mounted again.
+        It changes when its file system is mounted again.
         """
 
 
@@ -519,9 +515,8 @@ class OsDisk:
             return None
 
     def mount_id(self, path: str) -> str:
-        """The kernel's number of the mount, and the device and the inode of the directory.
-
-        The number of a mount is never used again (since Linux 6.8; otherwise it is 0).
+        """The mount's number in the kernel, and the directory's device and inode. The mount's
+        number is never used again (since Linux 6.8; otherwise it is 0).
         """
         status = os.stat(path)
         return f"{_unique_mount(path)}-{status.st_dev}-{status.st_ino}"

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 class BuildPutOff(Exception):
     """A large index has to be built, which would block other clients.
 
-    build: builds the index, one slice in each step. is_for_aborted: whether it is the aborted
-    index.
+    build: builds it in slices. is_for_aborted: whether it is the aborted index.
     """
 
     def __init__(
@@ -30,9 +29,8 @@ class BuildPutOff(Exception):
 
 
 class IndexCache:
-    """The closed segments with indexes in memory, whose total size is limited.
-
-    If it exceeds `max_bytes`, the indexes of the least recently used segments are removed.
+    """The closed segments with indexes in memory. Beyond `max_bytes`, the indexes of the least
+    recently used segments are removed.
 
     puts_off: while it is set, the index of a large segment is not built immediately
     (`index_builds`).

@@ -68,8 +68,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogManagerConfig:
-    """Intervals with the names of Apache Kafka's broker settings, and ids for a directory that has
-    none.
+    """Intervals, by the names of Apache Kafka's broker settings; ids for a new directory.
 
     producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers,
     indexes, manifest). most_unread_bytes: the limit of the sum of `Log.unread_bytes` of all logs,

@@ -35,28 +35,25 @@ from weakref import ReferenceType, ref
 
 from barnabas.storage.disk import Data, Disk, File, is_out_of_descriptors
 
-# the share of all descriptors that is kept from connections (one eighth), and the least number
+# an eighth of the descriptors is kept from connections, and at least 64
 _KEPT_SHARE, _FEWEST_KEPT = 8, 64
 _CLIENTS_SHARE = 4
 _FEWEST_BESIDE = 4
-_CLOSED_TOGETHER = 8  # the share of the open files that is closed together (one eighth)
+_CLOSED_TOGETHER = 8  # one eighth of the open files is closed at once
 _REMOVED_SHARE = 4
 
 T = TypeVar("T")
 
 
 def kept_from_connections(limit: int) -> int:
-    """The number of descriptors that connections may not take, which are for files and everything
-    else.
-    """
+    """The number of descriptors that connections may not take: for files and everything else."""
     return min(max(limit // _KEPT_SHARE, _FEWEST_KEPT), limit // 2)
 
 
 def most_beside_clients(limit: int, part: int, most: int) -> int:
     """The maximum number of connections of a port that is not for clients, at most `most`.
 
-    It is a part of the descriptors that clients' connections cannot take, and small enough for the
-    other uses of these.
+    It is a part of the descriptors that clients cannot take, small enough for their other uses.
     """
     return min(most, max(kept_from_connections(limit) // part, _FEWEST_BESIDE))
 
@@ -73,7 +70,7 @@ def files_share(limit: int, reserved: int) -> int:
 
 
 class PooledFile:
-    """A file that is opened when it is used; see the table in the module's docstring.
+    """A file that is opened when it is used; see the table above.
 
     `append` and `pread` run for each small request, so their common code is not a function.
 
@@ -176,7 +173,7 @@ class PooledFile:
         self._file = file
 
     def give_back(self) -> None:
-        """Drop the reference to the open file, which is closed after its last use."""
+        """Drop the open file, which is closed after its last use."""
         self._file = None
 
 
@@ -184,7 +181,7 @@ _Ref = ReferenceType[PooledFile]
 
 
 class PooledDisk:
-    """The disk of a broker, which does all that `Disk` does with few descriptors.
+    """The disk of a broker: `Disk` with few descriptors.
 
     below: the disk that opens the files. order: the open files by their keys, the least recently
     used first. Files with a removed name are open, but not in `order`.
@@ -205,8 +202,7 @@ class PooledDisk:
     # --- descriptors -----------------------------------------------------------------------------
 
     def reserve_descriptors(self, count: int) -> None:
-        """Reserve descriptors for connections, and close the files that exceed the remaining share.
-        """
+        """Reserve descriptors for connections, and close the files that exceed the rest."""
         self._reserved = count
         self._close_above_share()
 
@@ -232,8 +228,7 @@ class PooledDisk:
     def _with_room(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call a function that takes a descriptor. If none is left, close files and call it again.
 
-        If only the minimum number of files is open, one is closed, and the call gets its
-        descriptor.
+        At the minimum number of files, one is closed, and the call gets its descriptor.
         """
         has_replaced = False
         while True:
@@ -329,8 +324,7 @@ class PooledDisk:
             _set_path(references, new)
 
     def _detach(self, path: str) -> None:
-        """Prevent a pooled file from being opened by a path that is removed or gets another file.
-        """
+        """Prevent a pooled file from being opened by a path that is removed or replaced."""
         for reference in self._files.get(path.rpartition("/")[0], {}).pop(path, ()):
             file = reference()
             if file is not None:
@@ -345,7 +339,7 @@ class PooledDisk:
             try:
                 self.open_again(file)
             except OSError:
-                pass  # reading the file raises FileNotFoundError in this case
+                pass  # reading it then raises FileNotFoundError
         file.is_removed = True
         self.order.pop(file.key, None)
 

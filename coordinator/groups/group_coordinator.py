@@ -113,11 +113,10 @@ class GroupCoordinator:
     `replay_marker` change it.
 
     Takes:  partition_count, of the internal topic; partition_exists, which commits and deletions of
-            offsets call; topics, for subscriptions of consumer groups; new_member_suffix, which
-            makes a unique suffix of a member id; new_member_id, which makes a whole id; overrides,
-            which returns the settings that are set for a group; setting_of, which returns the value
-            of a group's setting. Twelve parameters, by name: each is one function or value that the
-            host provides.
+            offsets call; topics, for subscriptions of consumer groups; new_member_suffix, a source
+            of unique suffixes of member ids; new_member_id, a source of whole ids; overrides, the
+            settings that are set for a group; setting_of, the value of a group's setting. Twelve
+            parameters, by name: each is one function or value that the host provides.
     """
 
     def __init__(
@@ -156,8 +155,7 @@ class GroupCoordinator:
         self._table = GroupTable(partition_count, self._timers, self._kinds.new_classic_group)
         self._groups = self._table.by_id
         self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
-        # a cache; the keys are the encoded topic and partition
-        self._topic_partitions: dict[bytes, TopicPartition] = {}
+        self._topic_partitions: dict[bytes, TopicPartition] = {}  # a cache; the keys are encoded
 
     # The first request to a part imports and creates it, so a start loads neither these parts nor
     # their messages.
@@ -208,9 +206,7 @@ class GroupCoordinator:
 
     @functools.cached_property
     def streams_requests(self) -> StreamsRequests:
-        """Handles the requests of streams groups' members, and of administrators who describe
-        groups.
-        """
+        """Handles the requests of streams groups' members, and descriptions of groups."""
         from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
 
         return StreamsRequests(self._table, self._kinds, self._settings, self._removal)
@@ -368,8 +364,7 @@ class GroupCoordinator:
                     group.classic.rebalance.prepare(result, now_ms)
                 else:
                     group.classic.maybe_rebalance_oversized(result, now_ms)
-            # Spread over one interval, since thousands of groups would otherwise be due at the same
-            # time.
+            # spread over one interval, since otherwise thousands of groups would be due together
             due_ms = now_ms + interval_ms * number // len(self._groups)
             self._timers.schedule((RETENTION, group.group_id, ""), due_ms)
         return results.as_one()
@@ -395,8 +390,7 @@ class GroupCoordinator:
     def offsets_beyond_log_end(
         self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
     ) -> list[OffsetReset]:
-        """The committed offsets beyond the end of their logs, with the offsets that replace them.
-        """
+        """The committed offsets beyond the end of their logs, and the offsets that replace them."""
         from barnabas.coordinator.groups.offsets import offset_resets
 
         return offset_resets.offsets_beyond_log_end(
@@ -404,9 +398,7 @@ class GroupCoordinator:
         )
 
     def reset_offsets(self, rows: Iterable[OffsetReset]) -> Result:
-        """Commit the offsets that replace others. They must be durable before a client's first
-        request.
-        """
+        """Commit the replacing offsets. They must be durable before a client's first request."""
         results = ResultsByPartition()
         for group_id, topic, partition, committed, offset, leader_epoch in rows:
             changed = committed._replace(offset=offset, leader_epoch=leader_epoch)
@@ -433,8 +425,7 @@ class GroupCoordinator:
         """
         results = ResultsByPartition()
         due = one_slice(self._timers, self._timers.pop_due(now_ms, DUE_AT_ONCE), now_ms)
-        # Retention comes first, since it must not see a group that has an unreplayed record of this
-        # tick.
+        # retention first, since it must not see a group that has an unreplayed record of this tick
         self._check_retention(due, results, now_ms)
         due_of_groups: dict[str, list[TimerKey]] = {}
         for key in due:
@@ -467,16 +458,14 @@ class GroupCoordinator:
     def _check_retention(
         self, due: Iterable[TimerKey], results: ResultsByPartition, now_ms: int
     ) -> None:
-        """Check the retention of the groups for which that is due, as many as one tick may handle.
-        """
+        """Check the retention of groups for which it is due, as many as one tick may handle."""
         cost = 0
         for key in due:
             kind, group_id, _ = key
             if kind != RETENTION or group_id not in self._groups:
                 continue
             if cost >= RECORDS_PER_BATCH:
-                # the next tick continues, after requests were served
-                self._timers.schedule(key, now_ms)
+                self._timers.schedule(key, now_ms)  # the next tick continues, after requests
                 continue
             cost += RETENTION_CHECK_COST + len(self._groups[group_id].offsets.committed)
             self._removal.check(self._groups[group_id], results, now_ms)
@@ -496,21 +485,17 @@ class GroupCoordinator:
         return self._membership.on_sync_group(request, context, now_ms)
 
     def completes_rebalance(self, request: SyncGroupRequest) -> bool:
-        """Whether a SyncGroup comes from the leader and has the assignments for which the group
-        waits.
-        """
+        """Whether a SyncGroup is the leader's and has the assignments that the group needs."""
         return self._membership.completes_rebalance(request)
 
     def is_being_removed(self, group_id: str, member_id: str) -> bool:
-        """Whether the member has no session: its removal is decided, but possibly not written yet.
-        """
+        """Whether the member has no session: its removal is decided, but maybe not written yet."""
         return (SESSION, group_id, member_id) not in self.timers
 
     def on_heartbeat(
         self, request: HeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Restart the session of a member. The code is REBALANCE_IN_PROGRESS if it must join again.
-        """
+        """Restart a member's session. The code is REBALANCE_IN_PROGRESS if it must join again."""
         group = self._groups.get(request.group_id)
         if not request.group_id:
             code = Code.INVALID_GROUP_ID
@@ -537,8 +522,7 @@ class GroupCoordinator:
         return self._membership.on_consumer_group_heartbeat(request, context, now_ms)
 
     def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """The pattern of a heartbeat if compiling it takes too long for the core, otherwise None.
-        """
+        """A heartbeat's pattern if compiling it takes too long for the core, otherwise None."""
         return self._membership.pattern_to_read(request)
 
     def keep_pattern(self, regex: str, made: TopicPattern | InvalidPatternError) -> None:
@@ -546,8 +530,7 @@ class GroupCoordinator:
         self._kinds.consumers.patterns.keep(regex, made)
 
     def on_records_dropped(self, group_id: str) -> None:
-        """Make the next heartbeat decide again, after the records of a heartbeat were not written.
-        """
+        """Make the next heartbeat decide again, since the records of the last were not written."""
         group = self._groups.get(group_id)
         if group is not None and group.is_typed:
             group.require_typed().decide_again()
@@ -587,9 +570,8 @@ class GroupCoordinator:
     def on_topics_deleted(
         self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
     ) -> Iterator[Result]:
-        """Delete all offsets of deleted topics, and the states of their partitions in share groups.
-
-        The work is done in parts. Takes: names, for the offsets; topic_ids, for the states.
+        """Delete all offsets of deleted topics, by name, and the states of their partitions in
+        share groups, by id, in parts.
         """
         return self._removal.on_topics_deleted(names, topic_ids)
 

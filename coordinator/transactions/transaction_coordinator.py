@@ -81,8 +81,7 @@ if TYPE_CHECKING:
 
 END_GIVES_EPOCH = 5  # the first version of EndTxn that belongs to version 2 of the protocol
 _END_KNOWS_FENCED = 2  # for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
-# the number of deadlines that one tick handles, counting their markers: a third of a ms each
-DUE_AT_ONCE = 32
+DUE_AT_ONCE = 32  # deadlines and markers of one tick: a third of a ms each
 
 Connections = dict[tuple[Channel, int], tuple[tuple[int, int], int]]
 """The latest connection by channel and node: (producer id and epoch, connection)."""
@@ -128,15 +127,13 @@ class TransactionCoordinator(TransactionDeadlines):
         coordinator_epoch: Callable[[int], int] = lambda _: 0,
         is_ending: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """Make a coordinator without ids. The eight parameters are its whole interface to the
-        broker.
+        """Make a coordinator without ids. Its eight parameters are the interface to the broker.
 
         Takes:  partition_count, the partition count of __transaction_state; group_partition, which
                 returns the partition of __consumer_offsets that stores a group; coordinator_epoch,
                 which returns the leader epoch of a partition of __transaction_state, which markers
-                contain as in Kafka; is_ending, which returns whether the transaction of a
-                transactional id is decided and not complete (its Prepare record may not be appended
-                yet).
+                contain as in Kafka; is_ending, whether a transactional id's transaction is decided
+                and not complete (its Prepare record may not be appended yet).
         """
         table = self._table = TransactionTable(
             partition_count, settings, coordinator_epoch, is_ending
@@ -180,8 +177,7 @@ class TransactionCoordinator(TransactionDeadlines):
     def replay(self, partition: int, offset: int, key: bytes, value: bytes | None) -> None:
         """Apply one record of __transaction_state; keys of later versions are skipped.
 
-        Raises: ValueError if the value cannot be read, since the broker must not continue without
-                it.
+        Raises: ValueError if the value cannot be read; the broker must not continue without it.
         """
         transactional_id = decode_key(key)
         if transactional_id is None:
@@ -294,9 +290,7 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_partition_recovered(
         self, transaction: TransactionMetadata, partition: TopicPartition, now_ms: int
     ) -> Result:
-        """Add a partition to an open transaction again, after a power loss removed the record that
-        added it.
-        """
+        """Add a partition to an open transaction again, if a power loss removed it."""
         added = transaction.with_partitions(
             [partition], now_ms + self._wall.ahead_ms, transaction.client_transaction_version
         )
@@ -359,9 +353,7 @@ class TransactionCoordinator(TransactionDeadlines):
         partition: int,
         api_version: int,
     ) -> Code:
-        """Check whether a transactional batch may be appended. Gives: NONE, or the code for
-        Produce.
-        """
+        """Check if a transactional batch may be appended. Gives: NONE or an error code."""
         return self._additions.verify(
             transactional_id,
             ProducerIdAndEpoch(producer_id, producer_epoch),
@@ -473,12 +465,11 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_data(
         self, transaction: TransactionMetadata, context: RequestContext, epoch: int, now_ms: int
     ) -> Decision | None:
-        """Commit the transaction that `on_commit_requested` returned, now that its data are on the
-        disk.
+        """Commit the transaction that `on_commit_requested` returned, whose data are durable.
 
         Takes:  epoch, the leader epoch of the log that stores the id, for the markers.
-        Gives:  the decision; None if the transaction has changed since, as partitions were added or
-                it has ended. If it is still open, its timeout restarts.
+        Gives:  the decision; None if the transaction has changed since, by new partitions or its
+                end. If it is open, its timeout restarts.
         """
         name = transaction.transactional_id
         latest = self._transactions.get(name)
@@ -500,9 +491,7 @@ class TransactionCoordinator(TransactionDeadlines):
         epoch: int,
         now_ms: int,
     ) -> Decision:
-        """The decision to commit or abort. The response to EndTxn from version 5 on has the next
-        epoch.
-        """
+        """The decision to commit or abort. EndTxn 5 and later return the next epoch."""
         ticket, wall_ms = context.ticket, now_ms + self._wall.ahead_ms
         if context.api_version < END_GIVES_EPOCH:
             return transaction.prepared(commit, wall_ms).decision(epoch, WaitingEndTxn(ticket))
@@ -526,8 +515,7 @@ class TransactionCoordinator(TransactionDeadlines):
                 transaction = fencing.require_current(found, name, producer)
                 if not is_ending:
                     code = code_of_version_1(transaction.state, commit)
-            # while it is ending, the producer may already have its next id or epoch
-            elif not is_ending:
+            elif not is_ending:  # else the producer may already have its next id or epoch
                 transaction, is_again = fencing.require_current_or_last(found, name, producer)
                 code = code_of_version_2(transaction.state, commit, is_again=is_again)
                 current = transaction.producer if code is Code.NONE else NO_PRODUCER

@@ -1,7 +1,7 @@
 """Keys and values of __transaction_state.
 
-Key, version 0, big-endian:     int16 version, string transactional_id Value, version 0:
-int16 version, int64 producer_id, int16 producer_epoch,
+Key, version 0, big-endian:     int16 version, string transactional_id
+Value, version 0:               int16 version, int64 producer_id, int16 producer_epoch,
                                 int32 timeout_ms, int8 state, nullable array of
                                 (string topic, array of int32 partition), int64 last_update_ms,
                                 int64 start_ms

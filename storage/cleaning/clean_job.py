@@ -55,8 +55,8 @@ class CleanResult(NamedTuple):
     """The result of a job.
 
     segments: the new segments, in order; unchanged ones are left out. next_dirty_offset: everything
-    below it is clean. unreadable: base offsets of batches whose records cannot be read although the
-    checksum is correct. They were written in this form, and are kept.
+    below it is clean. unreadable: base offsets of batches with unreadable records and a correct
+    checksum. They were written so, and are kept.
     """
 
     segments: tuple[CleanedSegment, ...]

@@ -10,14 +10,14 @@ is deleted.
     barnabas-flush-<10 digits>.journal    in the data directory, numbered upwards; appended to
                                           only, in frames:
 
-    | bytes | field                                                                       |
-    |-------|-----------------------------------------------------------------------------|
-    | 4     | F5 42 4A 32                                                                 |
-    | 4     | CRC-32C of all that follows, uint32                                         |
-    | 8     | position of the frame in the file, uint64                                   |
-    | 8     | size of the durable part of the file at the time of the write, uint64       |
-    | 4     | length of the payload, uint32                                               |
-    | n     | msgpack: a list of entries and decisions, in any order                      |
+    | bytes | field |
+    |-------|-------|
+    | 4     | F5 42 4A 32 |
+    | 4     | CRC-32C of all that follows, uint32 |
+    | 8     | position of the frame in the file, uint64 |
+    | 8     | size of the durable part of the file at the time of the write, uint64 |
+    | 4     | length of the payload, uint32 |
+    | n     | msgpack: a list of entries and decisions, in any order |
 
 Earlier versions wrote only the length, the CRC-32C of the payload and the payload. Such frames can
 be read; their length is less than F5000000.
@@ -137,9 +137,7 @@ class _Run(NamedTuple):
 
 
 class Redo:
-    """The content of the journals, in the order of writing: the bytes for each segment, and the
-    decisions.
-    """
+    """The journals' bytes for each segment and their decisions, in the order of writing."""
 
     def __init__(self) -> None:
         self.decisions: list[JournalDecision] = []
@@ -242,8 +240,7 @@ class FlushJournal:
         """Write one frame. Gives: the file to fsync, after which the frame is durable.
 
         Takes:  records, which are stored in the frame; `read` returns them as decisions.
-        Raises: NotWrittenError if there is no space for the frame, none of which is then in the
-                file; OSError for other failures.
+        Raises: NotWrittenError without space, if nothing of the frame was written; OSError.
         """
         rows: list[object] = []
         for entry in entries:
@@ -282,8 +279,7 @@ class FlushJournal:
         The current journal has to be durable as a whole before any part of the next one is.
         """
         if self._file is not None:
-            # the last reference closes the file, and a running flush may have one
-            self._file = None
+            self._file = None  # the last reference closes the file; a flush may have one
             self._older.append(self._number)
             self.size_bytes = 0
             self.has_older = True
@@ -293,8 +289,8 @@ class FlushJournal:
 
         Takes:  keep_earlier, whether to keep the journals of the last run, for logs that are
                 offline.
-        Gives:  whether a journal was deleted. The deletion becomes durable with the next frame. If
-                a power loss restores a deleted journal, it is read as if it had not been deleted.
+        Gives:  whether a journal was deleted. The deletion becomes durable with the next frame. A
+                journal that a power loss restores is read like an undeleted one.
         """
         removed = [
             number for number in self._older if not (keep_earlier and number in self._earlier)

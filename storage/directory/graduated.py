@@ -4,12 +4,13 @@ barnabas-graduated      the mark: the CRC-32C of the bootstrap.checkpoint that b
 bootstrap.checkpoint    the records with which Kafka begins its metadata, at its first start
 __cluster_metadata-0    Kafka's metadata, from its first start on
 
-mark    bootstrap.checkpoint    __cluster_metadata-0    the directory is no      any but ours
-any                     ours, or Kafka's own, as before no      ours                    none
-ours no      ours                    exists                  Kafka's: the mark was lost yes
-another, or none        none                    ours: a hand-over was interrupted yes     the mark's
-none                    Kafka's, which has not started yet yes     any                     exists
-Kafka's
+mark    bootstrap.checkpoint    __cluster_metadata-0    the directory is
+no      any but ours            any                     ours, or Kafka's own, as before
+no      ours                    none                    ours
+no      ours                    exists                  Kafka's: the mark was lost
+yes     another, or none        none                    ours: a hand-over was interrupted
+yes     the mark's              none                    Kafka's, which has not started yet
+yes     any                     exists                  Kafka's
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 
 MARK_NAME = "barnabas-graduated"
 BOOTSTRAP_NAME = "bootstrap.checkpoint"
-# the name of the bootstrap.checkpoint while the directory is brought back
+# the bootstrap.checkpoint while the directory is brought back
 GIVEN_NAME = "barnabas-graduated.bootstrap"
 KAFKA_METADATA_NAME = "__cluster_metadata-0"
 
 
 def is_graduated(disk: Disk, data_dir: str) -> bool:
-    """Whether the directory is Kafka's, by the table in the module's docstring. Raises: OSError."""
+    """Whether the directory is Kafka's, by the table above. Raises: OSError."""
     is_marked = disk.exists(f"{data_dir}/{MARK_NAME}")
     has_metadata = disk.is_dir(f"{data_dir}/{KAFKA_METADATA_NAME}")
     if is_marked == has_metadata:

@@ -79,11 +79,11 @@ TRUST = {
 
 
 class RunNote:
-    """The note `barnabas-boot-id`, which has the machine's run and the mount of the last broker.
+    """The file `barnabas-boot-id`: the machine's run and the mount of the last broker.
 
-    It is written when everything that follows from a power loss is done and durable, and
-    invalidated when the disk fails. is_due: whether the note could not be written for lack of
-    space. Until it is written, a kill is treated as a power loss.
+    It is written when everything that follows from a power loss is durable, and invalidated when
+    the disk fails. is_due: whether it lacked the space. Until it is written, a kill counts as a
+    power loss.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:

@@ -1,17 +1,16 @@
 """What the logs of one data directory share with each other and with their manager.
 
-attribute        meaning                                                used by disk, data_dir   the
-location of all files                              all cache            the closed segments with
-indexes in memory             segments wall             the wall clock, for timestamps and
-retention;          logs
-                 everything else uses the steady `now_ms`
-trash            paths of files that are deleted later                  the manager changed_starts
-logs whose log start offset has to be stored           the manager changed_logs     logs that differ
-from their last checkpoint, in the    the manager
-                 order of their first change, with its time
-builds           indexes that are being built in slices                 the manager unstored_epoch
-the highest leader epoch, if there was no space        logs
-                 to store it; otherwise None
+attribute        used by      meaning
+disk, data_dir   all          the location of all files
+cache            segments     the closed segments with indexes in memory
+wall             logs         the wall clock, for timestamps and retention; everything else uses the
+                              steady `now_ms`
+trash            the manager  paths of files that are deleted later
+changed_starts   the manager  logs whose log start offset has to be stored
+changed_logs     the manager  logs that differ from their last checkpoint, in the order of their
+                              first change, with its time
+builds           the manager  indexes that are being built in slices
+unstored_epoch   logs         the highest leader epoch, if there was no space to store it; else None
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class ChangedLog(Protocol):
 
 @dataclass(slots=True, eq=False)
 class LogDirectory:
-    """The data directory of a broker, for its logs; see the table in the module's docstring."""
+    """The data directory of a broker, for its logs; see the table above."""
 
     disk: Disk
     data_dir: str
@@ -72,16 +71,13 @@ class LogDirectory:
         failed.
         """
         if self.builds is None:
-            # imported here, since most directories do not need it
-            from barnabas.storage.index_builds import IndexBuilds
+            from barnabas.storage.index_builds import IndexBuilds  # most directories do not need it
 
             self.builds = IndexBuilds()
         self.builds.add(put_off, then)
 
     def store_epoch(self) -> None:
-        """Store the highest leader epoch durably, which is done before a log gets its first batch
-        of that epoch.
-        """
+        """Store the highest leader epoch durably, before a log gets its first batch of it."""
         if self.unstored_epoch is not None:
             highest = HighestEpoch(self.disk, self.data_dir)
             try:

@@ -1,17 +1,17 @@
 """The data directory: its logs, the common files, opening and closing.
 
-    meta.properties                       node.id, cluster.id, directory.id: `meta_properties`
-    .lock                                 locked while a broker runs in the directory
-    .kafka_cleanshutdown                  only after a clean stop
-    *-offset-checkpoint                   offsets of all partitions: `offset_checkpoints`
-    cleaner-offset-checkpoint             kept by the cleaner
-    barnabas-boot-id                      the run of the machine and the mount: `last_run`
-    barnabas-graduated                    handed over to Apache Kafka: `graduated`
-    barnabas-leader-epoch                 the highest leader epoch that clients may have seen, and
-                                          its CRC-32C
-    barnabas-flush-<n>.journal            ends of logs that are not durable in the logs' own files:
-                                          `flush_journal`
-    <topic>-<partition>/ and others       `partition_directories`
+    meta.properties                  node.id, cluster.id, directory.id: `meta_properties`
+    .lock                            locked while a broker runs in the directory
+    .kafka_cleanshutdown             only after a clean stop
+    *-offset-checkpoint              offsets of all partitions: `offset_checkpoints`
+    cleaner-offset-checkpoint        kept by the cleaner
+    barnabas-boot-id                 the run of the machine and the mount: `last_run`
+    barnabas-graduated               handed over to Apache Kafka: `graduated`
+    barnabas-leader-epoch            the highest leader epoch that clients may have seen, and
+                                     its CRC-32C
+    barnabas-flush-<n>.journal       ends of logs that are not durable in the logs' own files:
+                                     `flush_journal`
+    <topic>-<partition>/ and others  `partition_directories`
 
 A log that cannot be loaded is not in `logs` but in `offline`, with the error; the other logs are
 served.
@@ -71,8 +71,7 @@ def sync_one_by_one(files: list[Syncable]) -> None:
         file.fsync()
 
 
-# more than the number of epochs that a leader without a lease may begin before its standby receives
-# one
+# more epochs than a leader without a lease begins before its standby receives one
 UNHEARD_LEADER_EPOCHS = 100
 
 
@@ -123,8 +122,7 @@ class LogManager(LogStarts):
     def may_lack_acknowledged(self) -> bool:
         """Whether acknowledged writes of the last leader may be missing.
 
-        They may be missing after a power loss. In a copy they may also be missing if the leader
-        responded before the copy had them.
+        They may be missing after a power loss, or in a copy for which the leader did not wait.
         """
         return self.lost_power or self.config.may_lack_acknowledged
 
@@ -139,9 +137,8 @@ class LogManager(LogStarts):
     ) -> None:
         """Lock the directory, and open every log in it.
 
-        Takes:  config_of, which returns a topic's settings; progress, which is called with (loaded
-                logs, all logs, bytes read); known_topics, which is called once the directory is
-                locked and known to be ours.
+        Takes:  config_of, which returns a topic's settings; progress, called with (loaded logs, all
+                logs, bytes read); known_topics, called once the directory is locked and ours.
         Raises: LogDirectoryError if another process has the directory, it belongs to another node,
                 or a flush journal is damaged; OSError.
         After:  `logs`, `offline` and `last_run` are set; the mark of a clean stop is removed. All
@@ -178,12 +175,11 @@ class LogManager(LogStarts):
         try:
             self.write_checkpoints()
         except OSError as error:
-            # the old checkpoint remains
-            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)
+            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the old one remains
         is_clean = self.last_run is LastRun.CLEAN
         # Data of a log may be only in the page cache even after a power loss: an earlier start may
-        # have written them again, and was killed before it flushed them. The journals are therefore
-        # kept until all logs were flushed.
+        # have written them again and been killed before its flush. So the journals are kept until
+        # all logs were flushed.
         if redo is not None and is_clean and not redo.decisions:
             self.journal.forget_older(keep_earlier=bool(self.offline))
             self.disk.fsync_dir(self.data_dir)
@@ -191,8 +187,7 @@ class LogManager(LogStarts):
             self.note_boot()
         if is_clean:
             self.disk.unlink(self.log_dir.path(CLEAN_SHUTDOWN_NAME))
-            # otherwise a power loss could restore the mark of the clean stop
-            self.disk.fsync_dir(self.data_dir)
+            self.disk.fsync_dir(self.data_dir)  # otherwise a power loss could restore the mark
 
     def _take_directory(self) -> None:
         """Lock the directory, determine how the last run ended, and check that it is ours."""
@@ -261,8 +256,7 @@ class LogManager(LogStarts):
                 )
 
     def _report_lost(self, points: Offsets, topics: Topics | None) -> None:
-        """Log which partitions had durable records and have lost their directory. They begin empty.
-        """
+        """Log which partitions had durable records and lost their directory. They begin empty."""
         for key, point in sorted(points.items()):
             topic = None if topics is None else topics.topic(key[0])
             is_there = key in self.logs or key in self.offline
@@ -287,8 +281,7 @@ class LogManager(LogStarts):
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:
-        """Treat the directory as after a power loss, since it is a copy that lacks unflushed data.
-        """
+        """Treat the directory as after a power loss, as it is a copy that lacks unflushed data."""
         logger.warning(
             "this directory is an older copy of the disk, or a part of one, not what the last "
             "broker left: %s",
@@ -308,7 +301,7 @@ class LogManager(LogStarts):
         highest = HighestEpoch(self.disk, self.data_dir).read()
         self.leader_epoch = max(latest, highest, self._lowest_leader_epoch - 1)
         if self.config.may_lack_acknowledged and not self._lowest_leader_epoch:
-            # When this broker claims the leadership, its epoch is above all earlier ones.
+            # a claimed epoch is above all earlier ones
             self.leader_epoch += UNHEARD_LEADER_EPOCHS
         self.begin_leader_epoch(self.logs.values())
         self.log_dir.store_epoch()
@@ -316,8 +309,8 @@ class LogManager(LogStarts):
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:
         """Begin an epoch in these logs that is above all earlier ones.
 
-        The epoch is durable on return. If its file can be neither written nor cut, it is durable
-        before one of the logs gets a batch.
+        It is durable on return, or if its file cannot be changed, before one of the logs gets a
+        batch.
         """
         self.leader_epoch += 1
         self.log_dir.unstored_epoch = self.leader_epoch
@@ -351,13 +344,12 @@ class LogManager(LogStarts):
     ) -> Log:
         """Make a new, empty log. It gets its files with its first batch, or from `LogFiles.make`.
 
-        Takes:  leader_epoch, 0 for a new partition; `self.leader_epoch` for a partition that
-                clients may know and whose log was lost.
+        Takes:  leader_epoch, 0 for a new partition; `self.leader_epoch` if clients may know it and
+                its log was lost.
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
-        # imported here, since many starts make no log
-        from barnabas.storage.opening.new_log import new_log
+        from barnabas.storage.opening.new_log import new_log  # many starts make no log
 
         log = new_log(
             self.log_dir, TopicIdPartition(topic, partition, topic_id), config, now_ms, leader_epoch
@@ -415,7 +407,7 @@ class LogManager(LogStarts):
         key = topic, partition
         log = self.logs.pop(key, None)
         error = self.offline.pop(key, None)
-        # Otherwise the old recovery point and start would apply to the next log of this name.
+        # Otherwise these would apply to the next log of this name.
         self._offline_points.pop(key, None)
         self._offline_starts.pop(key, None)
         self.log_dir.changed_starts.discard(key)
@@ -438,8 +430,8 @@ class LogManager(LogStarts):
         except OSError as no_space:
             if not is_out_of_resources(no_space):
                 raise
-            # There is no space for the longer name, but another partition of this name must not
-            # find the directory.
+            # No space for the longer name; another partition of this name must not find the
+            # directory.
             logger.warning("%s is removed at once: %s", directory, no_space)
             self.disk.rmtree(directory)
         else:
@@ -459,8 +451,8 @@ class LogManager(LogStarts):
         """`end_removals` in steps."""
         if self._removed:
             removed = set(self._removed)
-            # The logs are removed from the checkpoints next, which must not happen before the
-            # directories are removed durably.
+            # The checkpoints lose the logs next, which must not happen before the removal is
+            # durable.
             yield [DirectorySync(self.disk, self.data_dir)]
             self.log_dir.trash.remove_in(removed)
             self._removed -= removed
@@ -481,9 +473,7 @@ class LogManager(LogStarts):
         return self._next_checkpoint_ms if self._next_checkpoint_ms < due else due
 
     def on_tick(self, now_ms: int) -> None:
-        """Do the work that is due: retention, checkpoints, expiration of producers, deletion of
-        files.
-        """
+        """Do due work: retention, checkpoints, expiration of producers, deletion of files."""
         if self.log_dir.builds is not None:
             self.log_dir.builds.on_tick(now_ms)
         self._upkeep.retain(now_ms)
@@ -559,11 +549,9 @@ class LogManager(LogStarts):
     # --- stop ------------------------------------------------------------------------------------
 
     def close(self, now_ms: int, sync: Callable[[list[Syncable]], None] = sync_one_by_one) -> None:
-        """Stop cleanly: make every log durable and close it, write all checkpoints, then the mark
-        of the stop.
+        """Stop cleanly: make all logs durable, close them, write all checkpoints and then the mark.
 
-        Takes:  sync, which fsyncs many files. If it does so in parallel, stopping many logs is
-                fast.
+        Takes:  sync, which fsyncs many files, in parallel to be fast.
         """
         files: dict[Syncable, None] = {}
         for log in self.logs.values():
@@ -591,7 +579,7 @@ class _Progress:
         self._read_bytes = 0
 
     def on_read(self, count: int) -> None:
-        """Add to the number of bytes that were read from a log."""
+        """Count bytes that were read from a log."""
         self._read_bytes += count
         if self._progress is not None:
             self._progress(self._done, self._count, self._read_bytes)

@@ -45,7 +45,7 @@ class LogStarts(ABC):
 
         The new starts are durable before readers can see them, since they must never move back.
 
-        Raises: NotWrittenError if there is no disk space, in which case no start is raised.
+        Raises: NotWrittenError without disk space, in which case no start is raised.
         """
         ahead = {(log.topic, log.partition): start for log, start in starts.items()}
         try:

@@ -50,9 +50,8 @@ logger = logging.getLogger(__name__)
 
 
 class LogUpkeep:
-    """The periodic tasks for the logs of one directory.
-
-    deleted_directories: the directories to delete, with the times at which they are due.
+    """The periodic tasks for the logs of one directory. deleted_directories: those to delete, with
+    the times at which they are due.
     """
 
     def __init__(
@@ -143,8 +142,8 @@ class LogUpkeep:
     def hasten_checkpoints(self, now_ms: int) -> None:
         """Make the checkpoint due now for logs of which the start had to read much.
 
-        Otherwise, if a broker is killed repeatedly, each start would read more than the one before,
-        since no run lasts until the end of an interval.
+        Otherwise a broker that is killed repeatedly would read more at each start, since no run
+        lasts for a whole interval.
         """
         changed = self._log_dir.changed_logs
         due_ms = now_ms - self._config.producer_snapshot_interval_ms
@@ -227,7 +226,7 @@ class LogUpkeep:
             except OSError as error:
                 if not is_out_of_resources(error):
                     raise
-                # tried again later, since a removal needs descriptors
+                # a removal needs descriptors
                 self.deleted_directories.add(now_ms + _CHECK_INTERVAL_MS, path)
 
 

@@ -1,7 +1,9 @@
 """`meta.properties`, which names the owner of a data directory, in the format of Apache Kafka 3.9.
 
-version=1 node.id=<number>         the broker's id; a broker with another id cannot use the
-directory cluster.id=<id>          assigned once directory.id=<id>        assigned once
+version=1
+node.id=<number>         the broker's id; a broker with another id cannot use the directory
+cluster.id=<id>          assigned once
+directory.id=<id>        assigned once
 """
 
 from __future__ import annotations
@@ -31,8 +33,7 @@ class MetaProperties(NamedTuple):
 def take_directory(disk: Disk, data_dir: str, ids: MetaProperties) -> MetaProperties:
     """Read the ids of the directory, and store those of `ids` that it lacks.
 
-    Raises: LogDirectoryError if another node owns the directory, or the file is unreadable;
-            OSError.
+    Raises: LogDirectoryError for another node's directory or an unreadable file; OSError.
     """
     path = f"{data_dir}/{META_PROPERTIES_NAME}"
     try:

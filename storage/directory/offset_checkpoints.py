@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
 
-ENCODED_AT_ONCE = 5000  # the number of logs handled in one step, which takes 10 ms
+ENCODED_AT_ONCE = 5000  # logs handled in one step, which takes 10 ms
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +70,7 @@ class OffsetCheckpoints:
     def write(self, name: str, offsets: Offsets, *, force: bool = False, sync: bool = True) -> None:
         """Write a checkpoint, if its content changes or `force` is set."""
         data = encode_offsets(offsets)
-        # the file that is under way has older content
-        if self._under_way.pop(name, None) is not None:
+        if self._under_way.pop(name, None) is not None:  # the file under way has older content
             self._disk.unlink(self._new_path(name))
         if force or self._contents.get(name) != data:
             self._disk.write_atomic(f"{self._data_dir}/{name}", data, sync=sync)
@@ -83,9 +82,8 @@ class OffsetCheckpoints:
         offline_points: Offsets,
         starts: Callable[[], Offsets] | None,
     ) -> Generator[Sequence[Syncable], None, Offsets]:
-        """Write recovery points and high watermarks in steps, each of which reads some of the logs.
-
-        The log starts are also written, if `starts` is given.
+        """Write recovery points, high watermarks and given `starts` in steps, each for some of the
+        logs.
 
         Gives:  the recovery points.
         """

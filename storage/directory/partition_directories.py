@@ -46,8 +46,7 @@ _NOT_OURS = "__cluster_metadata"
 STRAY_SUFFIX = "-stray"
 _LONGEST_NAME = 255
 _LONGEST_TOPIC = 249
-# The largest gap in a topic's partition numbers. There are gaps if another broker has the other
-# partitions.
+# The largest gap in a topic's partition numbers. Another broker may have the others.
 _WIDEST_GAP = 10_000
 
 logger = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class Topic(Protocol):
 
 
 class Topics(Protocol):
-    """The part of the metadata journal by which directories are identified."""
+    """The part of the metadata journal that identifies directories."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -122,8 +121,7 @@ def _may_lack_topics(topics: Topics | None) -> str:
 
 
 class PartitionDirectories:
-    """The directories in a data directory, by their names. `find` sets aside those that cannot be
-    logs.
+    """The names in a data directory. `find` sets directories aside that cannot be logs.
 
     deleted: the paths of directories that are being deleted.
     """
@@ -192,9 +190,7 @@ class PartitionDirectories:
     def _ids_of_unknown(
         self, topic: str, partitions: Iterable[int], topics: Topics | None
     ) -> dict[int, uuid.UUID]:
-        """The topic id in each of an unknown topic's directories; directories without one are left
-        out.
-        """
+        """The topic id in each directory that has one, for unknown topics."""
         if topics is None or topics.topic(topic) is not None:
             return {}
         ids = {

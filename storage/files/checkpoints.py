@@ -54,7 +54,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 class CorruptCheckpoint(Exception):
-    """The content of a file does not have the format that its name implies."""
+    """A file does not have the format that its name implies."""
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
@@ -101,8 +101,7 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
     lines = data.decode("utf-8").split("\n")
-    # The last line must end with a line feed as well: otherwise a number that was cut off would be
-    # read as a smaller number.
+    # The last line must also end with a line feed: else a number that is cut off would be read.
     if lines[-1] or lines[0] != "0":
         raise ValueError("it does not begin with the version 0, or its last line is cut off")
     rows = [line.split(" ") for line in lines[2:-1]]
@@ -200,18 +199,15 @@ class Manifest:
 
     @property
     def parted(self) -> bool:
-        """Whether this manifest was made by `part`, and so has only one segment."""
+        """Whether this manifest was made by `part`, for one segment."""
         return self._lines is not None
 
     def knows(self, name: str, data: bytes | None) -> bool:
-        """Whether the file has the content that the manifest describes; `data` is None for a
-        missing file.
-        """
+        """Whether the file has its content in the manifest; `data` is None for a missing file."""
         return self.files.get(name) == ((-1, 0) if data is None else (len(data), crc32c(data)))
 
     def prefix(self, name: str, data: bytes | None) -> bytes | None:
-        """The first bytes of a file that has grown since the manifest was written, as described
-        there.
+        """The first bytes of a file that has grown since the manifest.
 
         Gives:  None if the file does not begin with these bytes.
         """

@@ -26,8 +26,7 @@ HIGHEST_RELATIVE_OFFSET = 2**31 - 1
 
 
 class CorruptLog(Exception):
-    """A damaged file of a partition, whose remaining bytes must not be removed unless a user
-    requests it.
+    """A damaged file of a partition, whose remaining bytes may be removed only on request.
 
     The message has the file, the position, and what can be done.
     """
@@ -45,5 +44,5 @@ class ForeignLog(CorruptLog):
 
 
 def offset_name(offset: int) -> str:
-    """An offset in the form in which file names contain it."""
+    """An offset as file names contain it."""
     return f"{offset:020d}"

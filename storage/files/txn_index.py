@@ -43,7 +43,7 @@ class AbortedEntry(NamedTuple):
 
 
 class TxnIndex:
-    """The aborted transactions of one segment, in the order of their markers."""
+    """One segment's aborted transactions, in the order of their markers."""
 
     __slots__ = ("entries",)
 

@@ -20,8 +20,9 @@ class AppendInfo(NamedTuple):
 class NewMarker(NamedTuple):
     """A marker to be appended.
 
-    is_decided: whether it can be restored after a power loss from a coordinator's decision. If not,
-    and with flush.messages=1, its transaction is stable only when the marker is on the disk.
+    is_decided: whether it can be restored after a power loss from a coordinator's decision. If it
+    cannot, and with flush.messages=1, its transaction is stable only when the marker is on the
+    disk.
     """
 
     producer_id: int

@@ -141,7 +141,7 @@ class BatchFile:
 
         One long loop, since it runs for each batch that a look-up skips.
 
-        Takes:  entry_offset, that of the index entry with this position; is_complete, whether the
+        Takes:  entry_offset, the offset of the index entry for `position`; is_complete, whether the
                 index was built from the whole file.
         Raises: CorruptLog if there is no valid batch at a position; IndexHole, only if is_complete
                 is false.

@@ -85,8 +85,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogContents(NamedTuple):
-    """The content of a partition's directory after it was made or opened, from which a `Log` is
-    made.
+    """The content of a partition's directory, new or opened, from which a `Log` is made.
 
     names_are_durable: whether all names in the directory are durable. has_files: whether there is a
     directory.
@@ -243,10 +242,9 @@ class Log:
 
         Takes:  batch, writable: the records field of one partition. The base offset and the leader
                 epoch are overwritten in place (and the timestamp or the codec, if the topic
-                requires it). at_once: the limits of the check; a batch that exceeds them is not
-                changed. checked: the result of an earlier `check_client_batch` with the current
-                rules. Checks against the log and its producers are made here, with no other event
-                in between.
+                requires it). at_once: the limits of the check; a larger batch is not changed.
+                checked: the result of an earlier `check_client_batch` by these rules. Checks
+                against the log and its producers are made here, with no other event in between.
         Gives:  first_offset, last_offset (inclusive), log_append_time_ms; for a duplicate those of
                 the earlier batch.
         Raises: AppendRefused, see validate; TakesLongError, only with at_once; KafkaError
@@ -311,8 +309,7 @@ class Log:
 
         Takes:  batch_of, the fields of the producer, if there is one; marker, if it is a marker.
         Gives:  its first and last offset; the first, and the leader epoch, are set in the batch.
-        Raises: NotWrittenError if there is no space, in which case a new segment may exist, but
-                nothing else has changed; OSError.
+        Raises: NotWrittenError without space, after which only a segment may be new; OSError.
         """
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
@@ -374,9 +371,7 @@ class Log:
     # --- producers -------------------------------------------------------------------------------
 
     def ended_before_open_transaction(self, producer_id: int, decided_ms: int) -> bool:
-        """Whether a marker of the decision at `decided_ms`, or of a later one, precedes the open
-        transaction.
-        """
+        """Whether a marker from `decided_ms` or later precedes the open transaction."""
         first_offset = self.producer_state.first_offset_of_transaction(producer_id)
         return first_offset is not None and self.reader.has_marker_before(
             first_offset, producer_id, decided_ms
@@ -407,9 +402,7 @@ class Log:
             self._set_checkpointed()
 
     def try_roll(self, now_ms: int) -> bool:
-        """Roll the active segment, even if it is not full. Gives: False if there is no space for a
-        new one.
-        """
+        """Roll the active segment, even if it is not full. Gives: False if there is no space."""
         try:
             self._roll(now_ms)
         except OSError as error:
@@ -466,9 +459,8 @@ class Log:
         )
 
     def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Iterate over all whole batches in order, from the one with `from_offset` on.
-
-        Takes:  from_offset; by default the log's start.
+        """Iterate over all whole batches in order, from the one with `from_offset` (default: the
+        log's start).
         Raises: CorruptLog, also if a checksum is wrong.
         """
         return self.reader.batches(self.log_start_offset if from_offset is None else from_offset)
@@ -508,8 +500,7 @@ class Log:
     def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
         """Delete the segments that retention does not keep. Gives: their number.
 
-        If there is no disk space, the active segment is kept, or all are
-        (`snapshot_producers_of_oldest`).
+        Without disk space, the active segment or all are kept (`snapshot_producers_of_oldest`).
 
         Takes:  most, the approximate maximum in one call; if it is reached there may be more.
         """
@@ -529,8 +520,7 @@ class Log:
     # --- flushing --------------------------------------------------------------------------------
 
     def finish_flush(self, token: FlushToken) -> bool:
-        """Record that a flush of `durability` is complete: all its files were fsynced without an
-        error.
+        """Record that a flush of `durability` is complete, and all its files were fsynced.
 
         Gives:  whether readers may now read more.
         """

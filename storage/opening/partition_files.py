@@ -1,12 +1,12 @@
 """The content of a partition's directory at a start, before the log is read.
 
-<20 digits>.log, .index, .timeindex, .txnindex    a segment, see `segment` <20 digits>.snapshot
-the producers, see `producer_snapshots` segments.manifest                                 the noted
-state of the files, see `checkpoints` leader-epoch-checkpoint, partition.metadata       see
-`checkpoints` <20 digits>.log.set-aside[-<position>]            batches behind a hole after a power
-loss; kept *.swap                                            a swap of cleaned segments, completed
-here *.deleted, *.cleaned, *.tmp                       of an interrupted change: removed here, and
-so
+<20 digits>.log, .index, .timeindex, .txnindex    a segment, see `segment`
+<20 digits>.snapshot                              the producers, see `producer_snapshots`
+segments.manifest                                 the noted state of the files, see `checkpoints`
+leader-epoch-checkpoint, partition.metadata       see `checkpoints`
+<20 digits>.log.set-aside[-<position>]            batches behind a hole after a power loss; kept
+*.swap                                            a swap of cleaned segments, completed here
+*.deleted, *.cleaned, *.tmp                       of an interrupted change: removed here, and so
                                                   are indexes without a log
 """
 
@@ -98,8 +98,7 @@ class PartitionFiles:
         self.disk.unlink(self.manifest_path)
 
     def _sort_names(self, names: set[str]) -> None:
-        """Sort the names. Files of an interrupted change, and indexes without a log, are removed.
-        """
+        """Sort the names. Remove files of an interrupted change, and indexes without a log."""
         for name in sorted(names):
             stem, suffix = name[:20], name[20:]
             if name.endswith(_LEFT_OVER):

@@ -87,7 +87,7 @@ class CompletedTxn(NamedTuple):
 class ActiveProducer(NamedTuple):
     """A producer of a partition, as in the response to DescribeProducers.
 
-    -1 means that there is none: no batch yet, no marker yet, no open transaction.
+    A field is -1 if there is no batch yet, no marker yet, or no open transaction.
     """
 
     producer_id: int
@@ -237,8 +237,7 @@ class ProducerStateManager:
         return -1 if entry is None else entry.producer_epoch
 
     def has_batch_of(self, producer_id: int) -> bool:
-        """Whether a batch of the producer's last epoch is known, and so its next sequence number.
-        """
+        """Whether a batch of the producer's last epoch, and so its next sequence, is known."""
         entry = self.producers.get(producer_id)
         return entry is not None and bool(entry.batches)
 

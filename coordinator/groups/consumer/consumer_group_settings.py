@@ -3,13 +3,14 @@
 Apache Kafka 3.9 has a preview of consumer groups, whose responses differ from those of later
 releases. With `is_preview` the broker responds as the preview does:
 
-| event | with `is_preview` | without | |---|---|---| | the epoch of a new group | 0, and the first
-member gets 1 | 1 | | a member joins with an empty list of topics | INVALID_REQUEST | accepted,
-without partitions | | LeaveGroup of a member of the consumer protocol | UNKNOWN_MEMBER_ID | the
-member leaves | | a classic member joins, `group.consumer.migration.policy=disabled` | accepted |
-rejected | | a commit in an earlier epoch | STALE_MEMBER_EPOCH | accepted for former partitions
-(KIP-1251) | | TxnOffsetCommit without a member, to a group with members | UNKNOWN_MEMBER_ID |
-accepted |
+| event | with `is_preview` | without |
+|---|---|---|
+| the epoch of a new group | 0, and the first member gets 1 | 1 |
+| a member joins with an empty list of topics | INVALID_REQUEST | accepted, without partitions |
+| LeaveGroup of a member of the consumer protocol | UNKNOWN_MEMBER_ID | the member leaves |
+| a classic member joins, `group.consumer.migration.policy=disabled` | accepted | rejected |
+| a commit in an earlier epoch | STALE_MEMBER_EPOCH | accepted for former partitions (KIP-1251) |
+| TxnOffsetCommit without a member, to a group with members | UNKNOWN_MEMBER_ID | accepted |
 """
 
 from __future__ import annotations

@@ -279,8 +279,8 @@ class ConsumerGroups:
     def _take_over(self, change: GroupChange, former_id: str, member_id: str) -> None:
         """Let the member replace its former incarnation.
 
-        The former incarnation had another id, or used the classic protocol: then it has timers for
-        its next join or sync, which are cancelled.
+        The former incarnation had another id, or used the classic protocol, in which case its
+        timers for the next join or sync are cancelled.
         """
         if former_id != member_id or change.members[former_id].classic is not None:
             timers_of.cancel_member(self._timers, change.group_id, former_id)
@@ -355,8 +355,7 @@ class ConsumerGroups:
     # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
-        """Begin the sessions of all members of a loaded group, and the time to give partitions up.
-        """
+        """Begin the sessions and revocation times of all members of a loaded group."""
         consumer, group_id = group.require_consumer(), group.group_id
         overrides = self._context.overrides(group_id)
         session_timeout_ms = overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms)

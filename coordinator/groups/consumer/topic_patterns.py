@@ -4,16 +4,16 @@ A pattern is parsed, compiled to a nondeterministic automaton (Thompson's constr
 a deterministic one whose states are made when a name first reaches them. The matcher never
 backtracks, so no pattern of a client can block the broker: `(a+)+$` costs as much as `a+`.
 
-    supported    literals, `.`, classes with ranges and `[:alpha:]`, `\d \D \w \W \s \S`,
-                 `\pL` and the like, escapes, `\Q...\E`, groups of every kind, `|`, `* + ?`
+    supported    literals, `.`, classes with ranges and `[:alpha:]`, `\\d \\D \\w \\W \\s \\S`,
+                 `\\pL` and the like, escapes, `\\Q...\\E`, groups of every kind, `|`, `* + ?`
                  and `{n,m}` with their lazy forms, flags `(?i)` `(?s)` `(?U)` `(?m)`, anchors
-                 `^ $ \A \z`
+                 `^ $ \\A \\z`
     rejected     what RE2 rejects: look-around, back references, possessive and nested repetition,
-                 counts above 1,000; also `\b` and `\B`, which are useless if the whole name has to
-                 match, and patterns of more than 20,000 states
+                 counts above 1,000; also `\\b` and `\\B`, which are useless if the whole name has
+                 to match, and patterns of more than 20,000 states
 
 A pattern matches a whole name, as in Apache Kafka. A class is limited to the characters that the
-matched names may have: names of topics, or other texts (transactional ids, KIP-1152). `\p{...}`
+matched names may have: names of topics, or other texts (transactional ids, KIP-1152). `\\p{...}`
 supports the general categories and no scripts.
 
 Source: RE2's wiki, "Syntax"; KIP-848, "Regular Expressions".
@@ -281,8 +281,7 @@ class _Parser:
         self._at = end + 1
 
     def _flags(self) -> bool:
-        """Read flags, such as `i-s)` or `i-s:`. Gives: whether `)` ends them, which opens no group.
-        """
+        """Read flags, such as `i-s)` or `i-s:`. Gives: whether `)` ends them, without a group."""
         value, count = True, 0
         while True:
             letter = self._next()
@@ -321,7 +320,7 @@ class _Parser:
         return self._literal(self._letter_escape(letter))
 
     def _class_escape(self, letter: str) -> frozenset[str] | None:
-        """The characters of a class such as `\d` or `\pL`; None if the escape is not a class."""
+        """The characters of a class such as `\\d` or `\\pL`; None if the escape is not a class."""
         if letter in "dws":
             return _CLASSES[letter]
         if letter in "DWS":

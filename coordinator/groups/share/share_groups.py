@@ -59,9 +59,7 @@ class ShareGroups:
         timers: Timers[TimerKey],
         wall: WallClock,
     ) -> None:
-        """Takes:  setting_of, which returns the value of a group's setting, its own or the
-        broker's.
-        """
+        """Takes:  setting_of, which returns a group's own value of a setting, or the broker's."""
         self._settings, self._setting_of = settings, setting_of
         self._topics, self._timers, self._wall = topics, timers, wall
 
