@@ -52,7 +52,8 @@ from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.txn_index import AbortedEntry
-from barnabas.storage.log.broker_appends import append_marker, append_records
+from barnabas.storage.log.append_info import NewMarker
+from barnabas.storage.log.broker_appends import append_marker, append_records, write_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
@@ -465,6 +466,26 @@ def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
         entry for segment in log.segments for entry in log.reader.txn_index(segment).entries
     ] == []
     assert log.last_stable_offset == log.log_end_offset
+
+
+@pytest.mark.parametrize("decided_before_ms", [0, DAY_MS])
+def test_the_time_of_a_decision_is_that_of_its_cleaned_marker_too(
+    tmp_path: Path, decided_before_ms: int
+) -> None:
+    """A cleaning puts the delete horizon, which is later, in the place of the base timestamp."""
+    manager, log = compacted_log(tmp_path, delete_retention_ms=DAY_MS)
+    producer = Producer(log, 1)
+    producer.put(k=b"a")
+    decided_ms = NOW_MS - decided_before_ms
+    marker = write_marker(log, NewMarker(1, 0, 0, True, True), NOW_MS, decided_ms)
+    put(log, b"k", b"b")
+    producer.put(k=b"c")
+    compact(manager, log)
+    compact(manager, log, 0)
+    (cleaned,) = [header for header, _ in batches_of(log) if header.base_offset == marker]
+    assert cleaned.delete_horizon_ms == NOW_MS + DAY_MS
+    assert log.ended_before_open_transaction(1, decided_ms)
+    assert not log.ended_before_open_transaction(1, NOW_MS + 1)
 
 
 def test_nothing_beyond_the_last_stable_offset_is_cleaned(tmp_path: Path) -> None:
