@@ -680,7 +680,10 @@ def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transact
 # --- gaps ---------------------------------------------------------------------------------------
 
 
-def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", ["the marker", "a tombstone", "a record without a key"])
+def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(
+    tmp_path: Path, last: str
+) -> None:
     """A position passes the gap at the end of the cleaned part.
 
     Only an empty segment follows, so without the last batch a reader would wait at the gap for
@@ -693,20 +696,27 @@ def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path
     put(log, b"k", b"a")
     producer.put(k=b"b")
     producer.end(False)
+    if last == "a record without a key":
+        log.config = replace(log.config, cleanup_policy=frozenset({"delete"}))
+        log.append(batch([b"c"]), now_ms=NOW_MS)
+        log.config = replace(log.config, cleanup_policy=frozenset({"compact"}))
+    elif last == "a tombstone":
+        put(log, b"k", None)
+    end = log.log_end_offset
     log.expire_producers(NOW_MS + 2 * DAY_MS)
     log._roll(NOW_MS + DAY_MS)
-    cleaned_to = compact(manager, log)
-    log.config = replace(log.config, delete_retention_ms=0)
-    assert compact(manager, log, 0, NOW_MS + 10 * DAY_MS) is not None
-    assert (log.segments.active.batches.size, cleaned_to, log.log_end_offset) == (0, 3, 3)
+    assert compact(manager, log) == end
+    for days in (10, 20, 30):
+        assert compact(manager, log, 0, NOW_MS + days * DAY_MS) == end
+    assert (log.segments.active.batches.size, log.log_end_offset) == (0, end)
+    assert len(batches_of(log)) <= 2, "the last one stays beside the latest of its key"
     for isolation in Isolation:
         at = 0
         while at < log.log_end_offset:
             found = log.read(at, max_bytes=1000, isolation=isolation, min_one_batch=True)
             assert found.slice is not None, f"stuck at {at}"
-            last = max(header.next_offset for header, _ in log.read_batches(at))
-            at = last
-        assert at == 3
+            at = max(header.next_offset for header, _ in log.read_batches(at))
+        assert at == end
 
 
 def test_offsets_by_time_pass_over_emptied_batches(tmp_path: Path) -> None:

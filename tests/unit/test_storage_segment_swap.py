@@ -131,6 +131,19 @@ def test_the_log_file_takes_its_swap_name_last(log: Log) -> None:
     assert swapped[3] == f"{28:020d}.log.swap"
 
 
+def test_the_manifest_of_the_new_state_is_durable_before_an_old_segment_goes(log: Log) -> None:
+    """The renames may be durable at any time from then on."""
+    copy_as(Path(log.directory), 28, ".cleaned")
+    disk = on_recording_disk(log)
+    swap_in(log, [CLEANED], 0)
+    steps = disk.take_steps()
+    (noted,) = [at for at, step in enumerate(steps) if step == ("write and sync", MANIFEST_NAME)]
+    before, after = ([name for _, name in some] for some in (steps[:noted], steps[noted:]))
+    assert not [name for name in before if name.endswith((".deleted", ".log"))]
+    assert not [name for name in after if name.endswith(".swap")]
+    assert f"{28:020d}.log.deleted" in after
+
+
 def test_the_manifest_has_the_new_segment(log: Log) -> None:
     directory = Path(log.directory)
     copy_as(directory, 28, ".cleaned")
