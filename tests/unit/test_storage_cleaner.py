@@ -385,6 +385,26 @@ def test_an_aborted_value_does_not_replace_a_committed_one_and_is_removed(tmp_pa
     }
 
 
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize("rolls_before_marker", [0, 1, 2])
+def test_the_outcome_of_a_transaction_counts_wherever_its_marker_is(
+    tmp_path: Path, commit: bool, rolls_before_marker: int
+) -> None:
+    """The marker may be in the active segment, which is not cleaned."""
+    manager, log = compacted_log(tmp_path, segment_bytes=10_000)
+    put(log, b"k", b"a")
+    producer = Producer(log, 1)
+    producer.put(k=b"b")
+    for _ in range(rolls_before_marker):
+        log._roll(NOW_MS)
+        fill(log)
+    producer.end(commit)
+    if not rolls_before_marker:
+        log._roll(NOW_MS)
+    assert compact(manager, log) is not None
+    assert data(log) == ([(1, b"k", b"b")] if commit else [(0, b"k", b"a")])
+
+
 def test_markers_are_never_compared_by_key(tmp_path: Path) -> None:
     """Markers are never compared by key.
 

@@ -4,6 +4,8 @@ clients are served in between, and the answers equal those of a broker that buil
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -234,6 +236,32 @@ def test_a_segment_that_is_damaged_is_told_of_when_its_build_ends(
     assert code_of(host.answers[READER][0]) == Code.KAFKA_STORAGE_ERROR
     whole = host.call(READER, fetch({"t": {0: log.segments[2].base_offset}}), 11)
     assert code_of(whole) == 0
+
+
+@pytest.mark.parametrize("what", ["by time, in the first", "committed records"])
+def test_a_build_without_a_descriptor_is_an_error_of_its_reader_alone(
+    as_kafka_left_it: Path, tmp_path: Path, slices: list[int], what: str
+) -> None:
+    """The next reader gets what it would have had at once."""
+    ask, version = ASKED[what]
+    expected = opened(as_kafka_left_it, tmp_path / "at-once")
+    expected.ask(READER, ask(), version)
+    finish(expected)
+    host = opened(as_kafka_left_it, tmp_path / "later")
+    host.ask(READER, ask(), version)
+
+    def refuse(batches: batch_file.BatchFile) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_file.BatchFile, "file", property(refuse))
+        finish(host)
+    rows = host.answers[READER].pop()
+    rows = rows.responses if hasattr(rows, "responses") else rows.topics
+    assert {row.error_code for row in rows[0].partitions} == {Code.KAFKA_STORAGE_ERROR}
+    host.ask(READER, ask(), version)
+    finish(host)
+    assert host.answers[READER] == expected.answers[READER]
 
 
 def test_who_asks_for_what_is_being_built_waits_for_the_same_build(

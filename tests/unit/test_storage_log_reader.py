@@ -99,6 +99,42 @@ def test_a_lost_aborted_index_is_rebuilt_from_any_snapshot_that_is_left(tmp_path
         again.close(NOW_MS)
 
 
+@pytest.mark.parametrize("interval", [0, 4096])
+def test_a_fetch_lists_what_was_aborted_in_it_wherever_the_markers_are(
+    tmp_path: Path, interval: int
+) -> None:
+    """Transactions of four producers overlap, and go from segment to segment."""
+    _, log = new_log(tmp_path, segment_bytes=3 * 71, index_interval_bytes=interval)
+    aborted: list[tuple[int, int, int]] = []
+    for turn in range(16):
+        first = log.append(batch(pid=turn, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
+        assert first.first_offset == log.log_end_offset - 1
+        for pid, length in ((turn - 1, 1), (turn - 4, 4)):
+            if pid >= 0 and (pid % 2 == 0) == (length == 1):
+                start = log.producer_state.first_offset_of_transaction(pid)
+                assert start is not None
+                marker = append_marker(
+                    log, producer_id=pid, producer_epoch=0, coordinator_epoch=0,
+                    commit=pid % 3 == 0, now_ms=NOW_MS,
+                )  # fmt: skip
+                if pid % 3:
+                    aborted.append((pid, start, marker))
+    assert len(log.segments) > 8 and len(aborted) > 6
+    for offset in range(log.last_stable_offset):
+        found = log.read(offset, max_bytes=1 << 20, isolation=1, min_one_batch=True)
+        assert found.slice is not None and found.aborted is not None
+        last = max(
+            header.last_offset
+            for segment in log.segments
+            if segment.batches.file is found.slice.file
+            for position, header in segment.batches.headers()
+            if position < found.slice.position + found.slice.size
+        )
+        touching = [(pid, at) for pid, at, end in aborted if end >= offset and at <= last]
+        assert set(touching) <= set(found.aborted), f"a fetch from {offset} to {last}"
+        assert set(found.aborted) <= {(pid, at) for pid, at, end in aborted if end >= offset}
+
+
 def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
     assert [header.base_offset for header, _ in log.reader.batches(26)] == list(range(26, TXN_END))
     path = Path(log.segments.active.batches.path(".log"))
