@@ -2,7 +2,8 @@
 
 A journal is deleted only when all that it has is durable in the logs' own files: else a power loss
 takes what was acknowledged as durable. Each waiting callback is called once, when its data are
-durable. Each record of a frame is appended, or undone where the frame found no space.
+durable, and while one waits a flush runs. Each record of a frame is appended, or undone where the
+frame found no space.
 """
 
 from __future__ import annotations
@@ -238,6 +239,7 @@ def test_no_journal_goes_before_its_content_is_in_the_logs_own_files(seed: int) 
             else:
                 host.is_full = not host.is_full and chance.random() < 0.3
             assert len(host.outbox.flushes) <= 1
+            assert host.outbox.flushes or host.queue.is_idle, "a request waits, and no flush runs"
         host.is_full = False
         for _ in range(100):
             host.end_flush()

@@ -455,6 +455,22 @@ def test_a_log_that_goes_off_line_after_a_deletion_of_records_keeps_its_start(
     assert manager.logs == {}
 
 
+@pytest.mark.parametrize("flushed", [0, 2, 3])
+def test_a_log_that_goes_off_line_keeps_its_recovery_point(tmp_path: Path, flushed: int) -> None:
+    """It is brought to the disk. Otherwise a later start may cut what was durable."""
+    manager, log = new_log(tmp_path)
+    for number in range(3):
+        if number == flushed:
+            log.flush()
+        log.append(batch([b"a"]), now_ms=NOW_MS)
+    manager.take_off_line(log, CorruptLog("x", 0, "it is damaged", "Restore it."))
+    run_at_once(manager.checkpoint_steps())
+    for _ in range(2):
+        manager.write_checkpoints(force=True)
+        points = decode_offsets((tmp_path / RECOVERY_POINT_NAME).read_bytes())
+        assert points == {("t", 0): 3}
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_what_a_log_has_that_goes_off_line_is_on_the_disk_after_a_clean_stop(seed: int) -> None:
     """The stop does not close such a log, but declares the whole directory durable."""
