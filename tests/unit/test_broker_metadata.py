@@ -26,8 +26,8 @@ from barnabas.broker.logs.durable_size import (
     SIZE_SUFFIX,
     highest_record,
 )
-from barnabas.broker.logs.journal_file import ENCODED_AT_ONCE, JournalError
-from barnabas.broker.logs.metadata import SMALLEST_REWRITE, ClusterMetadata, Topic
+from barnabas.broker.logs.journal_file import ENCODED_AT_ONCE, JournalError, decode_frame
+from barnabas.broker.logs.metadata import SMALLEST_REWRITE, ClusterMetadata, Topic, changes_in
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import Outbox
 from barnabas.storage.directory.log_directory import LogDirectoryError
@@ -403,6 +403,35 @@ def test_a_whole_frame_that_makes_no_sense_is_told(path: Path, body: object, sai
 
 def test_the_start_tells_of_a_damaged_journal_as_of_a_damaged_directory() -> None:
     assert issubclass(JournalError, LogDirectoryError)
+
+
+@pytest.mark.parametrize("record", ["gone", "from before", "latest"])
+def test_a_cut_of_a_rewritten_journal_is_refused_whatever_record_of_its_size_is_left(
+    path: Path, record: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill may come before the size of the rewritten journal is recorded: its header has it."""
+    monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 12)
+    monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
+    metadata = opened(path)
+    for number in range(4):
+        metadata.create_topic(f"t{number}", IDS[number], 1, {})
+    records, epoch = [size_file(path).read_bytes()], metadata._epoch
+    while metadata._epoch == epoch:
+        metadata.set_broker_configs({"a": "b"})
+        records.append(size_file(path).read_bytes())
+    whole = path.read_bytes()
+    assert int.from_bytes(decode_frame(whole, 0)["size"]) == len(whole)  # type: ignore[index]
+    for end in [end for _, end, _ in changes_in(whole)]:
+        path.write_bytes(whole[:end])
+        if record == "gone":
+            size_file(path).unlink(missing_ok=True)
+        else:
+            size_file(path).write_bytes(records[-2 if record == "from before" else -1])
+        if end == len(whole):
+            assert set(opened(path).topics) == {f"t{number}" for number in range(4)}
+        else:
+            with pytest.raises(JournalError, match=f"{end} bytes of whole changes, and had"):
+                opened(path)
 
 
 @pytest.mark.parametrize("change", ["configs", "made and deleted", "producer ids"])
