@@ -329,7 +329,8 @@ def test_a_failure_is_logged_and_tried_again_later_and_later(
 
 def test_each_failure_in_a_row_doubles_the_wait_up_to_an_hour(tmp_path: Path) -> None:
     host = Host(tmp_path)
-    fill(host.log())
+    log = host.log()
+    fill(log)
     host.tick()
     waits = []
     for _ in range(40):
@@ -345,6 +346,14 @@ def test_each_failure_in_a_row_doubles_the_wait_up_to_an_hour(tmp_path: Path) ->
                 break
         waits.append(host.now_ms - began)
     assert waits == [min(15_000 << number, 3_600_000) for number in range(40)]
+    host.clean()
+    fill(log)
+    host.tick()
+    began = host.now_ms
+    host.clean(error="after a success")
+    host.now_ms = began + 15_000
+    host.tick()
+    assert host.outbox.cleanings, "the failures before a success do not count"
 
 
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"])

@@ -8,6 +8,7 @@ import errno
 import logging
 import struct
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,13 @@ from barnabas.broker.logs.durable_size import (
     highest_record,
 )
 from barnabas.broker.logs.journal_file import ENCODED_AT_ONCE, JournalError, decode_frame
-from barnabas.broker.logs.metadata import SMALLEST_REWRITE, ClusterMetadata, Topic, changes_in
+from barnabas.broker.logs.metadata import (
+    SMALLEST_REWRITE,
+    ClusterMetadata,
+    ScramCredential,
+    Topic,
+    changes_in,
+)
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import Outbox
 from barnabas.storage.directory.log_directory import LogDirectoryError
@@ -403,6 +410,82 @@ def test_a_whole_frame_that_makes_no_sense_is_told(path: Path, body: object, sai
 
 def test_the_start_tells_of_a_damaged_journal_as_of_a_damaged_directory() -> None:
     assert issubclass(JournalError, LogDirectoryError)
+
+
+CHANGES: dict[
+    str, tuple[Callable[[ClusterMetadata, int], Any], Callable[[ClusterMetadata], Any]]
+] = {
+    "partitions": (
+        lambda m, n: m.add_partitions("a", n + 1),
+        lambda m: m.topics["a"].partition_count,
+    ),
+    "configs": (
+        lambda m, n: m.set_topic_configs("a", {"k": str(n)} if n < 3 else {}),
+        lambda m: m.topics["a"].configs,
+    ),
+    "replicas": (
+        lambda m, n: m.set_topic_replicas("a", ((n, 9), (9, n)) if n < 3 else ()),
+        lambda m: m.topics["a"].replicas,
+    ),
+    "broker": (
+        lambda m, n: m.set_broker_configs({"k": str(n)} if n < 3 else {}),
+        lambda m: m.broker_configs,
+    ),
+    "brokers": (
+        lambda m, n: m.set_broker_default_configs({"k": str(n)} if n < 3 else {}),
+        lambda m: m.broker_default_configs,
+    ),
+    "client metrics": (
+        lambda m, n: m.set_client_metrics("a", {"k": str(n)} if n < 3 else {}),
+        lambda m: m.client_metrics,
+    ),
+    "groups": (
+        lambda m, n: m.set_group_configs("a", {"k": str(n)} if n < 3 else {}),
+        lambda m: m.group_configs,
+    ),
+    "users": (
+        lambda m, n: m.set_scram_credentials(
+            {("a", 1): ScramCredential(b"", b"", b"", n) if n < 3 else None}
+        ),
+        lambda m: m.scram_credentials,
+    ),
+    "quotas": (
+        lambda m, n: m.set_client_quotas({OF_USER: {"k": float(n)} if n < 3 else {}}),
+        lambda m: m.client_quotas,
+    ),
+    "features": (
+        lambda m, n: m.set_features({"f": n}, {"f": n} if n < 3 else {}),
+        lambda m: (m.feature_levels, m.updated_features, m.features_epoch),
+    ),
+    "producer ids": (lambda m, n: m.set_next_producer_id(n), lambda m: m.next_producer_id),
+}
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+@pytest.mark.parametrize("kind", CHANGES)
+def test_of_several_changes_of_one_thing_the_last_counts_after_a_restart(
+    path: Path, kind: str, is_rewritten: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third one removes it, if it can be removed."""
+    change, value_of = CHANGES[kind]
+    for count in (1, 2, 3):
+        path.unlink(missing_ok=True)
+        size_file(path).unlink(missing_ok=True)
+        metadata = opened(path)
+        metadata.create_topic("a", IDS[0], 1, {"k": "first"})
+        values = [value_of(metadata)]
+        for number in range(1, count + 1):
+            change(metadata, number)
+            values.append(value_of(metadata))
+        if is_rewritten:
+            monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 1)
+            monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 0)
+            epoch = metadata._epoch
+            metadata.create_topic("b", IDS[1], 1, {})
+            assert metadata._epoch > epoch
+        metadata.close()
+        assert value_of(opened(path)) == values[-1]
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("record", ["gone", "from before", "latest"])
