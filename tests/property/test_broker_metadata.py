@@ -45,7 +45,9 @@ credentials = st.none() | st.builds(
     ScramCredential, st.binary(max_size=4), st.binary(max_size=4), st.binary(max_size=4),
     st.integers(4096, 5000),
 )  # fmt: skip
-levels = st.dictionaries(st.sampled_from(["metadata.version", "group.version"]), st.integers(1, 30))
+levels = st.dictionaries(
+    st.sampled_from(["metadata.version", "group.version"]), st.integers(1, 30), min_size=1
+)
 changes = st.lists(
     st.one_of(
         st.tuples(st.just("create"), st.sampled_from(NAMES), st.integers(1, 5), configs),
@@ -58,7 +60,7 @@ changes = st.lists(
         st.tuples(st.just("replicas"), st.sampled_from(NAMES), replicas),
         st.tuples(st.just("group"), st.sampled_from(NAMES), configs),
         st.tuples(st.just("user"), st.sampled_from(NAMES), st.integers(1, 2), credentials),
-        st.tuples(st.just("features"), levels, levels),
+        st.tuples(st.just("features"), levels, st.just({}) | levels),
         st.tuples(st.just("broker"), configs),
         st.tuples(st.just("every broker"), configs),
         st.tuples(st.just("client metrics"), st.sampled_from(NAMES), configs),
