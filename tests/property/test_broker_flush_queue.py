@@ -1,11 +1,15 @@
 """The flush queue under any sequence of waits, flushes, full journals and a full disk.
 
-A journal may be deleted only when everything in it is durable in the logs' own files: otherwise a
-power loss would take data that was acknowledged as durable. Each waiting callback is called once.
+A journal is deleted only when all that it has is durable in the logs' own files: else a power loss
+takes what was acknowledged as durable. Each waiting callback is called once, when its data are
+durable, and while one waits a flush runs. Each record of a frame is appended, or undone where the
+frame found no space.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +21,7 @@ from hypothesis import strategies as st
 from barnabas.broker.logs import flush_queue
 from barnabas.broker.logs.flush_queue import FlushQueue, Frame
 from barnabas.broker.outbox import Outbox
+from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.log.durability import FlushToken, LogEnd
 
 
@@ -59,20 +64,26 @@ class Written(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record in a journal. effects: the places where it was appended and those that it caused."""
+    """A record in a journal. effects: where it was appended, and what it has caused; left: the logs
+    that get the rest of its effects.
+    """
 
     effects: list[Written]
+    left: list[Log]
 
 
 class Journal:
     """A fake flush journal that remembers what its files contain."""
 
     def __init__(self) -> None:
-        self.size_bytes, self.has_older = 0, False
+        self.size_bytes, self.has_older, self.refuses = 0, False, False
         self.current: list[Written | Record] = []
         self.older: list[Written | Record] = []
 
     def append(self, entries: Any, records: Any) -> list[str]:
+        if self.refuses:
+            self.refuses = False
+            raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.current += [*entries, *records]
         self.size_bytes += 1
         return ["journal"]
@@ -88,21 +99,26 @@ class Journal:
         for one in self.older:
             effects = [one] if isinstance(one, Written) else one.effects
             assert effects, "a record is not appended yet"
+            assert isinstance(one, Written) or not one.left, "some of its effects are to come"
             for log, end in effects:
                 assert log.recovery_point >= end, f"{log} is durable in a deleted journal alone"
         self.older, self.has_older = [], False
 
 
 class Host:
-    """A queue with the server around it. calls: how often each waiting callback was called."""
+    """A queue and its rim. calls: how often each of the waiting callbacks was called; outcomes: how
+    often each record was appended or undone; in_parts: records with effects to come, as those of a
+    large transaction.
+    """
 
     def __init__(self, log_count: int) -> None:
         self.outbox, self.journal, self.now_ms = Outbox(), Journal(), 1
         self.logs = [Log(f"log {number}") for number in range(log_count)]
-        self.is_full, self.calls = False, list[int]()
+        self.is_full, self.calls, self.outcomes = False, list[int](), list[int]()
         self.queue = FlushQueue(
             self.outbox, cast(Any, self.journal), disk_space=cast(Any, self), journal_roll_ms=10
         )
+        self.in_parts: list[Record] = []
         self.queue.full_journal_bytes, self.queue.most_logs = 2, 3
 
     def new_call(self) -> int:
@@ -110,29 +126,64 @@ class Host:
         return len(self.calls) - 1
 
     def wait(self, logs: list[Log], *, in_place: bool) -> None:
-        number = self.new_call()
+        number, ends = self.new_call(), [log.log_end_offset for log in logs]
 
         def then(now_ms: int) -> None:
             self.calls[number] += 1
+            for log, end in zip(logs, ends, strict=True):
+                assert (log.recovery_point if in_place else log.durable_offset) >= end
 
         self.queue.wait(cast(Any, logs), then, self.now_ms, in_place=in_place)
 
-    def wait_for_frame(self, logs: list[Log]) -> None:
+    def wait_for_frame(self, logs: list[Log], *, in_parts: bool) -> None:
         number, decisions = self.new_call(), self.logs[0]
-        record = Record([])
+        ends = [log.log_end_offset for log in logs]
+        record = Record([], [])
 
         def append(now_ms: int) -> None:
-            for log in dict.fromkeys([decisions, *logs]):
-                log.log_end_offset += 1
-                record.effects.append(Written(log, log.log_end_offset))
-            self.queue.flush_later(cast(Any, [log for log, _ in record.effects]), now_ms)
+            self.outcomes[outcome] += 1
+            record.left.extend(log for log in logs if log is not decisions)
+            if in_parts:
+                self.queue.hold_journals()
+                self.in_parts.append(record)
+                self.cause(record, [decisions])
+            else:
+                self.cause(record, [decisions, *record.left])
+                record.left.clear()
+
+        def undo(now_ms: int) -> None:
+            self.outcomes[outcome] += 1
+            self.wait_for_frame(logs, in_parts=in_parts)
+
+        outcome = -1
 
         def then(frame: Frame | None, now_ms: int) -> None:
+            nonlocal outcome
             self.calls[number] += 1
             if frame is not None:
-                frame.add(cast(Any, record), cast(Any, decisions), append, lambda _: None)
+                outcome = len(self.outcomes)
+                self.outcomes.append(0)
+                frame.add(cast(Any, record), cast(Any, decisions), append, undo)
+            else:
+                for log, end in zip(logs, ends, strict=True):
+                    assert log.durable_offset >= end
 
         self.queue.wait_for_frame(cast(Any, logs), then, self.now_ms)
+
+    def cause(self, record: Record, logs: list[Log]) -> None:
+        """Append effects of a record to these logs."""
+        for log in logs:
+            log.log_end_offset += 1
+            record.effects.append(Written(log, log.log_end_offset))
+        self.queue.flush_later(cast(Any, logs), self.now_ms)
+
+    def cause_rest(self) -> None:
+        """Append the rest of the effects of the first record that has some to come."""
+        if self.in_parts:
+            record = self.in_parts.pop(0)
+            self.cause(record, record.left)
+            record.left.clear()
+            self.queue.release_journals()
 
     def end_flush(self) -> None:
         if self.outbox.flushes:
@@ -143,7 +194,19 @@ class Host:
         self.queue.on_tick(self.now_ms)
 
 
-STEPS = ("wait", "wait", "frame", "in place", "flush", "flush", "flush", "time", "space")
+STEPS = (
+    "wait",
+    "wait",
+    "frame",
+    "in place",
+    "flush",
+    "flush",
+    "flush",
+    "rest",
+    "time",
+    "space",
+    "refuse",
+)
 
 
 @given(seed=st.integers(0, 1 << 32))
@@ -153,6 +216,7 @@ def test_no_journal_goes_before_its_content_is_in_the_logs_own_files(seed: int) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flush_queue, "CHECKPOINTED_BESIDE", 1)
         patch.setattr(flush_queue, "CHECKPOINTED_ALONE", 1)
+        patch.setattr(flush_queue, "RETRY_MS", 5)
         host = Host(8)
         for _ in range(100):
             step = chance.choice(STEPS)
@@ -161,19 +225,26 @@ def test_no_journal_goes_before_its_content_is_in_the_logs_own_files(seed: int) 
                 for log in logs:
                     log.log_end_offset += 1
             if step == "frame":
-                host.wait_for_frame(logs)
+                host.wait_for_frame(logs, in_parts=chance.random() < 0.3)
             elif step in ("wait", "in place"):
                 host.wait(logs, in_place=step == "in place")
             elif step == "flush":
                 host.end_flush()
             elif step == "time":
                 host.pass_time()
+            elif step == "rest":
+                host.cause_rest()
+            elif step == "refuse":
+                host.journal.refuses = True
             else:
                 host.is_full = not host.is_full and chance.random() < 0.3
             assert len(host.outbox.flushes) <= 1
+            assert host.outbox.flushes or host.queue.is_idle, "a request waits, and no flush runs"
         host.is_full = False
         for _ in range(100):
             host.end_flush()
             host.pass_time()
+            host.cause_rest()
         assert host.calls == [1] * len(host.calls)
+        assert host.outcomes == [1] * len(host.outcomes)
         assert not host.journal.older and host.queue.is_idle

@@ -23,7 +23,7 @@ from barnabas.broker.logs import durable_size, journal_file
 from barnabas.broker.logs import metadata as module
 from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.journal_file import JournalError
-from barnabas.broker.logs.metadata import Acl, ClusterMetadata, Topic
+from barnabas.broker.logs.metadata import Acl, ClusterMetadata, ScramCredential, Topic
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import FlushJob, Outbox
 
@@ -40,6 +40,14 @@ quota_entities = st.dictionaries(
 quotas = st.dictionaries(
     st.sampled_from(["producer_byte_rate", "request_percentage"]), st.floats(min_value=0.001)
 )
+replicas = st.lists(st.permutations([1, 2, 3]).map(tuple), max_size=2).map(tuple)
+credentials = st.none() | st.builds(
+    ScramCredential, st.binary(max_size=4), st.binary(max_size=4), st.binary(max_size=4),
+    st.integers(4096, 5000),
+)  # fmt: skip
+levels = st.dictionaries(
+    st.sampled_from(["metadata.version", "group.version"]), st.integers(1, 30), min_size=1
+)
 changes = st.lists(
     st.one_of(
         st.tuples(st.just("create"), st.sampled_from(NAMES), st.integers(1, 5), configs),
@@ -49,6 +57,10 @@ changes = st.lists(
         st.tuples(st.just("end")),
         st.tuples(st.just("grow"), st.sampled_from(NAMES), st.integers(1, 3)),
         st.tuples(st.just("configure"), st.sampled_from(NAMES), configs),
+        st.tuples(st.just("replicas"), st.sampled_from(NAMES), replicas),
+        st.tuples(st.just("group"), st.sampled_from(NAMES), configs),
+        st.tuples(st.just("user"), st.sampled_from(NAMES), st.integers(1, 2), credentials),
+        st.tuples(st.just("features"), levels, st.just({}) | levels),
         st.tuples(st.just("broker"), configs),
         st.tuples(st.just("every broker"), configs),
         st.tuples(st.just("client metrics"), st.sampled_from(NAMES), configs),
@@ -73,13 +85,19 @@ def state_of(metadata: ClusterMetadata) -> State:
     well; and the other contents of the journal.
     """
     topics = [
-        (topic.name, topic.topic_id, topic.partition_count, dict(topic.configs))
+        (
+            topic.name,
+            topic.topic_id,
+            topic.partition_count,
+            dict(topic.configs),
+            topic.replicas,
+        )
         for topic in (*metadata.topics.values(), *metadata.coming.values())
     ]
     topics.sort(key=lambda topic: topic[1])
     assert all(
         metadata.topic_by_id(topic_id) is metadata.topic(name)
-        for name, topic_id, _, _ in topics
+        for name, topic_id, *_ in topics
         if topic_id not in metadata.coming
     )
     dynamic = {
@@ -88,8 +106,16 @@ def state_of(metadata: ClusterMetadata) -> State:
         "metrics": metadata.client_metrics,
         "acls": metadata.acls,
         "quotas": metadata.client_quotas,
+        "groups": metadata.group_configs,
+        "users": metadata.scram_credentials,
+        "features": (metadata.feature_levels, metadata.updated_features, metadata.features_epoch),
     }
     return topics, copy.deepcopy(dynamic), metadata.next_producer_id
+
+
+def _store(table: dict[Any, Any], key: Any, value: Any) -> None:
+    table.pop(key, None)
+    table |= {key: value} if value else {}
 
 
 def acl_of(number: int) -> Acl:
@@ -101,16 +127,18 @@ class Model:
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[uuid.UUID, int, dict[str, str]]] = {}
+        self.replicas: dict[str, tuple[tuple[int, ...], ...]] = {}
         self.coming: list[str] = []
         self.dynamic: dict[str, Any] = {
-            "own": {}, "default": {}, "metrics": {}, "acls": {}, "quotas": {},
+            "own": {}, "default": {}, "metrics": {}, "acls": {}, "quotas": {}, "groups": {},
+            "users": {}, "features": ({}, {}, -1),
         }  # fmt: skip
         self.next_producer_id = 0
         self._made = 0
 
     def state(self) -> State:
         topics = [
-            (name, topic_id, count, dict(own))
+            (name, topic_id, count, dict(own), self.replicas.get(name, ()))
             for name, (topic_id, count, own) in self.topics.items()
         ]
         topics.sort(key=lambda topic: topic[1])
@@ -135,6 +163,7 @@ class Model:
             return  # requests do not see a topic before its creation ends
         elif kind == "delete" and name in self.topics:
             del self.topics[name]
+            self.replicas.pop(name, None)
             metadata.delete_topics([name])
         elif kind == "end" and metadata.deletions:
             metadata.end_deletion(next(iter(metadata.deletions)))
@@ -146,6 +175,25 @@ class Model:
             topic_id, count, _ = self.topics[name]
             self.topics[name] = (topic_id, count, arguments[1])
             metadata.set_topic_configs(name, arguments[1])
+        elif kind == "replicas" and name in self.topics:
+            self.replicas[name] = arguments[1]
+            metadata.set_topic_replicas(name, arguments[1])
+        else:
+            self._set(kind, arguments, metadata)
+
+    def _set(self, kind: str, arguments: list[Any], metadata: ClusterMetadata) -> None:
+        """Make a change of anything but topics."""
+        name = arguments[0] if arguments else ""
+        if kind == "group":
+            _store(self.dynamic["groups"], name, arguments[1])
+            metadata.set_group_configs(name, arguments[1])
+        elif kind == "user":
+            _store(self.dynamic["users"], (name, arguments[1]), arguments[2])
+            metadata.set_scram_credentials({(name, arguments[1]): arguments[2]})
+        elif kind == "features":
+            epoch = self.dynamic["features"][2] + 1
+            self.dynamic["features"] = (dict(arguments[0]), dict(arguments[1]), epoch)
+            metadata.set_features(*arguments)
         elif kind == "broker":
             self.dynamic["own"] = name
             metadata.set_broker_configs(name)
@@ -153,8 +201,7 @@ class Model:
             self.dynamic["default"] = name
             metadata.set_broker_default_configs(name)
         elif kind == "client metrics":
-            self.dynamic["metrics"].pop(name, None)
-            self.dynamic["metrics"] |= {name: arguments[1]} if arguments[1] else {}
+            _store(self.dynamic["metrics"], name, arguments[1])
             metadata.set_client_metrics(name, arguments[1])
         elif kind == "allow":
             acls = {uuid.UUID(int=n): acl_of(n) for n in range(arguments[0])}

@@ -331,6 +331,35 @@ def test_a_failure_is_logged_and_tried_again_later_and_later(
     assert len(entries(log)) == 2
 
 
+def test_each_failure_in_a_row_doubles_the_wait_up_to_an_hour(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    log = host.log()
+    fill(log)
+    host.tick()
+    waits = []
+    for _ in range(40):
+        began = host.now_ms
+        host.clean(error="again")
+        for wait_ms in (1, 15_000 << len(waits), 3_600_000):
+            host.now_ms = began + min(wait_ms, 3_600_000) - BACKOFF_MS - 1
+            host.compaction.on_tick(host.now_ms)
+            if not host.outbox.cleanings:
+                host.now_ms += BACKOFF_MS + 1
+                host.compaction.on_tick(host.now_ms)
+            if host.outbox.cleanings:
+                break
+        waits.append(host.now_ms - began)
+    assert waits == [min(15_000 << number, 3_600_000) for number in range(40)]
+    host.clean()
+    fill(log)
+    host.tick()
+    began = host.now_ms
+    host.clean(error="after a success")
+    host.now_ms = began + 15_000
+    host.tick()
+    assert host.outbox.cleanings, "the failures before a success do not count"
+
+
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_a_compaction_waits_for_room(

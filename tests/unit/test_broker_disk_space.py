@@ -4,6 +4,7 @@ has no gap.
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from helpers.core_host import CoreHost, produce
 from helpers.disk_broker import DiskBroker
 
 from barnabas.broker.handlers import produce as produce_handler
+from barnabas.broker.logs.disk_space import MEASURED_EVERY_BYTES, DiskSpace
 from barnabas.protocol.errors import Code
 
 
@@ -73,6 +75,34 @@ def test_too_little_room_counts_as_a_full_disk() -> None:
         b.produce("t", (b"%d" % sequence,), pid=pid, epoch=0, sequence=sequence)[0]
         for sequence in (0, 1)
     ] == [0, 0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clients_leave_the_reserve_and_get_all_else(seed: int) -> None:
+    """The model is the disk: what is reserved is written at once, and space is freed at times."""
+    rng = random.Random(seed)
+    reserve = rng.choice([0, 1, 5 * MEASURED_EVERY_BYTES])
+    free, measured = reserve + rng.randrange(4 * MEASURED_EVERY_BYTES), 0
+
+    def free_bytes() -> int:
+        nonlocal measured
+        measured += 1
+        return free
+
+    space, granted, refused = DiskSpace(free_bytes, reserve), 0, 0
+    for _ in range(200):
+        count = rng.choice([1, 1000, 1 << 20, 2 * MEASURED_EVERY_BYTES])
+        may = free - reserve >= count
+        assert space.reserve(count) is may
+        assert space.is_full is not may
+        if may:
+            free -= count
+            granted += count
+        else:
+            refused += 1
+            free += rng.choice([0, 0, count, 2 * count])
+        assert free >= reserve
+    assert measured <= 1 + refused + 2 * granted // MEASURED_EVERY_BYTES
 
 
 def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from helpers.group_host import subscription
 from helpers.share_member import SHARED
 from sim.disk import Refusal, SimFile
 
+from barnabas.broker.logs.unwritten_work import MOST_AT_ONCE, RETRY_MS, UnwrittenWork
 from barnabas.broker.requests.refusals import message_class
 from barnabas.broker.requests.without_space import CODES
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
@@ -272,6 +273,35 @@ def test_a_session_without_space_is_refused(
     assert (code, pid) == (Code.NONE, producer.pid)
     assert epoch > producer.epoch
     assert b.read("t", committed=True) == []
+
+
+@pytest.mark.parametrize("failing", [set(), {0}, {1, 3}, {0, 1, 2}, set(range(40))])
+def test_a_call_that_finds_no_space_delays_the_others_once(failing: set[int]) -> None:
+    """Each call is made in its turn; the one that fails is behind all others then."""
+    unwritten = UnwrittenWork()
+    made: list[int] = []
+
+    def add(number: int, now_ms: int) -> None:
+        def call(now_ms: int) -> None:
+            made.append(number)
+            if number in failing:
+                add(number, now_ms)
+
+        unwritten.later(call, now_ms)
+
+    now_ms, count = 0, 40
+    for number in range(count):
+        add(number, now_ms)
+    while set(made) != set(range(count)):
+        due_ms = unwritten.next_deadline_ms()
+        assert due_ms is not None and due_ms <= now_ms + RETRY_MS
+        unwritten.on_tick(due_ms - 1)
+        before = len(made)
+        now_ms = max(due_ms, now_ms)
+        unwritten.on_tick(now_ms)
+        assert before < len(made) <= before + MOST_AT_ONCE
+        assert set(made[before:-1]).isdisjoint(failing), "after a failure all wait"
+    assert made[:count] == list(range(count)), "none is made twice before each was made once"
 
 
 def test_many_markers_go_on_where_they_found_no_space(monkeypatch: pytest.MonkeyPatch) -> None:

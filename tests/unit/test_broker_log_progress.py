@@ -8,6 +8,8 @@ import pytest
 from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, delete_topic, fetch, produce
 
+from barnabas.protocol.records import NewRecord, encode_batch
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> CoreHost:
@@ -20,6 +22,27 @@ def test_a_fetch_that_waits_is_answered(host: CoreHost) -> None:
     assert host.answers[1] == []
     host.call(host.connect(2), produce("t"), 9)
     assert len(host.answers[1]) == 1
+    host.close()
+
+
+@pytest.mark.parametrize("hidden", [(), (0,), (1,), (0, 2), (0, 1, 2)])
+def test_all_logs_whose_records_wait_for_the_disk_are_in_one_flush(
+    host: CoreHost, hidden: tuple[int, ...]
+) -> None:
+    """One request may append to several logs, of topics with different settings."""
+    logs = []
+    for number in range(3):
+        settings = {"flush_messages": "1"} if number in hidden else {}
+        logs += host.create(f"t{number}", **settings)
+    for log in logs:
+        log.append(bytearray(encode_batch([NewRecord(None, b"a", NOW_MS)])), now_ms=NOW_MS)
+    host.broker.progress.on_appended(logs, NOW_MS)
+    assert [log.high_watermark for log in logs] == [int(n not in hidden) for n in range(3)]
+    host.carry_out()
+    assert len(host.flushes) == bool(hidden)
+    if hidden:
+        host.flush()
+    assert [log.high_watermark for log in logs] == [1, 1, 1]
     host.close()
 
 

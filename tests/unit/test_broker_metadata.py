@@ -8,6 +8,7 @@ import errno
 import logging
 import struct
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +27,14 @@ from barnabas.broker.logs.durable_size import (
     SIZE_SUFFIX,
     highest_record,
 )
-from barnabas.broker.logs.journal_file import ENCODED_AT_ONCE, JournalError
-from barnabas.broker.logs.metadata import SMALLEST_REWRITE, ClusterMetadata, Topic
+from barnabas.broker.logs.journal_file import ENCODED_AT_ONCE, JournalError, decode_frame
+from barnabas.broker.logs.metadata import (
+    SMALLEST_REWRITE,
+    ClusterMetadata,
+    ScramCredential,
+    Topic,
+    changes_in,
+)
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import Outbox
 from barnabas.storage.directory.log_directory import LogDirectoryError
@@ -403,6 +410,111 @@ def test_a_whole_frame_that_makes_no_sense_is_told(path: Path, body: object, sai
 
 def test_the_start_tells_of_a_damaged_journal_as_of_a_damaged_directory() -> None:
     assert issubclass(JournalError, LogDirectoryError)
+
+
+CHANGES: dict[
+    str, tuple[Callable[[ClusterMetadata, int], Any], Callable[[ClusterMetadata], Any]]
+] = {
+    "partitions": (
+        lambda m, n: m.add_partitions("a", n + 1),
+        lambda m: m.topics["a"].partition_count,
+    ),
+    "configs": (
+        lambda m, n: m.set_topic_configs("a", {"k": str(n)} if n < 3 else {}),
+        lambda m: m.topics["a"].configs,
+    ),
+    "replicas": (
+        lambda m, n: m.set_topic_replicas("a", ((n, 9), (9, n)) if n < 3 else ()),
+        lambda m: m.topics["a"].replicas,
+    ),
+    "broker": (
+        lambda m, n: m.set_broker_configs({"k": str(n)} if n < 3 else {}),
+        lambda m: m.broker_configs,
+    ),
+    "brokers": (
+        lambda m, n: m.set_broker_default_configs({"k": str(n)} if n < 3 else {}),
+        lambda m: m.broker_default_configs,
+    ),
+    "client metrics": (
+        lambda m, n: m.set_client_metrics("a", {"k": str(n)} if n < 3 else {}),
+        lambda m: m.client_metrics,
+    ),
+    "groups": (
+        lambda m, n: m.set_group_configs("a", {"k": str(n)} if n < 3 else {}),
+        lambda m: m.group_configs,
+    ),
+    "users": (
+        lambda m, n: m.set_scram_credentials(
+            {("a", 1): ScramCredential(b"", b"", b"", n) if n < 3 else None}
+        ),
+        lambda m: m.scram_credentials,
+    ),
+    "quotas": (
+        lambda m, n: m.set_client_quotas({OF_USER: {"k": float(n)} if n < 3 else {}}),
+        lambda m: m.client_quotas,
+    ),
+    "features": (
+        lambda m, n: m.set_features({"f": n}, {"f": n} if n < 3 else {}),
+        lambda m: (m.feature_levels, m.updated_features, m.features_epoch),
+    ),
+    "producer ids": (lambda m, n: m.set_next_producer_id(n), lambda m: m.next_producer_id),
+}
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+@pytest.mark.parametrize("kind", CHANGES)
+def test_of_several_changes_of_one_thing_the_last_counts_after_a_restart(
+    path: Path, kind: str, is_rewritten: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third one removes it, if it can be removed."""
+    change, value_of = CHANGES[kind]
+    for count in (1, 2, 3):
+        path.unlink(missing_ok=True)
+        size_file(path).unlink(missing_ok=True)
+        metadata = opened(path)
+        metadata.create_topic("a", IDS[0], 1, {"k": "first"})
+        values = [value_of(metadata)]
+        for number in range(1, count + 1):
+            change(metadata, number)
+            values.append(value_of(metadata))
+        if is_rewritten:
+            monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 1)
+            monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 0)
+            epoch = metadata._epoch
+            metadata.create_topic("b", IDS[1], 1, {})
+            assert metadata._epoch > epoch
+        metadata.close()
+        assert value_of(opened(path)) == values[-1]
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("record", ["gone", "from before", "latest"])
+def test_a_cut_of_a_rewritten_journal_is_refused_whatever_record_of_its_size_is_left(
+    path: Path, record: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill may come before the size of the rewritten journal is recorded: its header has it."""
+    monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 12)
+    monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
+    metadata = opened(path)
+    for number in range(4):
+        metadata.create_topic(f"t{number}", IDS[number], 1, {})
+    records, epoch = [size_file(path).read_bytes()], metadata._epoch
+    while metadata._epoch == epoch:
+        metadata.set_broker_configs({"a": "b"})
+        records.append(size_file(path).read_bytes())
+    whole = path.read_bytes()
+    assert int.from_bytes(decode_frame(whole, 0)["size"]) == len(whole)  # type: ignore[index]
+    for end in [end for _, end, _ in changes_in(whole)]:
+        path.write_bytes(whole[:end])
+        if record == "gone":
+            size_file(path).unlink(missing_ok=True)
+        else:
+            size_file(path).write_bytes(records[-2 if record == "from before" else -1])
+        if end == len(whole):
+            assert set(opened(path).topics) == {f"t{number}" for number in range(4)}
+        else:
+            with pytest.raises(JournalError, match=f"{end} bytes of whole changes, and had"):
+                opened(path)
 
 
 @pytest.mark.parametrize("change", ["configs", "made and deleted", "producer ids"])

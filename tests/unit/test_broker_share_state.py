@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import pytest
 from helpers.disk_broker import READER, DiskBroker, Producer
 
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
@@ -147,6 +148,24 @@ def test_a_deletion_that_was_cut_short_deletes_the_states_at_the_next_start() ->
     b.broker.metadata.delete_topics(["t"])
     b.kill()
     b.tick()
+    assert len(b.broker.shares.get().coordinator) == 0
+
+
+@pytest.mark.parametrize("holds_flushes", [False, True])
+def test_a_deletion_is_not_complete_before_the_deleted_states_are_durable(
+    holds_flushes: bool,
+) -> None:
+    """The next change of the metadata stores that it is complete: no start repeats it then."""
+    b, topic_id = broker()
+    initialize(b, topic_id, 0, 1)
+    b.flush()
+    b.holds_flushes = holds_flushes
+    b.send(READER, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
+    for _ in range(3):
+        b.tick()
+    assert len(b.broker.shares.get().coordinator) == 0
+    b.broker.metadata.set_next_producer_id(10_000)
+    b.lose_power()
     assert len(b.broker.shares.get().coordinator) == 0
 
 

@@ -20,13 +20,19 @@ from sim.disk import Crash
 
 from barnabas.broker.logs import start
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transactions.transaction_state import (
+    TransactionMetadata,
+    TransactionState,
+)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.files.checkpoints import CLEAN_SHUTDOWN_NAME, NO_TOPIC_ID
-from barnabas.storage.log.broker_appends import append_marker
+from barnabas.storage.log.broker_appends import append_marker, append_records
 from barnabas.storage.log_config import LogConfig
 
 FENCED = (
@@ -305,6 +311,31 @@ def test_producer_ids_in_logs_are_not_assigned_again(seen: int, follows: bool) -
     code, pid, _ = b.init(None)
     assert code == 0
     assert pid == seen + 1 if follows else pid < 4711
+
+
+@pytest.mark.parametrize(
+    ("producer_id", "next_producer_id", "follows"),
+    [(4711, -1, 4712), (1, 4711, 4712), (4711, 5000, 5001), (5000, 4711, 5001)],
+)
+def test_ids_that_a_transactional_id_has_or_gets_next_are_not_given_out_again(
+    producer_id: int, next_producer_id: int, follows: int
+) -> None:
+    """Another broker has assigned them; the next one is that of the producer after the Complete."""
+    b = DiskBroker(transaction_state_log_num_partitions="1")
+    log = b.broker.topics.internal_log(TRANSACTIONS_TOPIC, 0, b.now_ms)
+    ending = TransactionMetadata(
+        "txn",
+        producer_id,
+        32766,
+        60_000,
+        TransactionState.PREPARE_COMMIT,
+        next_producer_id=next_producer_id,
+        next_producer_epoch=-1 if next_producer_id < 0 else 0,
+        client_transaction_version=2,
+    )
+    append_records(log, [CoordinatorRecord(encode_key("txn"), encode_value(ending))], b.now_ms)
+    b.kill()
+    assert b.init(None)[1] == follows
 
 
 def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:

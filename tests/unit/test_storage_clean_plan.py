@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,6 +82,27 @@ def test_min_compaction_lag_keeps_the_first_young_segment_and_all_after_it(
     wall_ms = LATE_MS if lag_ms < LATE_MS else 1700000000004 + lag_ms
     dirt = assess(compacted(tmp_path, min_compaction_lag_ms=lag_ms), None, wall_ms)
     assert dirt is not None and dirt.end_offset == end
+
+
+@pytest.mark.parametrize("is_young", list(product([False, True], repeat=3)))
+def test_the_cleaned_part_ends_before_the_first_segment_that_is_young_or_not_stable(
+    tmp_path: Path, is_young: tuple[bool, ...]
+) -> None:
+    """Times need not rise from segment to segment."""
+    log = compacted(tmp_path, min_compaction_lag_ms=1000)
+    ends = log.segments.base_offsets[1:]
+    for segment, young in zip(log.segments, is_young, strict=False):
+        segment.indexes.has_times = True
+        segment.indexes.max_timestamp = LATE_MS - 999 if young else LATE_MS - 1000
+    for stable in range(TXN_END + 1):
+        log.last_stable_offset = stable
+        expected = 0
+        for end, young in zip(ends, is_young, strict=True):
+            if young or end > stable:
+                break
+            expected = end
+        dirt = assess(log, None, LATE_MS)
+        assert (0 if dirt is None else dirt.end_offset) == expected
 
 
 def test_a_log_is_due_by_its_ratio_or_by_its_age(tmp_path: Path) -> None:

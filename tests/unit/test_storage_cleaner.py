@@ -52,7 +52,8 @@ from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.txn_index import AbortedEntry
-from barnabas.storage.log.broker_appends import append_marker, append_records
+from barnabas.storage.log.append_info import NewMarker
+from barnabas.storage.log.broker_appends import append_marker, append_records, write_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
@@ -386,6 +387,26 @@ def test_an_aborted_value_does_not_replace_a_committed_one_and_is_removed(tmp_pa
     }
 
 
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize("rolls_before_marker", [0, 1, 2])
+def test_the_outcome_of_a_transaction_counts_wherever_its_marker_is(
+    tmp_path: Path, commit: bool, rolls_before_marker: int
+) -> None:
+    """The marker may be in the active segment, which is not cleaned."""
+    manager, log = compacted_log(tmp_path, segment_bytes=10_000)
+    put(log, b"k", b"a")
+    producer = Producer(log, 1)
+    producer.put(k=b"b")
+    for _ in range(rolls_before_marker):
+        log._roll(NOW_MS)
+        fill(log)
+    producer.end(commit)
+    if not rolls_before_marker:
+        log._roll(NOW_MS)
+    assert compact(manager, log) is not None
+    assert data(log) == ([(1, b"k", b"b")] if commit else [(0, b"k", b"a")])
+
+
 def test_markers_are_never_compared_by_key(tmp_path: Path) -> None:
     """Compaction does not compare markers by their keys, of which there are only two.
 
@@ -463,6 +484,26 @@ def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
         entry for segment in log.segments for entry in log.reader.txn_index(segment).entries
     ] == []
     assert log.last_stable_offset == log.log_end_offset
+
+
+@pytest.mark.parametrize("decided_before_ms", [0, DAY_MS])
+def test_the_time_of_a_decision_is_that_of_its_cleaned_marker_too(
+    tmp_path: Path, decided_before_ms: int
+) -> None:
+    """A cleaning puts the delete horizon, which is later, in the place of the base timestamp."""
+    manager, log = compacted_log(tmp_path, delete_retention_ms=DAY_MS)
+    producer = Producer(log, 1)
+    producer.put(k=b"a")
+    decided_ms = NOW_MS - decided_before_ms
+    marker = write_marker(log, NewMarker(1, 0, 0, True, True), NOW_MS, decided_ms)
+    put(log, b"k", b"b")
+    producer.put(k=b"c")
+    compact(manager, log)
+    compact(manager, log, 0)
+    (cleaned,) = [header for header, _ in batches_of(log) if header.base_offset == marker]
+    assert cleaned.delete_horizon_ms == NOW_MS + DAY_MS
+    assert log.ended_before_open_transaction(1, decided_ms)
+    assert not log.ended_before_open_transaction(1, NOW_MS + 1)
 
 
 def test_nothing_beyond_the_last_stable_offset_is_cleaned(tmp_path: Path) -> None:
@@ -657,8 +698,11 @@ def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transact
 # --- gaps ---------------------------------------------------------------------------------------
 
 
-def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path) -> None:
-    """A reader's position passes the gap at the end of the cleaned part.
+@pytest.mark.parametrize("last", ["the marker", "a tombstone", "a record without a key"])
+def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(
+    tmp_path: Path, last: str
+) -> None:
+    """A position passes the gap at the end of the cleaned part.
 
     Only an empty segment follows. If the last batch were removed, a reader would wait at the gap
     for ever.
@@ -670,20 +714,27 @@ def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path
     put(log, b"k", b"a")
     producer.put(k=b"b")
     producer.end(False)
+    if last == "a record without a key":
+        log.config = replace(log.config, cleanup_policy=frozenset({"delete"}))
+        log.append(batch([b"c"]), now_ms=NOW_MS)
+        log.config = replace(log.config, cleanup_policy=frozenset({"compact"}))
+    elif last == "a tombstone":
+        put(log, b"k", None)
+    end = log.log_end_offset
     log.expire_producers(NOW_MS + 2 * DAY_MS)
     log._roll(NOW_MS + DAY_MS)
-    cleaned_to = compact(manager, log)
-    log.config = replace(log.config, delete_retention_ms=0)
-    assert compact(manager, log, 0, NOW_MS + 10 * DAY_MS) is not None
-    assert (log.segments.active.batches.size, cleaned_to, log.log_end_offset) == (0, 3, 3)
+    assert compact(manager, log) == end
+    for days in (10, 20, 30):
+        assert compact(manager, log, 0, NOW_MS + days * DAY_MS) == end
+    assert (log.segments.active.batches.size, log.log_end_offset) == (0, end)
+    assert len(batches_of(log)) <= 2, "the last one stays beside the latest of its key"
     for isolation in Isolation:
         at = 0
         while at < log.log_end_offset:
             found = log.read(at, max_bytes=1000, isolation=isolation, min_one_batch=True)
             assert found.slice is not None, f"stuck at {at}"
-            last = max(header.next_offset for header, _ in log.read_batches(at))
-            at = last
-        assert at == 3
+            at = max(header.next_offset for header, _ in log.read_batches(at))
+        assert at == end
 
 
 def test_offsets_by_time_pass_over_emptied_batches(tmp_path: Path) -> None:

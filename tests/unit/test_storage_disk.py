@@ -118,6 +118,13 @@ def test_what_is_to_last_is_on_the_disk_before_it_has_its_name(
     assert calls == ["fsync"]
 
 
+def test_names_come_in_their_order(tmp_path: Path) -> None:
+    """The rest of interrupted swaps is done from the oldest segment on."""
+    for number in random.Random(7).sample(range(40), 40):
+        (tmp_path / f"{number:020d}.log").touch()
+    assert OsDisk().list(str(tmp_path)) == [f"{number:020d}.log" for number in range(40)]
+
+
 def test_what_finds_no_space_is_not_left_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

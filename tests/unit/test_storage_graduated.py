@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.recording_disk import RecordingDisk
 
+from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
 from barnabas.storage.directory.bootstrap_checkpoint import mark_of
 from barnabas.storage.directory.graduated import (
     BOOTSTRAP_NAME,
@@ -56,6 +57,41 @@ def test_whose_a_directory_is(
     else:
         check_is_ours(disk, str(tmp_path))
         assert not (tmp_path / MARK_NAME).exists()
+
+
+def records(*values: bytes) -> bytes:
+    return bytes(encode_batch([NewRecord(None, value, 5) for value in values]))
+
+
+FEATURES, TOPIC = b"\x01\x0c\0feature", b"\x01\x02\0topic"  # frame version, API key, the rest
+GIVEN = records(FEATURES, TOPIC)
+MARKER = bytes(
+    encode_marker(commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=5)
+)
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "is_kafkas"),
+    [
+        (GIVEN, True),
+        (MARKER + records(FEATURES) + records(TOPIC), True),
+        (records(FEATURES) + MARKER, False),
+        (b"", False),
+        (GIVEN[:-1], False),
+        (GIVEN[:-1] + b"\1", False),
+        (records(FEATURES) + GIVEN[:-1] + b"\1", False),
+        (records(TOPIC[:1], b"", TOPIC[1:]), False),
+    ],
+    ids=["topics", "later", "features", "empty", "cut", "damaged", "damaged later", "others"],
+)
+def test_after_a_loss_of_the_mark_the_topics_of_the_bootstrap_file_tell(
+    tmp_path: Path, bootstrap: bytes, is_kafkas: bool
+) -> None:
+    """Only a file that can be read proves a hand-over; Kafka's own has no topics."""
+    (tmp_path / BOOTSTRAP_NAME).write_bytes(bootstrap)
+    assert not is_graduated(OsDisk(), str(tmp_path)), "Kafka has not started there"
+    (tmp_path / KAFKA_METADATA_NAME).mkdir()
+    assert is_graduated(OsDisk(), str(tmp_path)) is is_kafkas
 
 
 def test_java_and_we_keep_each_other_out(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ clients are served in between, and the responses equal those of a broker that bu
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,12 +102,14 @@ def opened(as_kafka_left_it: Path, path: Path, **settings: str) -> CoreHost:
 
 
 def finish(host: CoreHost) -> int:
-    """Tick until the reader has its response, and serve another client between any two ticks. Gives
-    the number of ticks.
+    """Tick until the reader has its answer, and serve another client between any two ticks.
+
+    Only the reader's own request is put off: an index that another step needs is built at once.
     """
     ticks = 0
     while not host.answers[READER]:
         assert host.broker.next_deadline_ms() == 0, "nothing is to be done, and it waits"
+        assert not host.broker.logs.cache.puts_off, "who cannot wait would not be served"
         host.tick(0)
         ticks += 1
         assert host.call(OTHER, ApiVersionsRequest(), 0).error_code == 0
@@ -235,6 +239,32 @@ def test_a_segment_that_is_damaged_is_told_of_when_its_build_ends(
     assert code_of(host.answers[READER][0]) == Code.KAFKA_STORAGE_ERROR
     whole = host.call(READER, fetch({"t": {0: log.segments[2].base_offset}}), 11)
     assert code_of(whole) == 0
+
+
+@pytest.mark.parametrize("what", ["by time, in the first", "committed records"])
+def test_a_build_without_a_descriptor_is_an_error_of_its_reader_alone(
+    as_kafka_left_it: Path, tmp_path: Path, slices: list[int], what: str
+) -> None:
+    """The next reader gets what it would have had at once."""
+    ask, version = ASKED[what]
+    expected = opened(as_kafka_left_it, tmp_path / "at-once")
+    expected.ask(READER, ask(), version)
+    finish(expected)
+    host = opened(as_kafka_left_it, tmp_path / "later")
+    host.ask(READER, ask(), version)
+
+    def refuse(batches: batch_file.BatchFile) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_file.BatchFile, "file", property(refuse))
+        finish(host)
+    rows = host.answers[READER].pop()
+    rows = rows.responses if hasattr(rows, "responses") else rows.topics
+    assert {row.error_code for row in rows[0].partitions} == {Code.KAFKA_STORAGE_ERROR}
+    host.ask(READER, ask(), version)
+    finish(host)
+    assert host.answers[READER] == expected.answers[READER]
 
 
 def test_who_asks_for_what_is_being_built_waits_for_the_same_build(

@@ -12,7 +12,8 @@ from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager, reopened
 
 from barnabas.storage.directory.last_run import LastRun
 from barnabas.storage.files.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest
-from barnabas.storage.files.txn_index import AbortedTxn
+from barnabas.storage.files.segment_files import INDEX_SUFFIXES
+from barnabas.storage.files.txn_index import AbortedEntry, AbortedTxn, TxnIndex
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
@@ -144,6 +145,40 @@ def test_an_index_that_was_not_looked_at_is_not_vouched_for_when_another_was_dam
     for number in range(16):
         found = offset_for_timestamp(log, NOW_MS + number)
         assert found is not None and found.offset == number
+
+
+@pytest.mark.parametrize("entry", [b"", b"others"])
+def test_an_aborted_index_that_was_not_compared_is_not_vouched_for_when_the_others_are_rebuilt(
+    tmp_path: Path, entry: bytes
+) -> None:
+    """A look-up by time rebuilds the other two; later the third has to be rebuilt, too."""
+    config = LogConfig(segment_bytes=4 * len(batch()), index_interval_bytes=0)
+    manager = open_manager(tmp_path, config)
+    log = manager.create("t", 0, TOPIC_ID, config, NOW_MS)
+    for commit in (False, True):
+        pid = 1 + commit
+        sent = batch(pid=pid, epoch=0, seq=0, transactional=True, timestamp=NOW_MS)
+        log.append(sent, now_ms=NOW_MS)
+        append_marker(
+            log, producer_id=pid, producer_epoch=0, coordinator_epoch=0, commit=commit,
+            now_ms=NOW_MS,
+        )  # fmt: skip
+    while len(log.segments) < 3:
+        log.append(batch(timestamp=NOW_MS + 1), now_ms=NOW_MS)
+    manager, log = reopened(manager, config, clean=True)
+    names = [Path(log.directory, f"{0:020d}{suffix}") for suffix in INDEX_SUFFIXES]
+    content = TxnIndex([AbortedEntry(2, 2, 3, 4)]).encode() if entry else b""
+    for path in names:
+        path.write_bytes(content if path == names[2] else path.read_bytes()[:-1])
+    for _ in range(2):
+        manager, log = reopened(manager, config, clean=False)
+        assert offset_for_timestamp(log, NOW_MS) is not None
+        log.checkpoint()
+        assert not manifest_of(log).knows(names[2].name, content)
+        for each in log.segments:
+            each.indexes.drop()
+    data = log.read(0, max_bytes=1 << 20, isolation=Isolation.READ_COMMITTED, min_one_batch=True)
+    assert data.aborted == [AbortedTxn(1, 0)]
 
 
 def written_by(disk: RecordingDisk) -> list[str]:

@@ -23,7 +23,7 @@ from helpers.storage_logs import (
     state_at,
     values_of,
 )
-from sim.disk import SimDisk
+from sim.disk import Crash, SimDisk
 
 from barnabas.storage.directory import log_upkeep
 from barnabas.storage.directory.log_directory import LogDirectoryError
@@ -221,6 +221,36 @@ def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(
         open_manager("/data", LogConfig(segment_bytes=150), disk=disk).logs["t", 0].log_start_offset
         == start
     )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_acknowledged_log_start_survives_a_power_loss_while_another_one_is_raised(
+    seed: int,
+) -> None:
+    """At each step: a manifest is not flushed, so the checkpoint always has all starts."""
+    for steps in range(100):
+        disk = SimDisk(random.Random(seed), lambda: NOW_MS)
+        disk.mkdir("/data")
+        disk.fsync_dir("/")
+        manager = open_manager("/data", disk=disk)
+        logs = [manager.create("t", number, TOPIC_ID, LogConfig(), NOW_MS) for number in (0, 1)]
+        for log in logs:
+            for _ in range(3):
+                log.append(batch(), now_ms=NOW_MS)
+            log.flush()
+        manager.raise_starts({logs[0]: 2})
+        disk.crash_in(steps)
+        is_raised = False
+        with contextlib.suppress(Crash):
+            manager.raise_starts({logs[1]: 1})
+            is_raised = True
+        disk.lose_power()
+        again = open_manager("/data", disk=disk).logs
+        assert again["t", 0].log_start_offset == 2
+        assert again["t", 1].log_start_offset in ((1,) if is_raised else (0, 1))
+        if is_raised:
+            break
+    assert is_raised and steps > 3
 
 
 def test_a_told_log_start_survives_a_kill(tmp_path: Path) -> None:
@@ -423,6 +453,22 @@ def test_a_log_that_goes_off_line_after_a_deletion_of_records_keeps_its_start(
     stored = decode_offsets((tmp_path / LOG_START_NAME).read_bytes())
     assert stored == {("t", 0): 2}
     assert manager.logs == {}
+
+
+@pytest.mark.parametrize("flushed", [0, 2, 3])
+def test_a_log_that_goes_off_line_keeps_its_recovery_point(tmp_path: Path, flushed: int) -> None:
+    """It is brought to the disk. Otherwise a later start may cut what was durable."""
+    manager, log = new_log(tmp_path)
+    for number in range(3):
+        if number == flushed:
+            log.flush()
+        log.append(batch([b"a"]), now_ms=NOW_MS)
+    manager.take_off_line(log, CorruptLog("x", 0, "it is damaged", "Restore it."))
+    run_at_once(manager.checkpoint_steps())
+    for _ in range(2):
+        manager.write_checkpoints(force=True)
+        points = decode_offsets((tmp_path / RECOVERY_POINT_NAME).read_bytes())
+        assert points == {("t", 0): 3}
 
 
 @pytest.mark.parametrize("seed", range(8))

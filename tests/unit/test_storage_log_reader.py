@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.storage_kafka_log import TXN_ABORTED, TXN_END, kafka_log
-from helpers.storage_logs import NOW_MS, batch, new_log
+from helpers.storage_logs import NOW_MS, batch, new_log, open_manager
 
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_marker
@@ -66,6 +66,73 @@ def test_a_damaged_aborted_index_is_rebuilt_from_the_log(tmp_path: Path) -> None
     entries = log.reader.txn_index(log.segments[1]).entries
     assert [(e.first_offset, e.last_offset) for e in entries] == [(16, 19)]
     assert index.read_bytes() == original
+
+
+def test_a_lost_aborted_index_is_rebuilt_from_any_snapshot_that_is_left(tmp_path: Path) -> None:
+    """Transactions go from segment to segment, and there are snapshots amid segments."""
+    manager, log = new_log(tmp_path, segment_bytes=4 * 71)
+    config, snapshots = log.config, dict[str, bytes]()
+    for turn in range(12):
+        log.append(batch(pid=turn, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
+        if turn % 3 == 1:
+            log.checkpoint()
+            path = Path(log.snapshots.path(log.log_end_offset))
+            snapshots[path.name] = path.read_bytes()
+        if turn > 2:
+            append_marker(
+                log, producer_id=turn - 3, producer_epoch=0, coordinator_epoch=0,
+                commit=turn % 4 == 0, now_ms=NOW_MS,
+            )  # fmt: skip
+    expected = [log.reader.txn_index(segment).entries for segment in log.segments]
+    assert len([entries for entries in expected if entries]) > 3
+    assert {int(name[:20]) for name in snapshots} - set(log.segments.base_offsets)
+    manager.close(NOW_MS)
+    for left in ([], *([name] for name in snapshots)):
+        for suffix in (".snapshot", ".txnindex", ".manifest"):
+            for path in Path(log.directory).glob(f"*{suffix}"):
+                path.unlink()
+        for name in left:
+            Path(log.directory, name).write_bytes(snapshots[name])
+        again = open_manager(tmp_path, config)
+        log = again.logs["t", 0]
+        assert [log.reader.txn_index(segment).entries for segment in log.segments] == expected
+        again.close(NOW_MS)
+
+
+@pytest.mark.parametrize("interval", [0, 4096])
+def test_a_fetch_lists_what_was_aborted_in_it_wherever_the_markers_are(
+    tmp_path: Path, interval: int
+) -> None:
+    """Transactions of four producers overlap, and go from segment to segment."""
+    _, log = new_log(tmp_path, segment_bytes=3 * 71, index_interval_bytes=interval)
+    aborted: list[tuple[int, int, int]] = []
+    for turn in range(16):
+        first = log.append(batch(pid=turn, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
+        assert first.first_offset == log.log_end_offset - 1
+        for pid, length in ((turn - 1, 1), (turn - 4, 4)):
+            if pid >= 0 and (pid % 2 == 0) == (length == 1):
+                start = log.producer_state.first_offset_of_transaction(pid)
+                assert start is not None
+                marker = append_marker(
+                    log, producer_id=pid, producer_epoch=0, coordinator_epoch=0,
+                    commit=pid % 3 == 0, now_ms=NOW_MS,
+                )  # fmt: skip
+                if pid % 3:
+                    aborted.append((pid, start, marker))
+    assert len(log.segments) > 8 and len(aborted) > 6
+    for offset in range(log.last_stable_offset):
+        found = log.read(offset, max_bytes=1 << 20, isolation=1, min_one_batch=True)
+        assert found.slice is not None and found.aborted is not None
+        last = max(
+            header.last_offset
+            for segment in log.segments
+            if segment.batches.file is found.slice.file
+            for position, header in segment.batches.headers()
+            if position < found.slice.position + found.slice.size
+        )
+        touching = [(pid, at) for pid, at, end in aborted if end >= offset and at <= last]
+        assert set(touching) <= set(found.aborted), f"a fetch from {offset} to {last}"
+        assert set(found.aborted) <= {(pid, at) for pid, at, end in aborted if end >= offset}
 
 
 def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import KAFKA
 
 from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
-from barnabas.storage.disk import OsDisk
+from barnabas.storage.disk import Data, OsDisk, run_at_once
+from barnabas.storage.files.checkpoints import encode_offsets
 
 NAME = "recovery-point-offset-checkpoint"
 
@@ -52,6 +55,52 @@ def test_a_checkpoint_is_made_durable_where_it_is_asked_for(
     disk = RecordingDisk()
     OffsetCheckpoints(disk, str(tmp_path)).write(NAME, {("t", 0): 1}, sync=sync)
     assert disk.take_steps()[-1] == (step, NAME)
+
+
+class FullDisk(OsDisk):
+    """A disk without space for one kind of step."""
+
+    refused = ""
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        self._check("write", path)
+        super().write_atomic(path, data, sync=sync)
+
+    def rename(self, old: str, new: str) -> None:
+        self._check("rename", new)
+        super().rename(old, new)
+
+    def _check(self, step: str, path: str) -> None:
+        if step == self.refused:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+
+@pytest.mark.parametrize("again_in_steps", [False, True])
+@pytest.mark.parametrize(
+    ("in_steps", "refused"), [(False, "write"), (True, "write"), (True, "rename")]
+)
+def test_a_checkpoint_that_found_no_space_is_written_the_next_time(
+    tmp_path: Path, in_steps: bool, refused: str, again_in_steps: bool
+) -> None:
+    """Its content is the same then."""
+    disk = FullDisk()
+    checkpoints = OffsetCheckpoints(disk, str(tmp_path))
+
+    def write(offset: int, *, in_steps: bool) -> None:
+        offsets = {("t", 0): offset}
+        if in_steps:
+            run_at_once(checkpoints.replace({NAME: encode_offsets(offsets)}))
+        else:
+            checkpoints.write(NAME, offsets)
+
+    write(1, in_steps=False)
+    disk.refused = refused
+    with pytest.raises(OSError, match="No space"):
+        write(2, in_steps=in_steps)
+    assert OffsetCheckpoints(disk, str(tmp_path)).read(NAME) == {("t", 0): 1}
+    disk.refused = ""
+    write(2, in_steps=again_in_steps)
+    assert OffsetCheckpoints(disk, str(tmp_path)).read(NAME) == {("t", 0): 2}
 
 
 def test_a_checkpoint_under_way_does_not_take_the_place_of_a_later_one(tmp_path: Path) -> None:

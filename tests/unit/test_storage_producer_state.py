@@ -6,12 +6,14 @@ retried batch is one of the last five of the same epoch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from crc32c import crc32c
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.producers.producer_state import (
+    MAX_PRODUCER_EPOCH,
     MOST_REFUSED,
     ActiveProducer,
     BatchMeta,
@@ -220,6 +222,32 @@ def test_a_marker_of_version_2_that_is_written_again_does_not_end_the_next_trans
     state.check_marker(PID, 2, 0, 1)
     marker(state, epoch=3)
     state.check_marker(PID, 3, 0, 2)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("epoch", [0, 7, MAX_PRODUCER_EPOCH - 1, MAX_PRODUCER_EPOCH])
+def test_which_markers_a_producer_of_an_epoch_may_get(
+    epoch: int, is_open: bool, version: int
+) -> None:
+    """From version 2 on a marker has the epoch after that of its transaction, if there is one.
+
+    Source: KIP-1228.
+    """
+    state = ProducerStateManager()
+    batch(state, epoch=epoch, transactional=is_open)
+    allowed = []
+    for other in (epoch - 1, epoch, epoch + 1):
+        if 0 <= other <= MAX_PRODUCER_EPOCH:
+            with suppress(KafkaError):
+                state.check_marker(PID, other, 0, version)
+                allowed.append(other)
+    is_same_allowed = version < 2 or not is_open or epoch == MAX_PRODUCER_EPOCH
+    assert allowed == [
+        other
+        for other in (epoch, epoch + 1)
+        if other <= MAX_PRODUCER_EPOCH and (other > epoch or is_same_allowed)
+    ]
 
 
 def test_a_marker_of_a_former_epoch_or_coordinator_is_refused() -> None:

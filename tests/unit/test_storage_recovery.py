@@ -540,6 +540,21 @@ def test_where_a_log_begins_and_is_durable_is_told_by_manifest_and_checkpoints(
     assert (("t", 0) in log.log_dir.changed_starts) is is_higher, "the manifest has to be written"
 
 
+@pytest.mark.parametrize("start", [None, 1, 5])
+@pytest.mark.parametrize("last_run", list(LastRun))
+def test_a_log_begins_no_lower_than_its_first_segment(
+    tmp_path: Path, last_run: LastRun, start: int | None
+) -> None:
+    """The manifest is lost, and the checkpoint is, too, or is older than the last deletion."""
+    left = left_log(tmp_path, 6, segment_bytes=200)
+    first = left.segments[1].base_offset
+    left.segments[0].remove_files()
+    Path(left.directory, MANIFEST_NAME).unlink()
+    log = load(tmp_path, last_run, start=start, point=6)
+    assert log.log_start_offset == max(first, start or 0)
+    assert list(values_of(log)) == list(range(log.log_start_offset, 6))
+
+
 @pytest.mark.parametrize("last_run", [LastRun.CLEAN, LastRun.KILLED])
 def test_nothing_but_the_loss_of_power_takes_a_segment_that_was_not_durable(
     tmp_path: Path, last_run: LastRun

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.storage_logs import NOW_MS, SECOND_MS, batch, new_log, reopened
+from helpers.storage_cleaning import COMPACTED, compact, put
+from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, new_log, open_manager, reopened
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.log.log import Log
@@ -107,3 +108,48 @@ def test_what_retention_has_taken_is_repeated_by_its_bytes_alone(tmp_path: Path)
     assert send(log, b"a") == "repeated"
     assert send(log, b"b") == OTHER
     assert send(log, b"a", codec=GZIP) == OTHER, "they cannot be recognised as the same"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("values", "later", "is_changed"),
+    [
+        ([b"a", b"b"], {}, False),
+        ([b"a", b"b"], {b"k0": b"new"}, True),
+        ([b"a", b"b"], {b"k0": b"new", b"k1": b"new"}, True),
+        ([None, b"b"], {}, True),
+        ([None, None], {}, True),
+    ],
+    ids=["kept whole", "one record gone", "emptied", "a delete horizon", "tombstones alone"],
+)
+def test_a_batch_that_compaction_changed_goes_by_its_checksum(
+    tmp_path: Path,
+    values: list[bytes | None],
+    later: dict[bytes, bytes],
+    is_changed: bool,
+    restarts: bool,
+) -> None:
+    """The log no longer has the records or the base timestamp that were sent."""
+    manager = open_manager(tmp_path, COMPACTED)
+    log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
+
+    def send_keyed(values: list[bytes | None]) -> str:
+        keys = [b"k%d" % number for number in range(len(values))]
+        try:
+            sent = batch(values, keys=keys, pid=1, epoch=0, seq=0)
+            return "repeated" if log.append(sent, now_ms=NOW_MS).duplicate else "written"
+        except KafkaError as error:
+            return error.code.name
+
+    assert send_keyed(values) == "written"
+    for key, value in [*later.items(), (b"other", b"x"), (b"last", b"x")]:
+        put(log, key, value)
+        log._roll(NOW_MS)
+    before = log.segments[0].batches.file.pread(1000, 0)
+    assert compact(manager, log) is not None
+    assert (log.segments[0].batches.file.pread(len(before), 0) != before) is is_changed
+    if restarts:
+        manager, log = reopened(manager, COMPACTED, clean=True)
+    assert send_keyed(values) == "repeated"
+    others: list[bytes | None] = [b"x", b"y"]
+    assert send_keyed(others) == ("repeated" if restarts and is_changed else OTHER)

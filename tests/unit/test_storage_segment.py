@@ -104,6 +104,7 @@ DAMAGE = [
     (0, (3 + 2**31).to_bytes(8)),  # too far from the base offset
     (0, (4).to_bytes(8)),  # the offset of the previous batch
     (LAST_DELTA_AT, (-1).to_bytes(4, signed=True)),  # the end is before the start
+    (LAST_DELTA_AT - 80, (1).to_bytes(4)),  # the batch before reaches to its offset
 ]
 
 

@@ -4,6 +4,8 @@ step.
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from helpers.storage_logs import TOPIC_ID
 from barnabas.protocol.records import HEADER_SIZE, computed_crc, read_header
 from barnabas.storage.cleaning.clean_job import CleanedSegment
 from barnabas.storage.cleaning.segment_swap import complete_swaps, discard_result, swap_in
-from barnabas.storage.disk import OsDisk
+from barnabas.storage.disk import NotWrittenError, OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest, SegmentNote
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.time_index import TimeIndex
@@ -131,6 +133,45 @@ def test_the_log_file_takes_its_swap_name_last(log: Log) -> None:
     swapped = [name for step, name in disk.take_steps() if name.endswith(".swap")]
     assert sorted(swapped[:4]) == sorted(f"{28:020d}{suffix}.swap" for suffix in SUFFIXES)
     assert swapped[3] == f"{28:020d}.log.swap"
+
+
+@pytest.mark.parametrize("renames", range(8))
+def test_a_swap_without_space_for_its_names_leaves_no_file_of_the_job(
+    log: Log, renames: int
+) -> None:
+    """Also none of groups that were not renamed yet: they take the space that is missing."""
+
+    class FullDisk(OsDisk):
+        left = renames
+
+        def rename(self, old: str, new: str) -> None:
+            if not self.left:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), new)
+            self.left -= 1
+            super().rename(old, new)
+
+    directory = Path(log.directory)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    for base in (0, 28):
+        copy_as(directory, base, ".cleaned")
+    log.disk = FullDisk()
+    with pytest.raises(NotWrittenError):
+        swap_in(log, [CleanedSegment(0, (0,), 234, 1, 1), CLEANED], 0)
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    assert log.segments.base_offsets == [0, 3, 28, 31]
+
+
+def test_the_manifest_of_the_new_state_is_durable_before_an_old_segment_goes(log: Log) -> None:
+    """The renames may be durable at any time from then on."""
+    copy_as(Path(log.directory), 28, ".cleaned")
+    disk = on_recording_disk(log)
+    swap_in(log, [CLEANED], 0)
+    steps = disk.take_steps()
+    (noted,) = [at for at, step in enumerate(steps) if step == ("write and sync", MANIFEST_NAME)]
+    before, after = ([name for _, name in some] for some in (steps[:noted], steps[noted:]))
+    assert not [name for name in before if name.endswith((".deleted", ".log"))]
+    assert not [name for name in after if name.endswith(".swap")]
+    assert f"{28:020d}.log.deleted" in after
 
 
 def test_the_manifest_has_the_new_segment(log: Log) -> None:

@@ -4,7 +4,12 @@ logs.
 
 from __future__ import annotations
 
+import errno
+import os
+import random
+import shutil
 import uuid
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +25,8 @@ from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME
 from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.log_manager import UNHEARD_LEADER_EPOCHS, LogManager
-from barnabas.storage.disk import OsDisk
+from barnabas.storage.disk import Data, File, NotWrittenError, OsDisk
+from barnabas.storage.files import leader_epochs
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LOG_START_NAME,
@@ -29,6 +35,7 @@ from barnabas.storage.files.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
+from barnabas.storage.files.leader_epochs import HIGHEST_EPOCH_NAME, HighestEpoch
 from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
 
@@ -449,6 +456,57 @@ def test_the_first_epoch_is_that_of_the_claim_or_in_a_copy_beyond_what_was_unhea
     assert manager.leader_epoch == begun
     manager.begin_leader_epoch([])
     assert manager.leader_epoch == begun + 1
+
+
+class EpochDisk(OsDisk):
+    """A disk that may lack space for the file of the highest epoch, and descriptors to cut it."""
+
+    is_full = lacks_descriptors = False
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        if self.is_full and path.endswith(HIGHEST_EPOCH_NAME):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        super().write_atomic(path, data, sync=sync)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if self.lacks_descriptors and path.endswith(HIGHEST_EPOCH_NAME):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return super().open(path, create=create)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_epoch_that_a_batch_has_is_never_given_again_even_if_all_logs_are_lost(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the disk has no space for: without the epoch on the disk a batch is refused."""
+    monkeypatch.setattr(leader_epochs, "DOTS", 3)
+    rng, disk = random.Random(seed), EpochDisk()
+    manager = open_manager(tmp_path, disk=disk)
+    used: set[int] = set()
+    outcomes: Counter[str] = Counter()
+    for turn in range(20):
+        log = manager.create("t", turn, TOPIC_ID, LogConfig(), NOW_MS)
+        for _ in range(rng.randrange(3)):
+            disk.is_full, disk.lacks_descriptors = rng.random() < 0.7, rng.random() < 0.3
+            manager.begin_leader_epoch([log])
+            try:
+                log.append(batch(), now_ms=NOW_MS)
+            except NotWrittenError:
+                outcomes["refused"] += 1
+                assert log.log_end_offset == 0
+                continue
+            outcomes["written"] += 1
+            used.add(log.leader_epoch)
+            assert HighestEpoch(disk, str(tmp_path)).read() >= log.leader_epoch
+            break
+        if rng.random() < 0.5:
+            disk.is_full = disk.lacks_descriptors = False
+            kill(manager)
+            for directory in tmp_path.glob("t-*"):
+                shutil.rmtree(directory)
+            manager = open_manager(tmp_path, disk=disk)
+            assert manager.leader_epoch > max(used, default=-1)
+    assert outcomes["refused"] and outcomes["written"]
 
 
 # --- new and deleted logs -----------------------------------------------------------------------
