@@ -283,6 +283,24 @@ def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(
     assert b.read("t", committed=True) == []
 
 
+@pytest.mark.parametrize("journal", ["0", "2"])
+def test_a_name_is_used_again_when_the_completions_of_decisions_on_it_are_durable(
+    journal: str,
+) -> None:
+    """No flush ends before the creation needs it."""
+    b = DiskBroker(barnabas_flush_journal_logs=journal)
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"of the first")
+    assert p.end(True) == 0
+    b.hold_flushes()
+    delete(b)
+    b.topic_after_flushes("t")
+    b.sync("t-0")
+    b.lose_power()
+    assert b.markers("t") == [], "the decision is not carried out again"
+
+
 def test_offsets_of_a_topic_that_is_there_again_stay() -> None:
     """The kill comes when the next topic of the name exists and the end of the deletion is not yet
     written.
