@@ -596,6 +596,31 @@ def test_min_bytes_are_enough_when_they_are_just_reached(host: CoreHost) -> None
     assert len(host.answers[3]) == 1
 
 
+@pytest.mark.parametrize("is_of_request", [True, False])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_fetch_waits_for_no_more_than_it_may_read(
+    is_of_request: bool, is_there: bool, tmp_path: Path
+) -> None:
+    """Its min_bytes are above its max_bytes, or above those of the broker."""
+    settings = {} if is_of_request else {"fetch_max_bytes": "1024"}
+    host = CoreHost(tmp_path, **settings)
+    for connection in (1, 2):
+        host.connect(connection)
+    host.create("t")
+    request = fetch({"t": {0: 0}}, min_bytes=5_000, max_wait_ms=60_000)
+    if is_of_request:
+        request.max_bytes = 1024
+    if is_there:
+        host.call(1, produce("t", b"x" * 2_000), 9)
+        host.ask(2, request, 11)
+    else:
+        host.ask(2, request, 11)
+        assert host.answers[2] == []
+        host.call(1, produce("t", b"x" * 2_000), 9)
+    assert len(host.answers[2]) == 1
+    host.close()
+
+
 # --- of thousands of partitions -------------------------------------------------------------------
 
 
