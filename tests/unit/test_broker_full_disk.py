@@ -336,20 +336,30 @@ OF_A_TRANSACTION: dict[str, Callable[[Producer], tuple[Message, int]]] = {
 }
 
 
+OF_OTHER_CLIENTS = [name for name in OF_A_TRANSACTION if name != "InitProducerId"]
+
+
 @pytest.mark.parametrize("journal_logs", ["0", "2"])
 @pytest.mark.parametrize(
-    "names",
+    ("names", "flush_count", "hang_up"),
     [
-        ["EndTxn", "EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "Produce"],
-        ["InitProducerId", "InitProducerId"],
-        ["EndTxn", "InitProducerId", "EndTxn"],
+        (["EndTxn", *OF_OTHER_CLIENTS], 0, False),
+        (["EndTxn", *OF_OTHER_CLIENTS], 1, False),
+        (["EndTxn", *OF_OTHER_CLIENTS], 1, True),
+        (["InitProducerId", "InitProducerId"], 0, False),
+        (["EndTxn", "InitProducerId", "EndTxn"], 0, False),
     ],
 )
 def test_each_request_of_a_transaction_is_answered_wherever_it_finds_no_space(
-    monkeypatch: pytest.MonkeyPatch, names: list[str], journal_logs: str
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[str],
+    flush_count: int,
+    hang_up: bool,
+    journal_logs: str,
 ) -> None:
-    """The disk becomes full at any of their writes. All of them come while a flush is under way, so
-    most wait for others. Once there is space, the next session begins.
+    """The disk becomes full at any of their writes. All but the first come while it waits for the
+    disk, for its data or (after a flush) for its decision. Once there is space, the next session
+    begins. hang_up: whether the clients close their connections before the flush ends.
     """
     nth, has_refused = 0, True
     while has_refused:
@@ -362,11 +372,16 @@ def test_each_request_of_a_transaction_is_answered_wherever_it_finds_no_space(
         with NoSpaceFrom(monkeypatch, nth) as disk:
             for connection, name in zip(connections, names, strict=True):
                 b.send(connection, *OF_A_TRANSACTION[name](producer))
+                for _ in range(flush_count if connection == connections[0] else 0):
+                    b.flush_one()
+            if hang_up:
+                for connection in set(connections) - b.closed.keys():
+                    b.broker.on_closed(connection)
             b.release_flushes()
             again(b)
             again(b)
-        waiting = {one for one in connections if b.answer(one) is None} - b.closed.keys()
-        assert [name for one, name in zip(connections, names, strict=True) if one in waiting] == []
+        for connection, name in zip(connections, names, strict=True):
+            assert hang_up or connection in b.closed or b.answer(connection), f"{name} waits"
         for _ in range(3):
             again(b)
         assert b.init("txn")[0] == Code.NONE
