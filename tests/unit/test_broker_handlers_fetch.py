@@ -25,6 +25,8 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.protocol.topic_partition import TopicPartition
 
 PARTITIONS = 20
 COMMITTED = 1
@@ -674,6 +676,30 @@ def test_what_is_written_while_a_fetch_is_read_in_slices_answers_it(
     assert not host.answers[2]
     host.call(1, produce("t", partition=0), 9)
     assert sizes(answered(host, 2))[0] > 0
+
+
+@pytest.mark.parametrize("ticks", range(5))
+def test_a_leader_that_moves_while_a_fetch_is_read_in_slices_is_told_of(
+    in_slices: None, ticks: int, tmp_path: Path
+) -> None:
+    """Also where its partition was read before."""
+    host = CoreHost(tmp_path, barnabas_brokers="2")
+    logs = host.create("t", PARTITIONS)
+    led = [
+        index for index, one in enumerate(host.broker.cluster.leaderships("t")) if one.leader == 1
+    ]
+    for log in logs:
+        log.append(encode_batch([NewRecord(None, b"v", host.now_ms)]), now_ms=host.now_ms)
+    host.connect(1, 1)
+    host.ask(1, fetch({"t": dict.fromkeys(led, 0)}, max_wait_ms=1000), 12)
+    for _ in range(ticks):
+        host.tick(0)
+    assert not host.answers[1]
+    host.broker.cluster.move(TopicPartition("t", led[0]), 2)
+    rows = {row.partition_index: row for row in answered(host, 1).responses[0].partitions}
+    assert rows[led[0]].error_code == Code.NOT_LEADER_OR_FOLLOWER and not rows[led[0]].records
+    assert all(rows[index].records for index in led[1:])
+    host.close()
 
 
 def test_one_that_is_read_in_slices_waits_as_long_as_its_client_says(
