@@ -382,6 +382,8 @@ def test_each_request_of_a_transaction_is_answered_wherever_it_finds_no_space(
             again(b)
         for connection, name in zip(connections, names, strict=True):
             assert hang_up or connection in b.closed or b.answer(connection), f"{name} waits"
+            if flush_count and not disk.has_refused and b.answer(connection):
+                assert Code.CONCURRENT_TRANSACTIONS not in codes(b.answer(connection)), name
         for _ in range(3):
             again(b)
         assert b.init("txn")[0] == Code.NONE
