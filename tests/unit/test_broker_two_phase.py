@@ -473,14 +473,19 @@ def produce_12(p: TwoPhase, partition: int, value: bytes) -> Any:
     )
 
 
-def test_with_durability_os_a_loss_of_power_aborts_it() -> None:
+@pytest.mark.parametrize("written", ["", "__transaction_state", "/data"])
+def test_with_durability_os_a_loss_of_power_aborts_it(written: str) -> None:
+    """Whatever the operating system has written by itself."""
     b = DiskBroker(barnabas_transaction_durability="os", **ENABLED)
     b.topic("t")
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
     b.kill()
     assert keep(b).ongoing == p.pair
+    if written:
+        b.sync(written)
     b.lose_power()
+    assert b.broker.transactions.metadata("txn") is None or b.state("txn")[0] == "Empty"
     assert b.read("t", committed=True) == []
     assert b.end_offset("t", committed=True) == b.end_offset("t")
 
