@@ -30,6 +30,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -356,6 +357,16 @@ def test_flush_ms_brings_records_to_the_disk_in_time_and_nobody_waits(
     host.tick(100)
     host.flush()
     assert log.durability.recovery_point == 2
+
+
+def test_a_client_that_hangs_up_while_its_long_answer_is_encoded(host: CoreHost) -> None:
+    host.create("wide", 600)
+    host.ask(1, DescribeLogDirsRequest(topics=None), 1)
+    while not host.work:
+        host.tick(0)
+    host.broker.on_closed(1)
+    host.finish_work()
+    assert host.answers[1] == []
 
 
 def test_a_producer_that_hung_up_while_its_flush_runs(host: CoreHost) -> None:

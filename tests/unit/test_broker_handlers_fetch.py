@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from barnabas.broker.handlers import fetch as fetching
 from barnabas.broker.handlers.fetch import _divergence, _Fetch, _is_idle
+from barnabas.broker.requests import older_fetch
 from barnabas.broker.requests.fetch_sessions import FetchTarget
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -621,6 +622,22 @@ def test_a_fetch_waits_for_no_more_than_it_may_read(
         host.call(1, produce("t", b"x" * 2_000), 9)
     assert len(host.answers[2]) == 1
     host.close()
+
+
+def test_an_older_fetch_has_a_bounded_number_of_converted_bytes(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In all partitions together; later fetches begin with others."""
+    monkeypatch.setattr(older_fetch, "MOST_BYTES", 100)
+    host.create("t", 4)
+    for partition in range(4):
+        host.call(1, produce("t", b"x" * 80, partition=partition), 9)
+    read = set()
+    for _ in range(4):
+        answer = host.call(2, fetch({"t": dict.fromkeys(range(4), 0)}), 3)
+        (index,) = [index for index, size in sizes(answer).items() if size]
+        read.add(index)
+    assert read == {0, 1, 2, 3}
 
 
 # --- of thousands of partitions -------------------------------------------------------------------

@@ -1274,3 +1274,11 @@ def test_a_partition_that_a_start_adds_changes_nothing_else(host: TxnHost, versi
     assert host.coordinator.metadata("txn") == before._replace(
         partitions={t0: None, found: None}, last_update_ms=host.now_ms
     )
+
+
+def test_the_latest_connection_of_a_producer_may_be_for_any_purpose(host: TxnHost) -> None:
+    producer, coordinator = begun(host), host.coordinator
+    assert coordinator.latest_connection("txn") == 0
+    for connection, channel in ((3, Channel.COORDINATOR), (5, Channel.DATA), (7, Channel.OFFSETS)):
+        coordinator.check_connection("txn", producer, connection, (channel,))
+        assert coordinator.latest_connection("txn") == connection
