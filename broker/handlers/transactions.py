@@ -242,6 +242,8 @@ class TxnOffsetCommitHandler:
         self._requests.park(context)
 
         def commit(now_ms: int) -> None:
+            if not self._requests.is_waited_for(context):
+                return
             try:
                 answer = self._commit_offsets(request, context._replace(now_ms=now_ms))
             except NotWrittenError:

@@ -605,23 +605,24 @@ class TransactionEnds(EndsOnTopics):
         Raises: NotWrittenError without disk space; then the records of further results are not
                 written. An effect without disk space is not carried out, and its request refused.
         """
-        if result.records:
-            log = self._topics.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms)
-            append_records(log, result.records, now_ms)
-            assert len(result.transactions) == len(result.records), "a record without its content"
-            for metadata in result.transactions:
-                self._coordinator.apply(metadata, now_ms)
-            self._progress.on_appended([log], now_ms)
-            if result.durable and self.flushes_commits:
-                self._flushes.wait(
-                    [log], lambda flushed_ms: self._conclude(result, flushed_ms), now_ms
-                )
+        logs: list[Log] = []
+        for one in (result, *result.more):
+            if one.records:
+                log = self._topics.internal_log(TRANSACTIONS_TOPIC, one.partition, now_ms)
+                append_records(log, one.records, now_ms)
+                assert len(one.transactions) == len(one.records), "a record without its content"
+                for metadata in one.transactions:
+                    self._coordinator.apply(metadata, now_ms)
+                self._progress.on_appended([log], now_ms)
+                logs.append(log)
+            if one.durable and self.flushes_commits:
+                if not logs:  # the answer relies on an earlier record
+                    logs.append(
+                        self._topics.internal_log(TRANSACTIONS_TOPIC, one.partition, now_ms)
+                    )
+                self._flushes.wait(logs, partial(self._conclude, one), now_ms)
             else:
-                self._conclude(result, now_ms)
-        else:
-            self._conclude(result, now_ms)
-        for further in result.more:
-            self.run(further, now_ms)
+                self._conclude(one, now_ms)
 
     def _conclude(self, result: Result, now_ms: int) -> None:
         for reply in result.replies:
@@ -729,8 +730,8 @@ class TransactionEnds(EndsOnTopics):
         if not self._unwritten.may_wait:
             raise error
         self._unwritten.note("the end of a transaction", error, now_ms)
-        is_framed = ending.durability is CommitDurability.JOURNAL
-        if left[0] is Action.WRITE_PREPARE and not is_framed:
+        is_in_journal = ending.prepare is not None
+        if left[0] is Action.WRITE_PREPARE and not is_in_journal:
             self._drop(ending, now_ms)
             return
         ending.left, ending.is_again = left, True

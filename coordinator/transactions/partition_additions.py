@@ -289,10 +289,10 @@ class PartitionAdditions:
         """Check whether offsets of a group may be appended. Gives: NONE, or the code for
         TxnOffsetCommit.
 
-        Before the first offsets the group must be in the transaction, as a partition must be before
-        its first batch (KIP-890). After them, below level 2 of transaction.version, a later epoch
-        is accepted and fences the producer: Apache Kafka 3.9 does so (recorded), and 4.3 does not.
-        The highest epoch is rejected, since no producer can have it.
+        For the first offsets the group must be in the transaction, like a partition for its first
+        batch (KIP-890). After them, below level 2 of transaction.version, a later epoch is accepted
+        and fences the producer: Apache Kafka 3.9 does so (recorded), and 4.3 does not. The highest
+        epoch is refused, since no producer can have it; and so is any epoch for a kept transaction.
 
         Takes:  open_epoch, the epoch with which the producer has an open transaction in the group's
                 partition; None if it has none there.
@@ -301,6 +301,9 @@ class PartitionAdditions:
         if producer in table.kept_from:
             return Code.INVALID_PRODUCER_EPOCH
         is_lax = table.settings.transaction_version < VERSION_2 and api_version < OFFSETS_ADD
+        if table.kept_from and is_lax:  # the producer that kept a transaction can only end it
+            transaction = table.by_id.get(transactional_id)
+            is_lax = transaction is None or not transaction.is_kept
         if open_epoch is not None and is_lax:
             is_valid = open_epoch <= producer.producer_epoch < MAX_PRODUCER_EPOCH
             return Code.NONE if is_valid else Code.INVALID_PRODUCER_EPOCH

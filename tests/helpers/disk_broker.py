@@ -32,6 +32,7 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.result import Result, partition_for
 from barnabas.coordinator.transactions.transaction_records import record_of
 from barnabas.protocol.errors import Code
+from barnabas.protocol.framing import GIVEN_AWAY_BYTES
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -329,6 +330,8 @@ class DiskBroker:
         for connection, pieces in sends:
             request, version, correlation = self._asked.pop(connection)
             data = b"".join(_bytes_of(piece) for piece in pieces)
+            if not data:
+                continue  # a Produce with acks=0 has no answer
             size, got = struct.unpack_from(">ii", data)
             assert (size, got) == (len(data) - 4, correlation)
             self.answer_frames[connection] = data[4:]
@@ -346,10 +349,12 @@ class DiskBroker:
     def send(self, connection: int, request: Message, version: int) -> None:
         """Send a request; `answer` gives its response later."""
         self._correlation += 1
-        frame = request_frame(request, version, self._correlation)
+        frame = bytearray(request_frame(request, version, self._correlation))
         self._answers.pop(connection, None)
         self._asked[connection] = type(request), version, self._correlation
-        self.broker.on_frame(connection, memoryview(bytearray(frame)), self.now_ms)
+        self.broker.on_frame(connection, memoryview(frame), self.now_ms)
+        if len(frame) <= GIVEN_AWAY_BYTES:  # the next frame uses the same memory
+            frame[:] = bytes(len(frame))
         self._carry_out()
 
     def answer(self, connection: int) -> Any:

@@ -224,7 +224,11 @@ class TxnHost:
         return decision
 
     def handle(self, result: Result) -> None:
-        for one in [result, *result.more]:
+        chain = [result, *result.more]
+        assert not any(one.replies or one.effects for one in chain[:-1]), (
+            "an answer or an effect precedes the last record"
+        )
+        for one in chain:
             self._append_all(one)
             self._held_back.append(one)
         if self.flushes:

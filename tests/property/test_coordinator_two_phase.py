@@ -38,10 +38,10 @@ which = st.sampled_from([0, 0, 0, 0, 1, 2])  # 0: the current producer, 1: its p
 
 
 class Prepared(RuleBasedStateMachine):
-    """A model of one transactional id. pairs: all (producer id, epoch) pairs that were assigned.
-    writer: the pair with the open transaction, or None. is_kept: whether a later producer has kept
-    that transaction. is_two_phase: whether the transaction never times out; if it does, it is
-    aborted timeout_ms after began_ms. decisions: for each ended transaction, whether it committed.
+    """pairs: all assigned ones. writer: the pair with the open transaction, or None. is_kept:
+    whether the current producer is another one. has_offsets: whether it has offsets of a group.
+    is_two_phase: whether the transaction never times out; otherwise timeout_ms is the time from
+    began_ms to its abort. decisions: of all ended transactions, whether they commit.
     """
 
     @initialize(level=st.integers(0, 2), epoch=st.sampled_from([0, 32_762, 32_765]))
@@ -50,7 +50,7 @@ class Prepared(RuleBasedStateMachine):
         self.level, self.host = level, TxnHost(settings=chosen)
         self.pairs: list[tuple[int, int]] = []
         self.writer: tuple[int, int] | None = None
-        self.is_kept = self.is_two_phase = False
+        self.is_kept = self.is_two_phase = self.has_offsets = False
         self.timeout_ms, self.began_ms = TIMEOUT_MS, 0
         self.decisions: list[bool] = []
         if epoch:
@@ -75,7 +75,7 @@ class Prepared(RuleBasedStateMachine):
     def end(self, commit: bool) -> None:
         if self.writer is not None:
             self.decisions.append(commit)
-        self.writer, self.is_kept = None, False
+        self.writer, self.is_kept, self.has_offsets = None, False, False
 
     def init(self, *, enable: bool, keep: bool, timeout_ms: int = TIMEOUT_MS) -> Any:
         asked = InitProducerIdRequest(TXN, timeout_ms, enable2_pc=enable, keep_prepared_txn=keep)
@@ -127,9 +127,44 @@ class Prepared(RuleBasedStateMachine):
             assert code == Code.INVALID_TXN_STATE
         else:
             assert code == Code.NONE
-            if self.writer is None:
-                self.began_ms = self.host.now_ms
-            self.writer = pair
+            self.joined(pair)
+
+    def joined(self, pair: tuple[int, int]) -> None:
+        if self.writer is None:
+            self.began_ms = self.host.now_ms
+        self.writer = pair
+
+    @rule(nth=which, version=st.sampled_from([3, 5]))
+    def commit_offsets(self, nth: int, version: int) -> None:
+        pair = self.pair(nth)
+        coordinator = self.host.coordinator
+        if version == 5:
+            asked = (TXN, ProducerIdAndEpoch(*pair), "group", self.host.event_ms())
+            self.host.handle(coordinator.on_writing_offsets(*asked))
+        else:
+            self.host.add_offsets(TXN, *pair, "group")
+        open_epoch = None
+        if self.has_offsets and self.writer is not None and self.writer[0] == pair[0]:
+            open_epoch = self.writer[1]
+        code = coordinator.verify_offsets(TXN, *pair, "group", version, open_epoch)
+        if pair == self.current and not self.is_kept:
+            assert code == Code.NONE
+            self.joined(pair)
+            self.has_offsets = True
+        else:
+            assert code in (
+                Code.INVALID_PRODUCER_EPOCH,
+                Code.INVALID_PRODUCER_ID_MAPPING,
+                Code.INVALID_TXN_STATE,
+            )
+
+    @rule(enable=st.booleans(), nth=which, version=st.sampled_from([3, 5]))
+    def prepare_offsets_and_keep(self, enable: bool, nth: int, version: int) -> None:
+        """Then one of the producers commits more of them."""
+        self.begin_session(enable=enable)
+        self.commit_offsets(0, version)
+        self.keep(enable=enable, timeout_ms=TIMEOUT_MS)
+        self.commit_offsets(nth, version)
 
     @rule(nth=which, commit=st.booleans(), version=st.sampled_from([4, 5, 5]))
     def finish(self, nth: int, commit: bool, version: int) -> None:

@@ -18,6 +18,7 @@ from helpers.disk_broker import DiskBroker, Producer
 from helpers.our_messages import request_frame
 from helpers.walks import PACKAGES, Walk
 
+from barnabas.broker.handlers import produce as produce_handler
 from barnabas.broker.logs.flush_queue import LONGEST_LATER_MS
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
@@ -29,6 +30,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -324,18 +326,49 @@ def test_flush_messages_3_waits_with_the_third_that_is_not_on_the_disk(host: Cor
     assert len(host.answers[1]) == 1 and log.durability.recovery_point == 3
 
 
-def test_flush_ms_brings_records_to_the_disk_in_time_and_nobody_waits(host: CoreHost) -> None:
+@pytest.mark.parametrize("deferred_above", [None, "ROWS_AT_ONCE"])
+@pytest.mark.parametrize("transactional_id", [None, "txn"])
+def test_flush_ms_brings_records_to_the_disk_in_time_and_nobody_waits(
+    host: CoreHost,
+    monkeypatch: pytest.MonkeyPatch,
+    transactional_id: str | None,
+    deferred_above: str | None,
+) -> None:
+    """The batches may be of a transaction, and may be appended after the worker has checked
+    them.
+    """
+    if deferred_above is not None:
+        monkeypatch.setattr(produce_handler, deferred_above, -1)
+    host.ask(1, InitProducerIdRequest(transactional_id, 60_000, -1, -1), 4)
+    while host.flushes:
+        host.flush()
+    init = host.answers[1][-1]
+    writer = {
+        "transactional_id": transactional_id,
+        "identity": (init.producer_id, init.producer_epoch),
+    }
     (log,) = host.create("t", flush_ms="500")
+    log.files.make()
     began = host.now_ms
-    assert error_of(host.call(1, produce("t"), 9)) == 0 and not host.flushes
+    assert error_of(host.call(1, produce("t", **writer), 12)) == 0 and not host.flushes
     host.tick(400)
-    assert error_of(host.call(1, produce("t"), 9)) == 0
+    assert error_of(host.call(1, produce("t", sequence=1, **writer), 12)) == 0
     assert host.broker.next_deadline_ms() == began + 500, (
         "by the first record that is not on the disk"
     )
     host.tick(100)
     host.flush()
     assert log.durability.recovery_point == 2
+
+
+def test_a_client_that_hangs_up_while_its_long_answer_is_encoded(host: CoreHost) -> None:
+    host.create("wide", 600)
+    host.ask(1, DescribeLogDirsRequest(topics=None), 1)
+    while not host.work:
+        host.tick(0)
+    host.broker.on_closed(1)
+    host.finish_work()
+    assert host.answers[1] == []
 
 
 def test_a_producer_that_hung_up_while_its_flush_runs(host: CoreHost) -> None:

@@ -56,7 +56,12 @@ def test_a_producer_that_gives_up_begins_again_with_its_next_epoch() -> None:
     assert b.read("t") == [b"a"]
 
 
-def test_too_little_room_counts_as_a_full_disk() -> None:
+@pytest.mark.parametrize("deferred_above", [None, "ROWS_AT_ONCE", "BYTES_AT_ONCE"])
+def test_too_little_room_counts_as_a_full_disk(
+    monkeypatch: pytest.MonkeyPatch, deferred_above: str | None
+) -> None:
+    if deferred_above is not None:
+        monkeypatch.setattr(produce_handler, deferred_above, -1)
     b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]

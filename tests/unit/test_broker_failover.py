@@ -784,8 +784,15 @@ def test_replicas_by_hand_are_those_of_the_partition_that_they_name(cluster: Clu
 
 def test_new_partitions_by_hand_come_behind_those_that_there_are(cluster: Cluster) -> None:
     added = [CreatePartitionsAssignment(broker_ids=ids) for ids in ([3, 1], [1, 3])]
-    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 4, added)])
-    assert [row.error_code for row in cluster.call(1, request, 3).results] == [0]
+    before = [row[1] for row in cluster.rows()]
+    for validate_only in (True, False):
+        assert [row[1] for row in cluster.rows()] == before
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic("t", 4, added)], validate_only=validate_only
+        )
+        assert [row.error_code for row in cluster.call(1, request, 3).results] == [0]
+        replicas = cluster.broker.metadata.topics["t"].replicas
+        assert len(replicas) in ((0, 2) if validate_only else (4,))
     assert [row[1] for row in cluster.rows()] == [[1, 2], [2, 3], [3, 1], [1, 3]]
     assert [row[0] for row in cluster.rows()] == [1, 2, 3, 1]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from helpers.disk_broker import DiskBroker, Producer, creation_of
+from helpers.disk_broker import DiskBroker, Producer, creation_of, init_request
 from helpers.full_disk import ALL, REQUESTS, FullDisk, codes
 from helpers.group_host import subscription
 from helpers.share_member import SHARED
@@ -23,6 +24,7 @@ from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -327,6 +329,127 @@ def test_many_markers_go_on_where_they_found_no_space(monkeypatch: pytest.Monkey
         assert len(b.markers("many", index)) == 1
         assert b.read("many", index, committed=True) == [b"a"]
     assert producer.end(True) == Code.NONE
+
+
+class NoSpaceFrom:
+    """Within it the disk is full from its nth append on. Gives: whether an append was refused."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+        self._patch, self._left, self.has_refused = monkeypatch, nth, False
+
+    def __enter__(self) -> NoSpaceFrom:
+        append = SimFile.append
+
+        def count(file: SimFile, data: Data) -> int:
+            self._left -= 1
+            if self._left >= 0:
+                return append(file, data)
+            self.has_refused = True
+            raise OSError(errno.ENOSPC, "no space")
+
+        self._patch.setattr(SimFile, "append", count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.undo()
+
+
+OF_A_TRANSACTION: dict[str, Callable[[Producer], tuple[Message, int]]] = {
+    "EndTxn": lambda producer: (producer.end_request(True), 3),
+    "InitProducerId": lambda producer: (init_request(producer.txn), 4),
+    "AddPartitionsToTxn": lambda producer: (producer.add_request({"t": (0,)}), 3),
+    "AddOffsetsToTxn": lambda producer: (producer.add_offsets_request("g"), 3),
+    "TxnOffsetCommit": lambda producer: (producer.offset_request("g", "t", 1), 5),
+    "Produce": lambda producer: (
+        producer.b.produce_request(
+            "t", (b"b",), pid=producer.pid, epoch=producer.epoch, sequence=1, txn=producer.txn
+        ),
+        12,
+    ),
+}
+
+
+OF_OTHER_CLIENTS = [name for name in OF_A_TRANSACTION if name != "InitProducerId"]
+
+
+@pytest.mark.parametrize("journal_logs", ["0", "2"])
+@pytest.mark.parametrize(
+    ("names", "flush_count", "hang_up"),
+    [
+        (["EndTxn", *OF_OTHER_CLIENTS], 0, False),
+        (["EndTxn", *OF_OTHER_CLIENTS], 1, False),
+        (["EndTxn", *OF_OTHER_CLIENTS], 1, True),
+        (["InitProducerId", "InitProducerId"], 0, False),
+        (["EndTxn", "InitProducerId", "EndTxn"], 0, False),
+    ],
+)
+def test_each_request_of_a_transaction_is_answered_wherever_it_finds_no_space(
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[str],
+    flush_count: int,
+    hang_up: bool,
+    journal_logs: str,
+) -> None:
+    """The disk becomes full at any of their writes. All but the first come while it waits for the
+    disk, for its data or (after a flush) for its decision. Once there is space, the next session
+    begins. hang_up: whether the clients close their connections before the flush ends.
+    """
+    nth, has_refused = 0, True
+    while has_refused:
+        b = DiskBroker(barnabas_flush_journal_logs=journal_logs)
+        for topic in ("t", "u"):
+            b.topic(topic)
+        producer = transaction(b)
+        b.hold_flushes()
+        connections = [b.connect() for _ in names]
+        with NoSpaceFrom(monkeypatch, nth) as disk:
+            for connection, name in zip(connections, names, strict=True):
+                b.send(connection, *OF_A_TRANSACTION[name](producer))
+                for _ in range(flush_count if connection == connections[0] else 0):
+                    b.flush_one()
+            if hang_up:
+                for connection in set(connections) - b.closed.keys():
+                    b.broker.on_closed(connection)
+            b.release_flushes()
+            again(b)
+            again(b)
+        for connection, name in zip(connections, names, strict=True):
+            assert hang_up or connection in b.closed or b.answer(connection), f"{name} waits"
+            if flush_count and not disk.has_refused and b.answer(connection):
+                assert Code.CONCURRENT_TRANSACTIONS not in codes(b.answer(connection)), name
+        for _ in range(3):
+            again(b)
+        assert b.init("txn")[0] == Code.NONE
+        nth, has_refused = nth + 1, disk.has_refused
+    assert nth > 3
+
+
+@pytest.mark.parametrize("journal_logs", ["0", "2"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_that_finds_no_space_for_a_producer_id_is_refused(
+    monkeypatch: pytest.MonkeyPatch, commit: bool, journal_logs: str
+) -> None:
+    """At the last epoch an end of version 2 allocates the next id, perhaps from a new block."""
+    b = DiskBroker(barnabas_flush_journal_logs=journal_logs)
+    for topic in ("t", "u"):
+        b.topic(topic)
+    producer = Producer(b, "txn")
+    b.set_epoch("txn", 32766)
+    producer.epoch = 32766
+    for topic in ("t", "u"):
+        producer.send(topic, 0, b"a")
+    allocator = b.parts.producer_ids
+    while allocator._next_id < allocator._block_end:
+        allocator.allocate()
+    with NoSpaceFrom(monkeypatch, 0):
+        assert producer.end(commit, version=5) == Code.COORDINATOR_NOT_AVAILABLE
+        again(b)
+        assert producer.end(commit, version=5) == Code.COORDINATOR_NOT_AVAILABLE
+    again(b)
+    answer = b.call(producer.end_request(commit), 5)
+    assert (answer.error_code, answer.producer_epoch) == (Code.NONE, 0)
+    assert answer.producer_id != producer.pid
+    assert b.read("u", committed=True) == ([b"a"] if commit else [])
 
 
 @pytest.mark.parametrize("seconds", range(100, 110))

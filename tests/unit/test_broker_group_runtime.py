@@ -180,6 +180,32 @@ def test_a_commit_without_space_is_refused_and_may_be_sent_again(
     assert b.group_offset("g2", "t") == (Code.NONE, -1)
 
 
+def test_what_is_kept_for_want_of_space_is_not_overtaken(
+    b: DiskBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later Results of the partition wait for it, although there is space again; those of others
+    do not.
+    """
+    runtime, groups = b.parts.group_runtime, b.broker.groups
+    replayed: list[tuple[int, bytes]] = []
+    replay = groups.replay
+
+    def noted(partition: int, offset: int, key: bytes, *more: Any) -> None:
+        replayed.append((partition, key))
+        replay(partition, offset, key, *more)
+
+    first, second, third, other = records("g", 0, 1, 2, 3)
+    with NoSpace(monkeypatch, OSError(errno.ENOSPC, "no space")):
+        assert runtime.run_or_keep(Result(partition=0, records=[first]), b.now_ms)
+    monkeypatch.setattr(groups, "replay", noted)
+    for record in (second, third):
+        assert runtime.run_or_keep(Result(partition=0, records=[record]), b.now_ms)
+    assert not runtime.run_or_keep(Result(partition=1, records=[other]), b.now_ms)
+    for _ in range(12):
+        b.tick(1_000)
+    assert replayed == [(1, other.key), (0, first.key), (0, second.key), (0, third.key)]
+
+
 def test_offsets_of_a_transaction_without_space_are_refused_and_may_be_sent_again(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

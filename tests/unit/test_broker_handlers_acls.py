@@ -84,9 +84,18 @@ def test_a_zero_ends_the_connection(host: CoreHost) -> None:
     assert "number 0" in host.closed[1]
 
 
-def test_an_unknown_number_in_a_filter_removes_nothing(host: CoreHost) -> None:
+@pytest.mark.parametrize("name", [None, "t"])
+@pytest.mark.parametrize(
+    "numbers", [(99, ANY, ANY, ANY), (TOPIC, 99, ANY, ANY), (TOPIC, ANY, 99, ANY),
+                (TOPIC, ANY, ANY, 99)]
+)  # fmt: skip
+def test_an_unknown_number_in_a_filter_removes_nothing(
+    host: CoreHost, numbers: tuple[int, int, int, int], name: str | None
+) -> None:
     create(host, creation())
-    request = DeleteAclsRequest([DeleteAclsFilter(TOPIC, None, ANY, None, None, 99, ANY)])
+    kind, pattern, operation, permission = numbers
+    asked = DeleteAclsFilter(kind, name, pattern, None, None, operation, permission)
+    request = DeleteAclsRequest([asked])
     assert [row.error_code for row in host.call(1, request, 3).filter_results] == [
         Code.INVALID_REQUEST
     ]

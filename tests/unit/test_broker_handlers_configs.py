@@ -266,6 +266,23 @@ def test_what_has_no_settings_is_neither_described_nor_changed(
 # --- changed bit by bit -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("brokers", [1, 3])
+@pytest.mark.parametrize("name", [str(NODE_ID - 1), str(NODE_ID + 3), "a name"])
+def test_a_broker_that_is_not_there_has_no_settings(
+    name: str, brokers: int, tmp_path: Path
+) -> None:
+    """In no request: the broker that gets it does not change its own."""
+    host = AdminHost(tmp_path, barnabas_brokers=str(brokers))
+    assert describe(host, name, kind=BROKER).error_code == Code.INVALID_REQUEST
+    assert describe(host, name, kind=BROKER_LOGGER).error_code == Code.INVALID_REQUEST
+    assert alter(host, name, ("log.retention.ms", SET, "777"), kind=BROKER) == Code.INVALID_REQUEST
+    assert replace(host, name, {"log.retention.ms": "777"}, kind=BROKER) == Code.INVALID_REQUEST
+    debug = ("barnabas.broker", SET, "DEBUG")
+    assert alter(host, name, debug, kind=BROKER_LOGGER) == Code.INVALID_REQUEST
+    assert host.broker.config.dynamic == {}
+    host.close()
+
+
 def test_a_set_value_holds_at_once_and_after_a_restart(host: AdminHost) -> None:
     assert alter(host, "t", ("max.message.bytes", SET, "5000"), ("retention.ms", DELETE, None)) == 0
     log = host.broker.topics.partition("t", 0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.core_host import CoreHost, delete_topic, produce
+from helpers.core_host import CoreHost, delete_topic, fetch, produce
 from helpers.disk_broker import DiskBroker
 
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
@@ -44,6 +44,17 @@ def test_the_start_is_raised_and_never_lowered(host: CoreHost) -> None:
     assert delete(host, "t", 2) == (Code.NONE, 2)
     assert delete(host, "t", 1) == (Code.NONE, 2)
     assert delete(host, "t", -1) == (Code.NONE, 4)
+
+
+def test_a_fetch_that_waits_below_the_new_start_is_answered(host: CoreHost) -> None:
+    host.create("t")
+    host.call(1, produce("t"), 9)
+    host.connect(2)
+    host.ask(2, fetch({"t": {0: 0}}, min_bytes=10_000, max_wait_ms=60_000), 11)
+    assert host.answers[2] == []
+    assert delete(host, "t", -1) == (Code.NONE, 1)
+    (row,) = host.answers[2].pop().responses[0].partitions
+    assert row.error_code == Code.OFFSET_OUT_OF_RANGE
 
 
 def test_all_partitions_of_a_request_are_stored_together(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from barnabas.broker.handlers import fetch as fetching
 from barnabas.broker.handlers.fetch import _divergence, _Fetch, _is_idle
+from barnabas.broker.requests import older_fetch
 from barnabas.broker.requests.fetch_sessions import FetchTarget
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -25,6 +26,8 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.protocol.topic_partition import TopicPartition
 
 PARTITIONS = 20
 COMMITTED = 1
@@ -604,6 +607,47 @@ def test_min_bytes_are_enough_when_they_are_just_reached(host: CoreHost) -> None
     assert len(host.answers[3]) == 1
 
 
+@pytest.mark.parametrize("is_of_request", [True, False])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_fetch_waits_for_no_more_than_it_may_read(
+    is_of_request: bool, is_there: bool, tmp_path: Path
+) -> None:
+    """Its min_bytes are above its max_bytes, or above those of the broker."""
+    settings = {} if is_of_request else {"fetch_max_bytes": "1024"}
+    host = CoreHost(tmp_path, **settings)
+    for connection in (1, 2):
+        host.connect(connection)
+    host.create("t")
+    request = fetch({"t": {0: 0}}, min_bytes=5_000, max_wait_ms=60_000)
+    if is_of_request:
+        request.max_bytes = 1024
+    if is_there:
+        host.call(1, produce("t", b"x" * 2_000), 9)
+        host.ask(2, request, 11)
+    else:
+        host.ask(2, request, 11)
+        assert host.answers[2] == []
+        host.call(1, produce("t", b"x" * 2_000), 9)
+    assert len(host.answers[2]) == 1
+    host.close()
+
+
+def test_an_older_fetch_has_a_bounded_number_of_converted_bytes(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In all partitions together; later fetches begin with others."""
+    monkeypatch.setattr(older_fetch, "MOST_BYTES", 100)
+    host.create("t", 4)
+    for partition in range(4):
+        host.call(1, produce("t", b"x" * 80, partition=partition), 9)
+    read = set()
+    for _ in range(4):
+        answer = host.call(2, fetch({"t": dict.fromkeys(range(4), 0)}), 3)
+        (index,) = [index for index, size in sizes(answer).items() if size]
+        read.add(index)
+    assert read == {0, 1, 2, 3}
+
+
 # --- of thousands of partitions -------------------------------------------------------------------
 
 
@@ -657,6 +701,30 @@ def test_what_is_written_while_a_fetch_is_read_in_slices_answers_it(
     assert not host.answers[2]
     host.call(1, produce("t", partition=0), 9)
     assert sizes(answered(host, 2))[0] > 0
+
+
+@pytest.mark.parametrize("ticks", range(5))
+def test_a_leader_that_moves_while_a_fetch_is_read_in_slices_is_told_of(
+    in_slices: None, ticks: int, tmp_path: Path
+) -> None:
+    """Also where its partition was read before."""
+    host = CoreHost(tmp_path, barnabas_brokers="2")
+    logs = host.create("t", PARTITIONS)
+    led = [
+        index for index, one in enumerate(host.broker.cluster.leaderships("t")) if one.leader == 1
+    ]
+    for log in logs:
+        log.append(encode_batch([NewRecord(None, b"v", host.now_ms)]), now_ms=host.now_ms)
+    host.connect(1, 1)
+    host.ask(1, fetch({"t": dict.fromkeys(led, 0)}, max_wait_ms=1000), 12)
+    for _ in range(ticks):
+        host.tick(0)
+    assert not host.answers[1]
+    host.broker.cluster.move(TopicPartition("t", led[0]), 2)
+    rows = {row.partition_index: row for row in answered(host, 1).responses[0].partitions}
+    assert rows[led[0]].error_code == Code.NOT_LEADER_OR_FOLLOWER and not rows[led[0]].records
+    assert all(rows[index].records for index in led[1:])
+    host.close()
 
 
 def test_one_that_is_read_in_slices_waits_as_long_as_its_client_says(

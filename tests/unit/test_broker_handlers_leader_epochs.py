@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from helpers.core_host import delete_topic
+from helpers.core_host import delete_topic, fetch
 from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
@@ -277,6 +277,19 @@ def test_a_fetch_that_says_what_it_read_last_is_told_where_the_log_was_cut() -> 
     assert fetch_diverging(b, "t", 0, 15) == (0, 10)
     assert fetch_diverging(b, "t", 0, 15, max_wait_ms=1000) == (0, 10), "at once"
     assert fetch_diverging(b, "t", 0, 10) is None and fetch_diverging(b, "t", 1, 15) is None
+
+
+def test_in_a_session_a_cut_is_told_of_though_nothing_else_is_new() -> None:
+    b = with_a_lost_tail()
+    for number in range(15):
+        b.produce("t", (b"other %d" % number,))
+    begun = b.call(fetch({"t": {0: 25}}, session=(0, 0)), 12)
+    request = fetch({"t": {0: 25}}, session=(begun.session_id, 1))
+    request.topics[0].partitions[0].last_fetched_epoch = 0
+    (topic,) = b.call(request, 12).responses
+    (row,) = topic.partitions
+    assert (row.error_code, row.high_watermark) == (Code.NONE, 25)
+    assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (0, 10)
 
 
 @pytest.mark.parametrize(

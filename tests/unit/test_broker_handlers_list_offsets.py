@@ -109,3 +109,17 @@ def test_version_0_tells_where_segments_begin(
     missing = ListOffsetsRequest(topics=[ListOffsetsTopic("missing", [partition])])
     (row,) = host.call(missing, 0).topics[0].partitions
     assert row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_version_0_tells_no_offset_that_was_deleted(host: AdminHost) -> None:
+    """The start of the log may be within its first segment."""
+    host.create(creatable("rolled", configs={"segment.bytes": "400"}))
+    (log,) = host.broker.topics.partitions_of("rolled")
+    for number in range(4):
+        log.append(encode_batch([NewRecord(None, bytes(100), 500 + number)]), now_ms=NOW_MS)
+    partition = ListOffsetsPartition(0, timestamp=LATEST, max_num_offsets=9)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic("rolled", [partition])])
+    for start in (0, 1):
+        host.broker.logs.raise_starts({log: start})
+        (row,) = host.call(request, 0).topics[0].partitions
+        assert row.old_style_offsets == [4, 2, start]

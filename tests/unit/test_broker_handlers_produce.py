@@ -29,7 +29,11 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
-from barnabas.protocol.messages.produce import PartitionProduceData
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.records import HEADER_SIZE, NewRecord, encode_batch
 from barnabas.storage.log import log as log_module
 from barnabas.storage.log.log_files import LogFiles
@@ -154,23 +158,36 @@ def test_a_topic_that_went_meanwhile_is_told(host: CoreHost) -> None:
     assert error_of(host.answers[one][0]) == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_one_answer_names_a_bounded_number_of_records(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound counts for all partitions of the request together."""
+    monkeypatch.setattr(produce_handler, "MOST_RECORD_ERRORS", 3)
+    host.create("compacted", 3, cleanup_policy="compact")
+    without_keys = bytes(encode_batch([NewRecord(None, b"v", NOW_MS)] * 2))
+    rows = [PartitionProduceData(index=index, records=without_keys) for index in range(3)]
+    topics = [TopicProduceData(name="compacted", partition_data=rows)]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)
+    (topic,) = host.call(host.connect(1), request, 9).responses
+    assert {row.error_code for row in topic.partition_responses} == {Code.INVALID_RECORD}
+    assert [len(row.record_errors) for row in topic.partition_responses] == [2, 1, 0]
+
+
 def remake(host: CoreHost) -> None:
     """Delete the topic and create another with the same name."""
     delete_topic(host.parts.deletion, "t", NOW_MS)
     host.create("t", 2)
 
 
+@pytest.mark.parametrize("version", [9, 13])
 @pytest.mark.parametrize(
-    ("asked", "version"),
+    "asked",
     [
-        (asking(large()), 9),  # a long check
-        (asking(bytes(encode_batch([NewRecord(None, b"v", NOW_MS)])), partitions=(0,) * 600), 9),
-        (
-            asking(
-                bytes(encode_batch([NewRecord(None, bytes(500_000), NOW_MS)], codec=0)),
-                partitions=(0, 1) * 20,
-            ),
-            9,
+        asking(large()),  # a long check
+        asking(bytes(encode_batch([NewRecord(None, b"v", NOW_MS)])), partitions=(0,) * 600),
+        asking(
+            bytes(encode_batch([NewRecord(None, bytes(500_000), NOW_MS)], codec=0)),
+            partitions=(0, 1) * 20,
         ),
     ],
     ids=["a long check", "many batches", "decoded by the worker"],
@@ -178,10 +195,12 @@ def remake(host: CoreHost) -> None:
 def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
     host: CoreHost, asked: Any, version: int
 ) -> None:
-    """A request with a topic's name is for the topic that had this name when the request
-    arrived.
+    """A request by name means the topic of that name at the time of its arrival; one with ids names
+    the topic itself.
     """
     one = host.connect(1)
+    asked.topic_data[0].topic_id = host.broker.metadata.topics["t"].topic_id
+    gone = Code.UNKNOWN_TOPIC_ID if version >= 13 else Code.UNKNOWN_TOPIC_OR_PARTITION
     host.ask(one, asked, version)
     assert host.work, "it waits"
     is_begun = any(log.log_end_offset for log in host.broker.topics.logs_of("t"))
@@ -190,7 +209,7 @@ def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
         host.finish_work()
     (answer,) = host.answers[one]
     codes = [row.error_code for row in answer.responses[0].partition_responses]
-    assert set(codes) <= {0, Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert set(codes) <= {0, gone}
     assert is_begun or 0 not in codes
     assert [log.log_end_offset for log in host.broker.topics.logs_of("t")] == [0, 0]
     host.ask(one, asking(bytes(encode_batch([NewRecord(None, b"v", NOW_MS)]))), 9)

@@ -68,6 +68,14 @@ def test_a_level_holds_at_once_with_a_higher_epoch_and_after_a_restart(tmp_path:
     assert finalized(by_setting)[0][TRANSACTION_VERSION] == 2
 
 
+def test_of_two_updates_of_a_feature_the_second_follows_the_first(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    update(host, (TRANSACTION_VERSION, 1, SAFE))
+    twice = update(host, (TRANSACTION_VERSION, 2, UPGRADE), (TRANSACTION_VERSION, 1, UPGRADE))
+    assert [row.error_code for row in twice.results] == [0, Code.INVALID_UPDATE_VERSION]
+    assert finalized(host)[0][TRANSACTION_VERSION] == 2
+
+
 def test_level_0_is_not_told(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     update(host, ("group.version", 0, SAFE))

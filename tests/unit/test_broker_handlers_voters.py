@@ -24,6 +24,16 @@ def test_a_broker_is_not_forgotten_while_it_runs(node_id: int, code: Code, tmp_p
     assert host.call(host.connect(1), UnregisterBrokerRequest(node_id), 0).error_code == code
 
 
+def test_no_broker_of_several_is_forgotten_while_it_runs(tmp_path: Path) -> None:
+    connection = (host := CoreHost(tmp_path, barnabas_brokers="3")).connect(1)
+    codes = [
+        host.call(connection, UnregisterBrokerRequest(node_id), 0).error_code
+        for node_id in range(5)
+    ]
+    gone = Code.BROKER_ID_NOT_REGISTERED
+    assert codes == [gone, *[Code.INVALID_REQUEST] * 3, gone]
+
+
 @pytest.mark.parametrize(
     ("cluster_id", "code"),
     [(None, Code.UNSUPPORTED_VERSION), ("another", Code.INCONSISTENT_CLUSTER_ID)],

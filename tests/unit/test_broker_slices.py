@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import itertools
 import uuid
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,14 @@ from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.handlers import topics as handlers
-from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, MOST_PARTITIONS_AT_ONCE
+from barnabas.broker.slices import (
+    LOGS_DELETED_AT_ONCE,
+    LOGS_MADE_AT_ONCE,
+    MOST_PARTITIONS_AT_ONCE,
+    SlicedWork,
+    Slices,
+    Wait,
+)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -163,6 +171,21 @@ def test_with_rights_one_may_hang_up_before_its_topics_are_made(names: int, vers
         b.tick()
     assert b.answer(busy).topics[0].error_code == Code.NONE
     assert reported(b, f"t{names - 1}") == 1
+
+
+def test_a_stop_waits_for_the_disk_before_work_that_waits_for_it_goes_on() -> None:
+    steps: list[str] = []
+
+    def work() -> Slices:
+        yield
+        for number in (1, 2):
+            yield Wait(lambda then: None, partial(steps.append, f"flush {number}"))
+            steps.append(f"slice {number}")
+
+    sliced = SlicedWork(lambda ticket, answer: steps.append("answer"))
+    assert sliced.begin(1, work(), 0) == (False, None)
+    sliced.finish(0)
+    assert steps == ["flush 1", "slice 1", "flush 2", "slice 2", "answer"]
 
 
 def test_a_stop_ends_what_is_under_way() -> None:

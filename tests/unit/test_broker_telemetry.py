@@ -109,6 +109,48 @@ def test_clients_are_remembered_to_a_bound() -> None:
         telemetry.on_get_subscriptions(uuid.UUID(int=MOST_INSTANCES + 1), {}, 0)
 
 
+def test_the_client_that_asked_longest_ago_is_forgotten_first() -> None:
+    """Also one that asks too early stays."""
+    telemetry = Telemetry(SUBSCRIPTIONS, Counters())
+    first, second = uuid.UUID(int=1), uuid.UUID(int=2)
+    for client in (first, second):
+        telemetry.on_get_subscriptions(client, {}, 0)
+    with pytest.raises(KafkaError):
+        telemetry.on_get_subscriptions(first, {}, 1)
+    for number in range(3, MOST_INSTANCES + 2):
+        telemetry.on_get_subscriptions(uuid.UUID(int=number), {}, 1)
+    assert code_of_push(telemetry, second) == Code.UNKNOWN_SUBSCRIPTION_ID
+    with pytest.raises(KafkaError):
+        telemetry.on_get_subscriptions(first, {}, 2)
+
+
+# What a client says of itself, by the names that a subscription's `match` can use.
+PROPERTIES = {
+    "client_id": "tests",
+    "client_software_name": "a",
+    "client_software_version": "1",
+    "client_source_address": "192.0.2.9",
+}
+
+
+@pytest.mark.parametrize("name", [*PROPERTIES, "client_instance_id"])
+def test_a_client_matches_by_each_of_its_properties_when_it_asks_and_when_it_pushes(
+    name: str, tmp_path: Path
+) -> None:
+    """A client without an id matches by the one that it gets."""
+    host = CoreHost(tmp_path)
+    connection = host.connect(1)
+    named = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    assert host.call(connection, named, 3).error_code == Code.NONE
+    pattern = PROPERTIES.get(name, "[0-9a-f]{8}-.*")
+    host.broker.metadata.set_client_metrics("one", {"metrics": "m.", "match": f"{name}={pattern}"})
+    host.broker.metadata.set_client_metrics("other", {"metrics": "*", "match": f"{name}=another"})
+    asked = host.call(connection, GetTelemetrySubscriptionsRequest(NO_ID), 0)
+    assert asked.requested_metrics == ["m."]
+    push = PushTelemetryRequest(asked.client_instance_id, asked.subscription_id, False, 0, b"m")
+    assert host.call(connection, push, 0).error_code == Code.NONE
+
+
 def test_clients_are_told_of_the_requests_while_somebody_wants_metrics(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     connection = host.connect(1)

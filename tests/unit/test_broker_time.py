@@ -4,6 +4,8 @@ step of the wall clock does not move a deadline.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,29 @@ import pytest
 from helpers.core_host import CoreHost, fetch, produce
 from helpers.disk_broker import NOW_MS, DiskBroker, Producer
 from helpers.group_host import GroupHost, alone
+from helpers.our_messages import response_class
 from helpers.txn_host import TxnHost
 
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.transactions.transaction_table import TxnSettings
+from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import describe_producers
+from barnabas.protocol.messages.describe_producers import DescribeProducersRequest
+from barnabas.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    PartitionData,
+    TopicData,
+)
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
+from barnabas.protocol.messages.message import Message
 from barnabas.protocol.records import BatchHeader
 from barnabas.protocol.wall_clock import WallClock
 
@@ -262,3 +281,70 @@ def test_after_a_start_offsets_are_as_old_as_the_wall_clock_says(
         assert host.fetch("g", T0)[("t", 0)][0] == 1
     host.pass_time(1001)
     assert host.fetch("g", T0)[("t", 0)][0] == -1
+
+
+# --- answers ------------------------------------------------------------------------------------
+
+IS_TIME = re.compile(r"(^|_)timestamp(_|$)|_(start|append)_time_")
+IN_NO_ANSWER = {
+    "CreateDelegationToken": {"issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"},
+    "DescribeDelegationToken": {"issue_timestamp", "expiry_timestamp", "max_timestamp"},
+    "ExpireDelegationToken": {"expiry_timestamp_ms"},
+    "RenewDelegationToken": {"expiry_timestamp_ms"},
+    "OffsetCommit": {"commit_timestamp"},
+}
+"""Times of tokens, which do not exist here, and of a request."""
+
+
+def times_in(value: Any) -> dict[str, set[int]]:
+    """The values of all fields of an answer that are times, by the field's name."""
+    found: dict[str, set[int]] = {}
+    for one in value if isinstance(value, list) else [value]:
+        for name in type(one).__slots__ if isinstance(one, Message) else ():
+            if IS_TIME.search(name):
+                found.setdefault(name, set()).add(getattr(one, name))
+            for inner, times in times_in(getattr(one, name)).items():
+                found.setdefault(inner, set()).update(times)
+    return found
+
+
+def test_each_time_in_an_answer_is_the_wall_clocks(core: CoreHost) -> None:
+    core.wall_ahead_ms = 8 * DAY_MS
+    now_ms, never = core.now_ms + core.wall_ahead_ms, -1
+    core.create("t", message_timestamp_type="LogAppendTime")
+    core.ask(1, InitProducerIdRequest("txn", TIMEOUT_MS, -1, -1), 4)
+    core.flush()
+    (init,) = core.answers[1]
+    identity = init.producer_id, init.producer_epoch
+    written = produce("t", transactional_id="txn", identity=identity)
+    offsets = [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -3)])]
+    asked: list[tuple[Message, int, dict[str, set[int]]]] = [
+        (written, 12, {"log_append_time_ms": {now_ms}}),
+        (ListOffsetsRequest(-1, 0, offsets), 7, {"timestamp": {now_ms}}),
+        (
+            DescribeTransactionsRequest(["txn"]), 0,
+            {"transaction_start_time_ms": {now_ms}},
+        ),
+        (
+            DescribeProducersRequest([describe_producers.TopicRequest("t", [0])]), 0,
+            {"last_timestamp": {now_ms}},
+        ),
+        (
+            DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2,
+            {"last_caught_up_timestamp": {now_ms}, "last_fetch_timestamp": {never}},
+        ),
+    ]  # fmt: skip
+    tested = {BY_KEY[request.API_KEY].name: set(times) for request, _, times in asked}
+    in_schemas = {
+        api.name: {
+            name
+            for one in vars(sys.modules[response_class(api.name).__module__]).values()
+            if isinstance(one, type) and issubclass(one, Message)
+            for name in getattr(one, "__slots__", ())
+            if IS_TIME.search(name)
+        }
+        for api in APIS
+    }
+    assert {name: fields for name, fields in in_schemas.items() if fields} == tested | IN_NO_ANSWER
+    for request, version, times in asked:
+        assert times_in(core.call(1, request, version)) == times, request

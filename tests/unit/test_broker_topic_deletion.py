@@ -289,6 +289,54 @@ def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(
     assert b.read("t", committed=True) == []
 
 
+@pytest.mark.parametrize("journal", ["0", "2"])
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_a_topic_goes_while_a_commit_on_it_waits_for_its_data(
+    comes_again: bool, journal: str
+) -> None:
+    """The transaction commits in the other topic, and the next topic of the name has no part in
+    it.
+    """
+    b = DiskBroker(barnabas_flush_journal_logs=journal)
+    p = Producer(b, "txn")
+    for topic in ("t", "u"):
+        b.topic(topic)
+        p.send(topic, 0, b"a")
+    b.hold_flushes()
+    p.start_end(True)
+    delete(b)
+    if comes_again:
+        b.send(b.connect(), creation_of("t", 1, {}), 7)
+    while p.ended() is None:
+        assert b.flush_one()
+    assert p.ended() == 0
+    b.release_flushes()
+    for _ in range(2):
+        b.tick()
+        assert ("t" in b.broker.topics) == comes_again
+        assert b.read("u", committed=True) == [b"a"]
+        assert not comes_again or b.read("t") == b.markers("t") == []
+        b.lose_power()
+
+
+@pytest.mark.parametrize("journal", ["0", "2"])
+def test_a_name_is_used_again_when_the_completions_of_decisions_on_it_are_durable(
+    journal: str,
+) -> None:
+    """No flush ends before the creation needs it."""
+    b = DiskBroker(barnabas_flush_journal_logs=journal)
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"of the first")
+    assert p.end(True) == 0
+    b.hold_flushes()
+    delete(b)
+    b.topic_after_flushes("t")
+    b.sync("t-0")
+    b.lose_power()
+    assert b.markers("t") == [], "the decision is not carried out again"
+
+
 def test_offsets_of_a_topic_that_is_there_again_stay() -> None:
     """The kill comes when the next topic of that name exists, but the end of the deletion is not
     yet written.

@@ -148,6 +148,28 @@ def test_a_topic_that_is_deleted_between_two_parts(
         assert b.read("u", committed=True) == ([b"x"] if commit else [])
 
 
+@pytest.mark.parametrize(("commit", "settings"), COLUMNS)
+def test_a_name_is_used_again_when_all_decisions_on_it_are_carried_out(
+    commit: bool, settings: dict[str, str]
+) -> None:
+    b, first = in_parts(**settings)
+    producers = [first, Producer(b, "second"), Producer(b, "third")]
+    for p in producers[1:]:
+        for partition in range(PARTITIONS):
+            p.send("t", partition, b"a")
+    for p in producers:
+        p.start_end(commit)
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    assert b.call(request, 3).responses[0].error_code == Code.NONE
+    making = b.connect()
+    b.send(making, creation_of("t", PARTITIONS, {}), 7)
+    while b.answer(making) is None:
+        assert b.broker.next_deadline_ms() == 0, "it waits for nothing"
+        b.tick()
+    assert all(b.state(p.txn)[0].startswith("Complete") for p in producers)
+    assert marked(b) == [0] * PARTITIONS
+
+
 def test_a_journal_is_kept_until_the_last_part_is_written() -> None:
     """The Complete record may be durable before the markers are, so the journal, which has the
     decision, must be kept.
@@ -163,6 +185,34 @@ def test_a_journal_is_kept_until_the_last_part_is_written() -> None:
     b.sync("__transaction_state")
     b.lose_power()
     assert read_all(b) == [[b"a"]] * PARTITIONS
+
+
+@pytest.mark.parametrize("flush_messages", ["1", "1000"])
+def test_the_journal_goes_when_all_parts_are_in_the_logs_own_files(flush_messages: str) -> None:
+    """It may have the data, or the decision alone, if the data were flushed before."""
+    b = DiskBroker()
+    b.topic("t", PARTITIONS, flush_messages=flush_messages)
+    b.parts.transaction_ends.markers_at_once = 1
+    p = Producer(b, "txn")
+    for partition in range(PARTITIONS):
+        p.send("t", partition, b"a")
+    p.start_end(True)
+    journals = journals_with(b, b"txn")
+    assert journals
+    while p.ended() is None:
+        b.tick()
+    for _ in range(3):
+        b.tick(60_000)
+    assert not journals & journals_with(b, b"txn"), "it is deleted"
+    b.sync("__transaction_state")
+    b.lose_power()
+    assert read_all(b) == [[b"a"]] * PARTITIONS
+
+
+def journals_with(b: DiskBroker, part: bytes) -> set[str]:
+    """The flush journals that contain these bytes."""
+    files = b.disk.files()
+    return {path for path, inode in files if "barnabas-flush" in path and part in inode.data}
 
 
 @pytest.mark.parametrize("settings", [{}, {"barnabas_flush_journal_logs": "0"}])

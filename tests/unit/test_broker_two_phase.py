@@ -18,8 +18,14 @@ from sim.disk import Refusal
 from barnabas.broker.logs.start import UNHEARD_PRODUCER_IDS
 from barnabas.broker.replication.following import StandbyNote
 from barnabas.broker.replication.wire import AnswersWait
+from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.transactions.transaction_state import NO_PRODUCER, NO_TIMEOUT_MS
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 
@@ -120,12 +126,22 @@ def journal_logs() -> str:
 
 
 @pytest.fixture
-def b(journal_logs: str) -> DiskBroker:
-    broker = DiskBroker(barnabas_flush_journal_logs=journal_logs, **ENABLED)
+def level() -> int:
+    """The level of transaction.version; some tests try each one."""
+    return 2
+
+
+@pytest.fixture
+def b(journal_logs: str, level: int) -> DiskBroker:
+    features = f"transaction.version={level}"
+    broker = DiskBroker(
+        barnabas_flush_journal_logs=journal_logs, barnabas_features=features, **ENABLED
+    )
     broker.topic("t", 2)
     return broker
 
 
+each_level = pytest.mark.parametrize("level", [0, 1, 2])
 each_flush = pytest.mark.parametrize("journal_logs", ["2", "0"], ids=["journal", "no journal"])
 
 
@@ -312,6 +328,39 @@ def test_offsets_that_add_their_group_are_answered_when_both_are_on_the_disk(
     assert b.group_offset("group", "t") == (0, 7)
 
 
+def test_additions_to_several_are_answered_when_all_are_on_the_disk(b: DiskBroker) -> None:
+    """Their records are in several partitions of __transaction_state."""
+    names = [next(name for name in "abcd" if partition_for(name, 2) == index) for index in (0, 1)]
+    added = []
+    for name in names:
+        asked = InitProducerIdRequest(name, 60_000, enable2_pc=True)
+        session = b.call(asked, 6)
+        topics = [AddPartitionsToTxnTopic("t", [0])]
+        added.append(
+            AddPartitionsToTxnTransaction(
+                name, session.producer_id, session.producer_epoch, topics=topics
+            )
+        )
+    b.hold_flushes()
+    connection = b.connect()
+    b.send(connection, AddPartitionsToTxnRequest(transactions=added), 5)
+    while b.answer(connection) is None:
+        assert b.flush_one(), "it waits for something else"
+    b.lose_power()
+    assert [b.state(name)[0] for name in names] == ["Ongoing"] * 2
+
+
+def test_an_addition_that_is_repeated_is_answered_when_it_is_on_the_disk(b: DiskBroker) -> None:
+    p = TwoPhase(b, 1)
+    b.hold_flushes()
+    connections = b.connect(), b.connect()
+    for connection in connections:
+        b.send(connection, p.add_request({"t": (1,)}), 3)
+    assert [b.answer(connection) for connection in connections] == [None, None]
+    b.release_flushes()
+    assert all(b.answer(connection) is not None for connection in connections)
+
+
 @pytest.mark.parametrize("enable", [True, False])
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_session_is_answered_when_it_is_on_the_disk(
@@ -432,14 +481,19 @@ def produce_12(p: TwoPhase, partition: int, value: bytes) -> Any:
     )
 
 
-def test_with_durability_os_a_loss_of_power_aborts_it() -> None:
+@pytest.mark.parametrize("written", ["", "__transaction_state", "/data"])
+def test_with_durability_os_a_loss_of_power_aborts_it(written: str) -> None:
+    """Whatever the operating system has written by itself."""
     b = DiskBroker(barnabas_transaction_durability="os", **ENABLED)
     b.topic("t")
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
     b.kill()
     assert keep(b).ongoing == p.pair
+    if written:
+        b.sync(written)
     b.lose_power()
+    assert b.broker.transactions.metadata("txn") is None or b.state("txn")[0] == "Empty"
     assert b.read("t", committed=True) == []
     assert b.end_offset("t", committed=True) == b.end_offset("t")
 
@@ -572,6 +626,7 @@ def test_nothing_is_added_to_a_kept_transaction(b: DiskBroker, version: int) -> 
     assert b.read("t") == [b"a"] and b.read("t", 1) == []
 
 
+@each_level
 @each_flush
 def test_the_producer_of_before_is_fenced_until_the_markers_are_there(
     b: DiskBroker, version: int
@@ -609,6 +664,7 @@ def test_others_write_on_while_a_transaction_is_kept(b: DiskBroker) -> None:
     assert p.write("t", 0, b"d") == Code.INVALID_PRODUCER_EPOCH
 
 
+@each_level
 def test_offsets_of_the_producer_of_before_are_fenced(b: DiskBroker) -> None:
     p = TwoPhase(b, 1)
     p.send_offset("group", "t", 7)

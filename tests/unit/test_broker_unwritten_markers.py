@@ -296,6 +296,20 @@ def test_a_power_loss_does_not_bring_back_a_marker_that_was_written(
     assert b.read("t", 1, committed=True) == ([b"a"] if commit else [])
 
 
+def test_the_first_marker_of_a_producer_on_a_partition_is_kept() -> None:
+    """A later transaction names the partition, too, and another one that is off line since."""
+    b = DiskBroker()
+    markers = UnwrittenMarkers(b.disk, DATA_DIR)
+    first = UnwrittenMarker("t", 0, bytes(16), 7, 0, 0, True, 5)
+    later, other = first._replace(commit=False, decided_ms=6), first._replace(partition=1)
+    markers.add([first, later])
+    markers.add([later, other])
+    for one in (markers, UnwrittenMarkers(b.disk, DATA_DIR)):
+        kept: set[UnwrittenMarker] = set()
+        one.remove(lambda marker, kept=kept: bool(kept.add(marker)))  # type: ignore[misc]
+        assert kept == {first, other}
+
+
 def test_a_marker_that_found_no_space_is_written_when_it_is_added_again() -> None:
     b = DiskBroker()
     markers = UnwrittenMarkers(b.disk, DATA_DIR)

@@ -229,6 +229,27 @@ def test_a_write_right_after_an_end_waits_for_its_markers(b: DiskBroker) -> None
     assert b.read("t", committed=True) == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_a_write_that_waited_for_an_end_lets_the_next_request_come(
+    b: DiskBroker, acks: int
+) -> None:
+    """Also a write without an answer."""
+    p = Producer2(b, "txn")
+    p.write("t", 0, b"1")
+    ending = b.connect()
+    b.hold_flushes()
+    b.send(ending, p.end_request(True), 5)
+    b.flush_one()
+    request = b.produce_request("t", (b"2",), pid=p.pid, epoch=p.epoch + 1, sequence=0, txn="txn")
+    request.acks = acks
+    b.send(p.connection, request, 12)
+    assert b.broker.connections[p.connection].in_flight, "it waits for the end"
+    b.release_flushes()
+    p.take(b.answer(ending))
+    assert p.finish(True) == 0
+    assert b.read("t", committed=True) == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("way", ["", "kill", "stop"])
 def test_at_the_last_epoch_an_end_gives_another_id(b: DiskBroker, way: str) -> None:
     p = Producer2(b, "txn")

@@ -448,6 +448,15 @@ def test_large_requests_are_decoded_a_few_at_a_time_and_count_until_they_are_ans
     assert len(host.answers[105][0].coordinators) == 20_000
 
 
+def test_each_of_many_large_requests_with_few_names_is_answered(host: Host) -> None:
+    """They are not handled in parts, and others take their places."""
+    request = FindCoordinatorRequest(coordinator_keys=["x" * 20_000, "y" * 20_000])
+    for connection in range(100, 100 + 2 * wide_requests.GIANTS):
+        host.connect(connection)
+        assert len(host.ask_and_wait(connection, request, 4).coordinators) == 2
+    assert host.broker.outbox.held_bytes == 0
+
+
 # --- the pieces ---------------------------------------------------------------------------------
 
 

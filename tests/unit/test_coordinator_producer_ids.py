@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
+
 import pytest
 
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
@@ -67,3 +70,34 @@ def test_ids_that_are_skipped_are_given_by_no_later_run_either() -> None:
     assert allocator.allocate() == 13
     later = ProducerIdAllocator(block_size=3, persist=reserved.append, next_id=reserved[-1])
     assert later.allocate() == 16
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_id_is_given_twice_in_any_order_of_calls_and_crashes(seed: int) -> None:
+    """Neither by this broker, nor by those that have blocks of their own, nor by another one whose
+    ids this broker skips.
+    """
+    chance = random.Random(seed)
+    stored, given = [0], set[int]()
+    allocator = ProducerIdAllocator(block_size=4, persist=stored.append, next_id=0)
+
+    def give(ids: Iterable[int]) -> None:
+        for one in ids:
+            assert one not in given and one < stored[-1]
+            given.add(one)
+
+    for _ in range(60):
+        step = chance.choice(("allocate", "allocate", "allocate", "block", "skip", "used", "crash"))
+        if step == "allocate":
+            give([allocator.allocate()])
+        elif step == "block":
+            give(allocator.reserve_block())
+        elif step == "skip":
+            allocator.skip(chance.randint(1, 6))
+        elif step == "used":
+            first = max(given, default=-1) + chance.randint(1, 6)
+            allocator.skip_used(first + 1)
+            given.add(first)
+        else:
+            allocator = ProducerIdAllocator(block_size=4, persist=stored.append, next_id=stored[-1])
+            allocator.skip_used(max(given, default=-1) + 1)

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 from helpers.txn_host import TxnHost
 
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.timers import PUT_OFF_MS
 from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transactions.transaction_state import (
     LEGAL_PREDECESSORS,
     Channel,
+    ProducerIdAndEpoch,
     TransactionMetadata,
     TransactionState,
 )
@@ -29,6 +31,7 @@ from barnabas.protocol.messages import describe_transactions
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.topic_partition import TopicPartition
 
 MAX_EPOCH = 32767
 T0 = {"t": [0]}
@@ -317,6 +320,19 @@ def test_offsets_in_the_midst_of_a_transaction(
     producer can have.
     """
     assert host.coordinator.verify_offsets("txn", 7, epoch, "group", 3, open_epoch) == code
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("level", range(3))
+def test_a_later_epoch_commits_offsets_below_level_2_and_version_5_alone(
+    level: int, version: int
+) -> None:
+    host = TxnHost(settings=TxnSettings(transaction_version=level))
+    pid, epoch = begun(host)
+    host.add_offsets("txn", pid, epoch, "group")
+    later = host.coordinator.verify_offsets("txn", pid, epoch + 1, "group", version, epoch)
+    is_accepted = level < 2 and version < 5
+    assert later == (Code.NONE if is_accepted else Code.INVALID_PRODUCER_EPOCH)
 
 
 def test_offsets_without_adding_the_group(host: TxnHost) -> None:
@@ -620,6 +636,24 @@ def test_many_transactions_in_one_request(host: TxnHost) -> None:
             ),
         ]
     assert open_partitions(host, "two", *two) == (("t", 1), ("u", 0))
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_which_internal_topics_are_added(host: TxnHost, version: int) -> None:
+    """Clients add partitions of __consumer_offsets by AddOffsetsToTxn, and write to no other
+    internal topic; brokers (version 4 on) may add all but those of __transaction_state.
+    """
+    host.topics |= dict.fromkeys(INTERNAL_TOPICS, 2)
+    producer = begun(host)
+    for topic in INTERNAL_TOPICS:
+        if version < 4:
+            codes = host.add("txn", *producer, {topic: [0]}, version=version)
+        else:
+            asked = [("txn", *producer, False, {topic: [0]})]
+            ((_, codes),) = host.add_batch(asked, version=version)
+        is_added = version >= 4 and topic != TRANSACTIONS_TOPIC
+        code = Code.NONE if is_added else Code.TOPIC_AUTHORIZATION_FAILED
+        assert codes == {(topic, 0): code}
 
 
 def test_a_batch_over_several_partitions_is_answered_with_the_last_of_its_records(
@@ -1220,3 +1254,49 @@ def test_all_timeouts_of_a_tick_that_found_no_space_come_again(slow: TxnHost) ->
     slow.coordinator.on_tick_not_written(slow.event_ms())
     slow.tick(PUT_OFF_MS)
     assert [one.producer_id for one in slow.markers] == pids
+
+
+@pytest.mark.parametrize(("is_requested", "wait_ms"), [(True, 60_000), (False, PUT_OFF_MS)])
+def test_an_end_that_found_no_space_comes_again(
+    slow: TxnHost, is_requested: bool, wait_ms: int
+) -> None:
+    """Its producer requests it again, within the whole timeout; an abort by timeout is due soon."""
+    producer = begun(slow)
+    if is_requested:
+        assert slow.coordinator.on_commit_requested("txn", *producer, slow.event_ms()) is not None
+    else:
+        slow.now_ms += 60_000
+        slow.coordinator.on_tick(slow.event_ms())
+    assert slow.coordinator.next_deadline_ms() is None
+    slow.coordinator.on_not_ended("txn", slow.event_ms(), is_requested=is_requested)
+    slow.tick(wait_ms - 1)
+    assert slow.markers == []
+    slow.tick(1)
+    assert [one.commit for one in slow.markers] == [False]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_partition_that_a_start_adds_changes_nothing_else(host: TxnHost, version: int) -> None:
+    """A power loss removed the record that added it; see `on_partition_recovered`."""
+    _, *pair = init_of(host.init("txn"))
+    producer, t0 = ProducerIdAndEpoch(*pair), TopicPartition("t", 0)
+    if version:
+        host.handle(host.coordinator.on_writing("txn", producer, [t0], host.event_ms()))
+    else:
+        host.add("txn", *producer, T0)
+    before = host.coordinator.metadata("txn")
+    assert before is not None and before.client_transaction_version == version
+    host.now_ms += 5_000
+    found = TopicPartition("t", 1)
+    host.handle(host.coordinator.on_partition_recovered(before, found, host.event_ms()))
+    assert host.coordinator.metadata("txn") == before._replace(
+        partitions={t0: None, found: None}, last_update_ms=host.now_ms
+    )
+
+
+def test_the_latest_connection_of_a_producer_may_be_for_any_purpose(host: TxnHost) -> None:
+    producer, coordinator = begun(host), host.coordinator
+    assert coordinator.latest_connection("txn") == 0
+    for connection, channel in ((3, Channel.COORDINATOR), (5, Channel.DATA), (7, Channel.OFFSETS)):
+        coordinator.check_connection("txn", producer, connection, (channel,))
+        assert coordinator.latest_connection("txn") == connection

@@ -123,6 +123,18 @@ def test_who_keeps_an_open_transaction_is_its_producer(keeper: ProducerIdAndEpoc
     assert ended.completed(400).kept_from is None
 
 
+@pytest.mark.parametrize("decide", DECISIONS)
+@pytest.mark.parametrize("keeper", [ProducerIdAndEpoch(5, 4), ProducerIdAndEpoch(9, 0)])
+def test_the_writer_of_a_kept_transaction_is_known_until_its_end_is_complete(
+    decide: Callable[[TransactionMetadata, int], TransactionMetadata], keeper: ProducerIdAndEpoch
+) -> None:
+    kept = begun(100).kept(keeper, NO_PRODUCER, 60_000, 200)
+    decided = decide(kept, 300)
+    for one in (kept, decided, decode_value("id", encode_value(decided))):
+        assert one.kept_from == (5, 3)
+    assert decided.completed(400).kept_from is None
+
+
 def test_a_fence_goes_beyond_who_kept_it() -> None:
     """If a session keeps the transaction, a fence raises the session's epoch, at most to the
     highest one; otherwise it raises only the producer's own epoch.
