@@ -191,3 +191,15 @@ def test_ten_thousand_tasks_take_a_fraction_of_a_second() -> None:
 
 def test_tasks_have_one_form() -> None:
     assert tasks_of([("b", [2, 1]), ("a", []), ("b", [1, 3])]) == {"b": (1, 2, 3)}
+
+
+def test_a_replica_stays_beside_another_one_that_stays() -> None:
+    """Both former holders of a task keep it: the second is not hidden by the first."""
+    group = {
+        "b": MemberToAssign("b", {"s": (1,)}, {"s": (0,)}),
+        "c": MemberToAssign("c", {"s": (2,)}, {"s": (0, 1)}),
+        "d": MemberToAssign("d", NEW, {"s": (1, 2)}),
+        "new": MemberToAssign("new", NEW, NEW),
+    }
+    targets = assign_sticky(group, topology(s=3), 2)
+    assert targets["d"] == TaskSet({"s": (0,)}, {"s": (1, 2)}, {})

@@ -599,6 +599,34 @@ def test_members_see_each_others_endpoints() -> None:
     assert endpoints(answer) == (2, {("i", 2): {}, ("h", 1): {"t": [0, 1]}})
 
 
+def test_a_task_reads_a_topic_only_where_the_topic_has_its_partition() -> None:
+    """A subtopology has as many tasks as its longest topic has partitions."""
+    host = new_host()
+    answer = host.streams_heartbeat(
+        "m",
+        topology=topology_of_topics("u", "s"),
+        user_endpoint=Endpoint("h", 1),
+        endpoint_information_epoch=-1,
+    )
+    assert given(answer) == (0, 2, {"0": [0, 1, 2, 3]})
+    (served,) = answer.partitions_by_user_endpoint
+    read = {"u": [0, 1], "s": [0, 1, 2, 3]}
+    assert {row.topic: row.partitions for row in served.active_partitions} == read
+    group = host.coordinator.group("g")
+    assert group is not None
+    found = host.coordinator.streams_requests.assigned_partitions(group)["m"]
+    assert sorted(found) == sorted((name, at) for name, row in read.items() for at in row)
+
+
+def test_a_member_that_joins_again_may_have_moved_to_another_process() -> None:
+    """Its standby tasks are then in the way of the new process alone."""
+    host = new_host()
+    host.streams_heartbeat("m", process_id="p")
+    host.streams_heartbeat("m", process_id="q")
+    host.streams_heartbeat("m", LEAVE)
+    assert given(host.streams_heartbeat("n", process_id="p")) == (0, 5, {"0": [0, 1, 2]})
+
+
 # --- groups of other kinds ----------------------------------------------------------------------
 
 
