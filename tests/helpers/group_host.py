@@ -133,8 +133,8 @@ def check_timers(coordinator: GroupCoordinator) -> None:
 
 
 def check_members(coordinator: GroupCoordinator) -> None:
-    """No assignment belongs to a member that has left, and the tables of owners equal those that the
-    assignments of the members give. Otherwise a partition has an owner that does not read it.
+    """No assignment belongs to a member that has left, and the tables of owners equal those that
+    the assignments of the members give. Otherwise a partition has an owner that does not read it.
     """
     for group in coordinator.all_groups():
         one: Any = group.consumer if group.is_consumer else group.typed

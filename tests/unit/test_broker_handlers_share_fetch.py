@@ -128,6 +128,19 @@ def test_a_record_is_given_up_after_so_many_deliveries() -> None:
     assert one.take("t") == [(1, 1, 1)]
 
 
+def test_settings_of_a_group_count_at_once() -> None:
+    b = queue(3)
+    one, _ = two(b)
+    assert one.take("t", max_records=1, mode=1) == [(0, 0, 1)]
+    configure(b, "g", share_record_lock_duration_ms="60000", share_delivery_count_limit="2")
+    assert one.take("t", max_records=1, mode=1) == [(1, 1, 1)]
+    assert one.last.acquisition_lock_timeout_ms == 60_000
+    b.tick(LOCK_MS)
+    assert one.take("t", max_records=1, mode=1) == [(0, 0, 2)], "the other is still locked"
+    assert one.acknowledge("t", (0, 0, RELEASE)) == Code.NONE
+    assert one.take("t") == [(2, 2, 1)], "the first one is given up"
+
+
 def test_no_more_records_are_locked_than_the_group_allows() -> None:
     b = queue(150)
     configure(b, "g", share_partition_max_record_locks="100")
@@ -603,6 +616,25 @@ def test_a_fetch_gets_no_more_bytes_than_it_wants_but_one_batch() -> None:
     assert other.take("t", max_bytes=1) == [(2, 2, 1)]
 
 
+def test_a_fetch_of_many_partitions_gets_one_batch_too_much_at_most() -> None:
+    """Each of them may give a batch that is larger than its share of the bytes."""
+    b = queue(0, partitions=6)
+    for index in range(6):
+        b.produce("t", (bytes(100),), partition=index)
+    one, _ = two(b)
+    one.fetch(*(("t", index) for index in range(6)), max_bytes=300)
+    assert len(acquired(one.last)) == 2, "batches of some 170 bytes"
+
+
+@pytest.mark.parametrize("index", [-1, 2])
+def test_a_partition_that_the_topic_has_not_is_unknown(index: int) -> None:
+    b = queue(2, partitions=2)
+    one, _ = two(b)
+    row = one.fetch(("t", index)).responses[0].partitions[0]
+    assert (row.partition_index, row.error_code) == (index, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    assert one.acknowledge("t", (0, 0, ACCEPT), index=index) == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
 # --- the whole group ------------------------------------------------------------------------------
 
 
@@ -939,3 +971,15 @@ def test_what_is_not_stored_yet_is_stored_with_the_next_change_that_finds_space(
     assert loaded.unstored == []
     b.kill()
     assert ShareMember(b, "g", "three").take("t") == [(1, 2, 2)], "of the two that began, one ended"
+
+
+def test_what_is_not_stored_yet_outlives_the_last_session() -> None:
+    b = queue(1)
+    one, other = two(b)
+    assert one.take("t") == [(0, 0, 1)]
+    b.disk.refuse(Refusal(ALL, errno.ENOSPC))
+    b.tick(LOCK_MS)
+    one.hang_up()
+    assert len(b.broker.shares.get().partitions) == 1
+    b.disk.refuse(None)
+    assert other.take("t") == [(0, 0, 2)], "its first delivery counts"

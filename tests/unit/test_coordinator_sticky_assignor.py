@@ -13,7 +13,13 @@ from barnabas.coordinator.groups.streams.sticky_assignor import (
     SubtopologyToAssign,
     sticky_in_slices,
 )
-from barnabas.coordinator.groups.streams.tasks import TaskSet, each, tasks_of
+from barnabas.coordinator.groups.streams.tasks import (
+    TaskSet,
+    contains_all,
+    contains_any,
+    each,
+    tasks_of,
+)
 
 NEW: dict[str, tuple[int, ...]] = {}
 
@@ -203,3 +209,15 @@ def test_a_replica_stays_beside_another_one_that_stays() -> None:
     }
     targets = assign_sticky(group, topology(s=3), 2)
     assert targets["d"] == TaskSet({"s": (0,)}, {"s": (1, 2)}, {})
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_tasks_are_compared_as_sets_are(seed: int) -> None:
+    rng = random.Random(seed)
+    some, others = (
+        {(rng.choice("xyz"), rng.randrange(3)) for _ in range(rng.randrange(5))} for _ in range(2)
+    )
+    tasks, compared = (tasks_of((name, (at,)) for name, at in one) for one in (some, others))
+    assert (set(each(tasks)), list(tasks)) == (some, sorted(tasks))
+    assert contains_any(tasks, compared) == bool(some & others)
+    assert contains_all(tasks, compared) == (others <= some)
