@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from typing import Any
 
 import pytest
@@ -25,7 +26,13 @@ from sim.disk import Refusal
 
 from barnabas.broker.share import share_runtime, share_sessions
 from barnabas.broker.share.share_fetch import ShareFetch
-from barnabas.broker.share.share_sessions import SessionKey, ShareTarget
+from barnabas.broker.share.share_sessions import (
+    MAX_EPOCH,
+    SessionKey,
+    ShareSessions,
+    ShareTarget,
+)
+from barnabas.broker.share.wakes import Wakes
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import delete_share_group_state as deleting
@@ -983,3 +990,39 @@ def test_what_is_not_stored_yet_outlives_the_last_session() -> None:
     assert len(b.broker.shares.get().partitions) == 1
     b.disk.refuse(None)
     assert other.take("t") == [(0, 0, 2)], "its first delivery counts"
+
+
+def test_the_epoch_of_a_session_begins_again_behind_the_highest() -> None:
+    sessions, key = ShareSessions(1), SessionKey("g", "m", 1)
+    session = sessions.begin(key, 1)
+    session.epoch = MAX_EPOCH
+    session.advance()
+    assert sessions.require(key, 1) is session
+
+
+class Chained:
+    """A share partition whose woken fetch wakes the next one."""
+
+    def __init__(self, wakes: Wakes, running: list[Chained]) -> None:
+        self.wakes, self.running, self.count = wakes, running, 0
+        self.following: Chained | None = None
+
+    def wake_now(self, now_ms: int) -> None:
+        assert not self.running, "another share partition is being woken"
+        self.running.append(self)
+        self.count += 1
+        if self.following is not None:
+            self.wakes.wake(self.following, now_ms)  # type: ignore[arg-type]
+        self.running.pop()
+
+
+def test_share_partitions_that_wake_each_other_are_woken_one_after_the_other() -> None:
+    """However many there are: their fetches are not nested."""
+    wakes, running = Wakes(), list[Chained]()
+    chain = [Chained(wakes, running) for _ in range(2_000)]
+    for one, other in itertools.pairwise(chain):
+        one.following = other
+    with wakes:
+        wakes.wake(chain[0], 0)  # type: ignore[arg-type]
+        assert chain[0].count == 0, "it is deferred to the end"
+    assert {one.count for one in chain} == {1}

@@ -14,6 +14,7 @@ from barnabas.broker.security.acls import Operation, PatternType, Permission, Re
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE
 from barnabas.coordinator.groups.streams.topic_plan import Status
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -144,6 +145,17 @@ def test_too_many_partitions_at_once_are_not_made(host: Streams) -> None:
     host.beat(0, counting(repartition=MOST_PARTITIONS_AT_ONCE + 1))
     assert host.partitions("log", "words") == [0, 0]
     assert "more than" in detail(host.beat(2))
+
+
+def test_internal_topics_count_for_the_quota_of_their_client(host: Streams) -> None:
+    """They are made all the same; its next change of topics is refused (KIP-599)."""
+    host.broker.quotas.set({(("client-id", "tests"),): {"controller_mutation_rate": 2.0}})
+    host.beat(0, counting(repartition=30))
+    assert host.partitions("log", "words") == [30, 30]
+    request = CreateTopicsRequest([CreatableTopic("more", 1, 1, [], [])], 1000, False)
+    host.ask(1, request, 7)
+    host.finish_work()
+    assert host.answers[1][-1].topics[0].error_code == Code.THROTTLING_QUOTA_EXCEEDED
 
 
 def test_a_full_disk_is_explained(host: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
