@@ -234,6 +234,24 @@ def test_epochs_are_checked() -> None:
     assert refused.error_code == Code.FENCED_MEMBER_EPOCH
 
 
+@pytest.mark.parametrize(
+    ("owned", "standby", "code"),
+    [
+        ({"0": [0, 1]}, {}, Code.NONE),
+        ({"0": [0]}, {}, Code.NONE),
+        ({"0": [0, 2]}, {}, Code.FENCED_MEMBER_EPOCH),
+        ({"0": [0, 1]}, {"0": [2]}, Code.FENCED_MEMBER_EPOCH),
+    ],
+)
+def test_a_member_in_its_previous_epoch_has_no_other_tasks_than_its_own(
+    owned: dict[str, list[int]], standby: dict[str, list[int]], code: Code
+) -> None:
+    host = new_host()
+    two_members(host)
+    answer = host.streams_heartbeat("m", 2, owned=owned, standby=standby)
+    assert answer.error_code == code
+
+
 def test_a_member_whose_answer_was_lost_gets_its_tasks_again() -> None:
     host = new_host()
     host.streams_heartbeat("m")
