@@ -633,6 +633,12 @@ def test_a_fetch_of_many_partitions_gets_one_batch_too_much_at_most() -> None:
     assert len(acquired(one.last)) == 2, "batches of some 170 bytes"
 
 
+def test_a_fetch_waits_for_no_more_bytes_than_it_may_get() -> None:
+    b = queue(10)
+    one, _ = two(b)
+    assert one.take("t", max_bytes=100, min_bytes=10_000, max_wait_ms=60_000) == [(0, 0, 1)]
+
+
 @pytest.mark.parametrize("index", [-1, 2])
 def test_a_partition_that_the_topic_has_not_is_unknown(index: int) -> None:
     b = queue(2, partitions=2)
@@ -654,6 +660,18 @@ def test_a_state_that_was_set_meanwhile_fences_the_acknowledgement() -> None:
     shares.runtime.initialize([(key, 1, 7)], lambda *_: None, b.now_ms)
     assert one.acknowledge("t", (0, 4, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
     assert one.take("t") == [(7, 9, 1)], "it is loaded again"
+
+
+def test_a_share_partition_that_another_leader_has_read_gives_no_records() -> None:
+    b = queue()
+    one, _ = two(b)
+    assert one.take("t", max_records=2, mode=1) == [(0, 1, 1)]
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.store([shares.coordinator.read(key, 99, b.now_ms)], lambda _: None, b.now_ms)
+    assert one.acknowledge("t", (0, 1, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
+    row = one.fetch(("t", 0)).responses[0].partitions[0]
+    assert (row.error_code, row.acquired_records) == (Code.NOT_LEADER_OR_FOLLOWER, [])
 
 
 def test_what_is_acknowledged_is_not_acquired_before_all_of_the_request_is_decided() -> None:

@@ -426,6 +426,21 @@ def test_an_assignment_of_many_tasks_is_made_in_slices() -> None:
     assert state(host) == ("Stable", 2, 2)
 
 
+@pytest.mark.parametrize("in_slices", [False, True])
+def test_the_first_assignment_needs_no_heartbeat_after_the_delay(
+    in_slices: bool, request: pytest.FixtureRequest
+) -> None:
+    if in_slices:
+        request.getfixturevalue("small_slices")
+    host = new_host()
+    host.overrides["g"] = {"streams.initial.rebalance.delay.ms": 3_000}
+    host.streams_heartbeat("m")
+    host.pass_time(2_999)
+    assert state(host)[1:] == (2, 1)
+    host.pass_time(1)
+    assert state(host)[1:] == (2, 2)
+
+
 @pytest.mark.usefixtures("small_slices")
 def test_members_may_come_and_go_while_an_assignment_is_made() -> None:
     host = new_host()
@@ -637,12 +652,19 @@ def test_a_task_reads_a_topic_only_where_the_topic_has_its_partition() -> None:
 
 
 def test_a_member_that_joins_again_may_have_moved_to_another_process() -> None:
-    """Its standby tasks are then in the way of the new process alone."""
+    """Its standby task is then in the way of its new process, and no longer of the former one."""
     host = new_host()
-    host.streams_heartbeat("m", process_id="p")
-    host.streams_heartbeat("m", process_id="q")
-    host.streams_heartbeat("m", LEAVE)
-    assert given(host.streams_heartbeat("n", process_id="p")) == (0, 5, {"0": [0, 1, 2]})
+    host.topics["log"] = 2
+    host.overrides["g"] = {"streams.num.standby.replicas": 1}
+    for member in ("m", "n"):
+        host.streams_heartbeat(member, topology=stateful())
+    host.streams_heartbeat("m", 2)
+    host.streams_heartbeat("m", 2, owned={"0": [0]})
+    host.streams_heartbeat("n", 3)
+    assert rows(host.streams_heartbeat("m", 3).standby_tasks) == {"0": [1]}
+    host.streams_heartbeat("m", topology=stateful(), process_id="other")
+    streams = host.coordinator.group("g").typed  # type: ignore[union-attr]
+    assert streams.standby_processes[("0", 1)] == {"other"}  # type: ignore[union-attr]
 
 
 # --- groups of other kinds ----------------------------------------------------------------------
