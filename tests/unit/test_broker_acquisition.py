@@ -12,6 +12,7 @@ from barnabas.broker.share.acquisition import Acquired, LogBatch, Taker, acquire
 from barnabas.broker.share.in_flight import ACKNOWLEDGED, ARCHIVED
 from barnabas.broker.share.share_partition import (
     ACCEPT,
+    RELEASE,
     Acknowledgement,
     GroupLimits,
     SharePartition,
@@ -96,6 +97,21 @@ def test_records_that_fail_again_and_again_come_in_ever_smaller_parts() -> None:
         release_all(partition, limits)
     assert partition.start_offset == 1
     assert take(partition, batches, limits=limits) == [(1, 1, 10)], "each comes alone now"
+
+
+def test_a_record_at_its_last_delivery_comes_alone_and_not_behind_others() -> None:
+    limits = GroupLimits(delivery_count=4)
+    partition = SharePartition(0)
+    batches = log(2)
+    assert take(partition, batches, limits=limits) == [(0, 1, 1)]
+    for delivery in (2, 3, 4):
+        for offset in (0, 1) if delivery == 4 else (1,):
+            released = [Acknowledgement(offset, offset, [RELEASE])]
+            partition.apply(partition.on_acknowledged("m", released, limits, 0))
+        if delivery < 4:
+            assert take(partition, batches, limits=limits) == [(1, 1, delivery)]
+    assert take(partition, batches, limits=limits) == [(0, 0, 2)]
+    assert take(partition, batches, limits=limits) == [(1, 1, 4)]
 
 
 def test_what_a_start_leaves_unknown_comes_as_new_records_and_no_more_than_that() -> None:

@@ -728,6 +728,27 @@ def test_a_group_that_is_set_back_reads_from_there(epoch: int, is_closed: bool) 
     assert other.acknowledge("t", (2, 2, ACCEPT)) == Code.NONE
 
 
+def test_a_group_that_has_read_nothing_is_set_back() -> None:
+    """Its state has no records that it could lose."""
+    b = queue(6)
+    one, other = two(b)
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.initialize([(key, 0, 4)], lambda *_: None, b.now_ms)
+    assert one.take("t") == [(4, 5, 1)]
+    shares.runtime.initialize([(key, 0, 2)], lambda *_: None, b.now_ms)
+    assert other.take("t") == [(2, 5, 1)]
+
+
+def test_the_next_leader_of_a_partition_holds_no_records() -> None:
+    b = queue(3)
+    one, other = two(b)
+    assert one.take("t") == [(0, 2, 1)]
+    b.broker.topics.begin_leader_epoch([TopicPartition("t", 0)])
+    assert other.take("t") == [(0, 2, 1)], "who held them is not stored"
+    assert one.acknowledge("t", (0, 2, ACCEPT)) == Code.INVALID_RECORD_STATE
+
+
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_a_group_that_is_deleted_and_begun_again_reads_all(is_closed: bool) -> None:
     b = queue(6)

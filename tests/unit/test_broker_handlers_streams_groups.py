@@ -141,6 +141,13 @@ def test_a_name_that_differs_by_a_dot_alone_is_not_made(host: Streams) -> None:
     assert "my_log" in detail(host.beat(2))
 
 
+def test_of_two_names_that_differ_by_a_dot_alone_one_is_made(host: Streams) -> None:
+    logs = [TopicInfo(name, 0, 0, []) for name in ("my.log", "my_log")]
+    host.beat(0, Topology(0, [Subtopology("0", ["lines"], [], logs, [], [], [])]))
+    assert host.partitions("my.log", "my_log") == [3, 0]
+    assert "my.log" in detail(host.beat(2))
+
+
 def test_too_many_partitions_at_once_are_not_made(host: Streams) -> None:
     host.beat(0, counting(repartition=MOST_PARTITIONS_AT_ONCE + 1))
     assert host.partitions("log", "words") == [0, 0]
@@ -167,7 +174,9 @@ def test_a_full_disk_is_explained(host: Streams, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "a b", "..", "x" * 250])
 def test_names_that_no_topic_may_have_are_refused(host: Streams, name: str) -> None:
-    for topology in (counting(name), counting(changelog=name)):
+    written = Topology(0, [Subtopology("0", ["lines"], [], [], [name], [], [])])
+    read = Topology(0, [Subtopology("0", [], [], [], [], [TopicInfo(name, 1, 0, [])], [])])
+    for topology in (counting(name), counting(changelog=name), written, read):
         answer = host.beat(0, topology)
         assert (answer.error_code, answer.status) == (Code.STREAMS_INVALID_TOPOLOGY, [])
     assert host.partitions("words") == [0]

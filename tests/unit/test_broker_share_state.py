@@ -10,6 +10,7 @@ from typing import Any
 from helpers.disk_broker import READER, DiskBroker, Producer
 
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
+from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     delete_share_group_state,
@@ -98,6 +99,25 @@ def test_a_state_that_begins_is_durable_also_where_transactions_are_not() -> Non
     assert initialize(b, topic_id, 0) == [Code.NONE]
     b.lose_power()
     assert read(b, topic_id).error_code == Code.NONE
+
+
+def test_a_group_hears_of_its_states_when_they_are_durable_also_where_transactions_are_not() -> (
+    None
+):
+    b, topic_id = broker(barnabas_transaction_durability="os")
+    key, codes = SharePartitionKey("g", topic_id.bytes, 0), list[list[int]]()
+    shares = b.broker.shares.get()
+    shares.runtime.initialize([(key, 0, 0)], lambda row, _: codes.append(row), b.now_ms)
+    assert codes == []
+    b.flush()
+    assert codes == [[Code.NONE]]
+
+
+def test_states_are_not_deleted_by_the_retention_of_topics() -> None:
+    b, topic_id = broker(log_retention_ms="1000", log_retention_bytes="1000")
+    initialize(b, topic_id, 0)
+    logs = b.broker.topics.logs_of("__share_group_state")
+    assert {(log.config.retention_ms, log.config.retention_bytes) for log in logs} == {(-1, -1)}
 
 
 def test_the_state_is_the_same_after_a_kill_and_a_stop() -> None:
