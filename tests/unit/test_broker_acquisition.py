@@ -143,6 +143,14 @@ def test_what_was_compacted_away_is_archived() -> None:
     assert partition.start_offset == 10
 
 
+def test_what_was_compacted_away_within_a_gap_of_the_stored_state_is_archived() -> None:
+    partition = SharePartition(0, [StateBatch(5, 9, ACKNOWLEDGED, 1)])
+    assert take(partition, log(2, first=3)) == [(3, 4, 1)]
+    assert (partition.start_offset, partition.complete_count) == (0, 8)
+    partition.settle()
+    assert (partition.start_offset, partition.complete_count) == (3, 5)
+
+
 def test_a_window_that_is_full_is_filled_from_within() -> None:
     limits = GroupLimits(record_locks=10)
     partition = SharePartition(0)

@@ -430,6 +430,13 @@ def test_a_session_forgets_partitions() -> None:
     assert [row.partition_index for row in answer.responses[0].partitions] == [1]
 
 
+def test_a_partition_that_comes_and_goes_in_one_request_is_not_loaded() -> None:
+    b = queue(2, partitions=2)
+    one, _ = two(b)
+    assert acquired(one.fetch(("t", 0), ("t", 1), forgotten=(("t", 1),))) == [(0, 1, 1)]
+    assert [loaded.key.partition for loaded in b.broker.shares.get().partitions] == [0]
+
+
 def test_each_partition_gets_its_turn() -> None:
     b = queue(4, partitions=3)
     one, _ = two(b)

@@ -10,6 +10,7 @@ from typing import Any
 from helpers.disk_broker import READER, DiskBroker, Producer
 
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
+from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
@@ -20,6 +21,7 @@ from barnabas.protocol.messages import (
     write_share_group_state,
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.storage.log.broker_appends import append_records
 
 FEW = {"share_coordinator_state_topic_num_partitions": "4"}
 
@@ -145,6 +147,22 @@ def test_records_that_a_power_loss_took_are_not_acknowledged_when_they_are_writt
     assert runs_of(read(b, topic_id)) == [(3, 9, 2, 1)]
     b.lose_power()
     assert runs_of(read(b, topic_id)) == [(3, 9, 2, 1)], "the state that was set back is durable"
+
+
+def test_states_that_are_set_back_are_durable_before_records_are_written_again() -> None:
+    """The second power loss leaves the new records, and would leave the former state of them."""
+    b, topic_id = broker(10)
+    initialize(b, topic_id, 0)
+    for _ in range(10):
+        b.produce("t", (b"lost",))  # not flushed
+    b.call(write_request(topic_id, (3, 15, 2, 1), start=3), 1)
+    b.lose_power()
+    log = b.broker.topics.partition("t", 0)
+    append_records(log, [CoordinatorRecord(b"k", b"new")] * 10, b.now_ms)
+    log.flush()
+    b.lose_power()
+    assert b.end_offset("t") == 20
+    assert runs_of(read(b, topic_id)) == [(3, 9, 2, 1)]
 
 
 def test_the_states_of_a_deleted_topic_are_deleted() -> None:
