@@ -16,12 +16,14 @@ from typing import Any
 
 from barnabas.broker.slices import run_through
 from barnabas.coordinator.groups import group_timers
+from barnabas.coordinator.groups.consumer.consumer_group import held
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
 from barnabas.coordinator.groups.share.state_changes import StateChange
+from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.groups.streams.topology import InternalTopic
 from barnabas.coordinator.result import Counted, Reply, Result, partition_for
@@ -76,6 +78,8 @@ EVENTS = {
     "StreamsGroupHeartbeat": "streams_requests.on_heartbeat",
     "StreamsGroupDescribe": "streams_requests.describe_groups",
 }
+# requests of which the refused ones change nothing
+LEAVING_NO_TRACE = ("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat")
 SHARE_SETTINGS = {
     "share.session.timeout.ms": 45_000,
     "share.heartbeat.interval.ms": 5_000,
@@ -126,6 +130,30 @@ def check_timers(coordinator: GroupCoordinator) -> None:
             key = (group_timers.SESSION, group.group_id, member_id)
             waits = {*group.classic._members.parked_joins, *group.classic._members.parked_syncs}
             assert key in timers or member_id in waits, f"{member_id} would be a member for ever"
+
+
+def check_members(coordinator: GroupCoordinator) -> None:
+    """No assignment belongs to a member that has left, and the tables of owners equal those that
+    the assignments of the members give. Otherwise a partition has an owner that does not read it.
+    """
+    for group in coordinator.all_groups():
+        one: Any = group.consumer if group.is_consumer else group.typed
+        if one is None:
+            continue
+        gone = (one.targets.keys() | one.currents.keys()) - set(group.member_ids)
+        assert not gone, f"{group.group_id} has assignments of {gone}"
+        if group.is_consumer:
+            owners: dict[uuid.UUID, dict[int, str]] = {}
+            for member_id, current in one.currents.items():
+                for topic_id, partition in held(current):
+                    owners.setdefault(topic_id, {})[partition] = member_id
+            assert one.owners == owners, f"{group.group_id} has other owners than {owners}"
+        elif isinstance(one, StreamsGroup):
+            again = StreamsGroup()
+            for member_id, member in one.members.items():
+                again._add_processes(member.process_id, one.current(member_id))
+            for name in ("active_processes", "standby_processes", "warmup_processes"):
+                assert getattr(one, name) == getattr(again, name), f"{name} of {group.group_id}"
 
 
 def check_open_transactions(coordinator: GroupCoordinator, log: Iterable[LogRow]) -> None:
@@ -250,7 +278,8 @@ class GroupHost:
         self.partition_count = partition_count
         self.topics = dict(TOPICS if topics is None else topics)
         self.directory = Directory(self.topics)
-        self.now_ms, self.wall_ahead_ms = now_ms, 0
+        # far ahead of the steady time, so that a value of one clock in place of the other shows
+        self.now_ms, self.wall_ahead_ms = now_ms, 1_700_000_000_000
         self.wall = WallClock()
         self.checks = checks
         self.log: list[LogRow] = []
@@ -312,6 +341,7 @@ class GroupHost:
         if self.checks:
             assert hard_state(self.replayed()) == hard_state(self.coordinator)
             check_timers(self.coordinator)
+            check_members(self.coordinator)
             assert list(wrongly_current(self.coordinator)) == []
             check_open_transactions(self.coordinator, self.log)
         for part in (result, *result.more):
@@ -418,6 +448,7 @@ class GroupHost:
         self.requests[ticket] = (name, version)
         context = RequestContext(ticket, version, client_id, CLIENT_HOST)
         decide = attrgetter(EVENTS[name])(self.coordinator)
+        before = self._groups_and_timers()
         if name.startswith("List"):
             answer = run_through(decide(request), self.event_ms())
             self.handle(Result(replies=[Reply(ticket, answer)]))
@@ -426,8 +457,17 @@ class GroupHost:
             self.handle(Result(replies=[Reply(ticket, answer)]))
         else:
             self.handle(decide(request, context, self.event_ms()))
-        encoded[:] = bytes(len(encoded))  # the coordinator must copy what it keeps
+        encoded[:] = bytes(len(encoded))  # what the coordinator keeps must be copied
+        if name in LEAVING_NO_TRACE and self.answers[ticket].error_code != Code.NONE:
+            assert self._groups_and_timers() == before, "a refused heartbeat has changed something"
         return ticket
+
+    def _groups_and_timers(self) -> tuple[list[str], dict[group_timers.TimerKey, int | None]]:
+        timers = self.coordinator.timers
+        return (
+            [group.group_id for group in self.coordinator.all_groups()],
+            {key: timers.deadline_ms(key) for key in timers},
+        )
 
     def call(self, name: str, version: int, /, **fields: Any) -> Any:
         """The response to a request, which must come immediately."""

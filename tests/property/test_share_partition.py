@@ -15,7 +15,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from barnabas.broker.share.acquisition import Acquired, LogBatch, Taker, acquire, without
+from barnabas.broker.share.acquisition import (
+    LEAST_LIMIT,
+    Acquired,
+    LogBatch,
+    Taker,
+    acquire,
+    without,
+)
 from barnabas.broker.share.in_flight import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
 from barnabas.broker.share.share_partition import (
     ACCEPT,
@@ -101,6 +108,9 @@ class Machine(RuleBasedStateMachine):
         count = sum(one.last_offset - one.first_offset + 1 for one in got)
         if is_limited:
             assert count <= most
+        last_delivery = self.limits.delivery_count
+        if last_delivery > LEAST_LIMIT and any(one.delivery_count == last_delivery for one in got):
+            assert count == 1, "a record that may be the culprit comes alone"
         aborted = [batch for batch in self.aborted if batch in fetched]
         kept = without(self.partition, got, aborted)
         for batch in aborted:

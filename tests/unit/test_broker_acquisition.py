@@ -12,6 +12,7 @@ from barnabas.broker.share.acquisition import Acquired, LogBatch, Taker, acquire
 from barnabas.broker.share.in_flight import ACKNOWLEDGED, ARCHIVED
 from barnabas.broker.share.share_partition import (
     ACCEPT,
+    RELEASE,
     Acknowledgement,
     GroupLimits,
     SharePartition,
@@ -98,6 +99,21 @@ def test_records_that_fail_again_and_again_come_in_ever_smaller_parts() -> None:
     assert take(partition, batches, limits=limits) == [(1, 1, 10)], "each comes alone now"
 
 
+def test_a_record_at_its_last_delivery_comes_alone_and_not_behind_others() -> None:
+    limits = GroupLimits(delivery_count=4)
+    partition = SharePartition(0)
+    batches = log(2)
+    assert take(partition, batches, limits=limits) == [(0, 1, 1)]
+    for delivery in (2, 3, 4):
+        for offset in (0, 1) if delivery == 4 else (1,):
+            released = [Acknowledgement(offset, offset, [RELEASE])]
+            partition.apply(partition.on_acknowledged("m", released, limits, 0))
+        if delivery < 4:
+            assert take(partition, batches, limits=limits) == [(1, 1, delivery)]
+    assert take(partition, batches, limits=limits) == [(0, 0, 2)]
+    assert take(partition, batches, limits=limits) == [(1, 1, 4)]
+
+
 def test_what_a_start_leaves_unknown_comes_as_new_records_and_no_more_than_that() -> None:
     stored = [StateBatch(5, 9, ACKNOWLEDGED, 1), StateBatch(20, 24, ACKNOWLEDGED, 1)]
     partition = SharePartition(0, stored)
@@ -125,6 +141,14 @@ def test_what_was_compacted_away_is_archived() -> None:
     assert take(partition, log(5, first=10)) == [(10, 14, 2)]
     partition.settle()
     assert partition.start_offset == 10
+
+
+def test_what_was_compacted_away_within_a_gap_of_the_stored_state_is_archived() -> None:
+    partition = SharePartition(0, [StateBatch(5, 9, ACKNOWLEDGED, 1)])
+    assert take(partition, log(2, first=3)) == [(3, 4, 1)]
+    assert (partition.start_offset, partition.complete_count) == (0, 8)
+    partition.settle()
+    assert (partition.start_offset, partition.complete_count) == (3, 5)
 
 
 def test_a_window_that_is_full_is_filled_from_within() -> None:

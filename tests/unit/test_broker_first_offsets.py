@@ -115,4 +115,4 @@ def test_a_partition_that_was_forgotten_meanwhile_does_not_come_back(
     b.do_work()
     assert acquired(m.fetch()) == []
     (session,) = b.broker.shares.get().sessions
-    assert not session.ready and not session.targets
+    assert not session.ready and not session.targets and not session.unloaded

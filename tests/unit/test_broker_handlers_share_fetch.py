@@ -5,6 +5,7 @@ Kafka 4.3.
 from __future__ import annotations
 
 import errno
+import itertools
 from typing import Any
 
 import pytest
@@ -27,7 +28,13 @@ from sim.disk import Refusal
 
 from barnabas.broker.share import share_runtime, share_sessions
 from barnabas.broker.share.share_fetch import ShareFetch
-from barnabas.broker.share.share_sessions import SessionKey, ShareTarget
+from barnabas.broker.share.share_sessions import (
+    MAX_EPOCH,
+    SessionKey,
+    ShareSessions,
+    ShareTarget,
+)
+from barnabas.broker.share.wakes import Wakes
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import delete_share_group_state as deleting
@@ -128,6 +135,19 @@ def test_a_record_is_given_up_after_so_many_deliveries() -> None:
         assert one.take("t", max_records=1, mode=1) == [(0, 0, delivery)]
         assert one.acknowledge("t", (0, 0, RELEASE)) == Code.NONE
     assert one.take("t") == [(1, 1, 1)]
+
+
+def test_settings_of_a_group_count_at_once() -> None:
+    b = queue(3)
+    one, _ = two(b)
+    assert one.take("t", max_records=1, mode=1) == [(0, 0, 1)]
+    configure(b, "g", share_record_lock_duration_ms="60000", share_delivery_count_limit="2")
+    assert one.take("t", max_records=1, mode=1) == [(1, 1, 1)]
+    assert one.last.acquisition_lock_timeout_ms == 60_000
+    b.tick(LOCK_MS)
+    assert one.take("t", max_records=1, mode=1) == [(0, 0, 2)], "the other is still locked"
+    assert one.acknowledge("t", (0, 0, RELEASE)) == Code.NONE
+    assert one.take("t") == [(2, 2, 1)], "the first one is given up"
 
 
 def test_no_more_records_are_locked_than_the_group_allows() -> None:
@@ -416,6 +436,13 @@ def test_a_session_forgets_partitions() -> None:
     assert [row.partition_index for row in answer.responses[0].partitions] == [1]
 
 
+def test_a_partition_that_comes_and_goes_in_one_request_is_not_loaded() -> None:
+    b = queue(2, partitions=2)
+    one, _ = two(b)
+    assert acquired(one.fetch(("t", 0), ("t", 1), forgotten=(("t", 1),))) == [(0, 1, 1)]
+    assert [loaded.key.partition for loaded in b.broker.shares.get().partitions] == [0]
+
+
 def test_each_partition_gets_its_turn() -> None:
     b = queue(4, partitions=3)
     one, _ = two(b)
@@ -611,6 +638,31 @@ def test_a_fetch_gets_no_more_bytes_than_it_wants_but_one_batch() -> None:
     assert other.take("t", max_bytes=1) == [(2, 2, 1)]
 
 
+def test_a_fetch_of_many_partitions_gets_one_batch_too_much_at_most() -> None:
+    """Each of them may give a batch that is larger than its share of the bytes."""
+    b = queue(0, partitions=6)
+    for index in range(6):
+        b.produce("t", (bytes(100),), partition=index)
+    one, _ = two(b)
+    one.fetch(*(("t", index) for index in range(6)), max_bytes=300)
+    assert len(acquired(one.last)) == 2, "batches of some 170 bytes"
+
+
+def test_a_fetch_waits_for_no_more_bytes_than_it_may_get() -> None:
+    b = queue(10)
+    one, _ = two(b)
+    assert one.take("t", max_bytes=100, min_bytes=10_000, max_wait_ms=60_000) == [(0, 0, 1)]
+
+
+@pytest.mark.parametrize("index", [-1, 2])
+def test_a_partition_that_the_topic_has_not_is_unknown(index: int) -> None:
+    b = queue(2, partitions=2)
+    one, _ = two(b)
+    row = one.fetch(("t", index)).responses[0].partitions[0]
+    assert (row.partition_index, row.error_code) == (index, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    assert one.acknowledge("t", (0, 0, ACCEPT), index=index) == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
 # --- the whole group ------------------------------------------------------------------------------
 
 
@@ -623,6 +675,18 @@ def test_a_state_that_was_set_meanwhile_fences_the_acknowledgement() -> None:
     shares.runtime.initialize([(key, 1, 7)], lambda *_: None, b.now_ms)
     assert one.acknowledge("t", (0, 4, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
     assert one.take("t") == [(7, 9, 1)], "it is loaded again"
+
+
+def test_a_share_partition_that_another_leader_has_read_gives_no_records() -> None:
+    b = queue()
+    one, _ = two(b)
+    assert one.take("t", max_records=2, mode=1) == [(0, 1, 1)]
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.store([shares.coordinator.read(key, 99, b.now_ms)], lambda _: None, b.now_ms)
+    assert one.acknowledge("t", (0, 1, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
+    row = one.fetch(("t", 0)).responses[0].partitions[0]
+    assert (row.error_code, row.acquired_records) == (Code.NOT_LEADER_OR_FOLLOWER, [])
 
 
 def test_what_is_acknowledged_is_not_acquired_before_all_of_the_request_is_decided() -> None:
@@ -677,6 +741,27 @@ def test_a_group_that_is_set_back_reads_from_there(epoch: int, is_closed: bool) 
     shares.runtime.initialize([(key, epoch, 2)], lambda *_: None, b.now_ms)
     assert other.take("t") == [(2, 5, 1)]
     assert other.acknowledge("t", (2, 2, ACCEPT)) == Code.NONE
+
+
+def test_a_group_that_has_read_nothing_is_set_back() -> None:
+    """Its state has no records that it could lose."""
+    b = queue(6)
+    one, other = two(b)
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.initialize([(key, 0, 4)], lambda *_: None, b.now_ms)
+    assert one.take("t") == [(4, 5, 1)]
+    shares.runtime.initialize([(key, 0, 2)], lambda *_: None, b.now_ms)
+    assert other.take("t") == [(2, 5, 1)]
+
+
+def test_the_next_leader_of_a_partition_holds_no_records() -> None:
+    b = queue(3)
+    one, other = two(b)
+    assert one.take("t") == [(0, 2, 1)]
+    b.broker.topics.begin_leader_epoch([TopicPartition("t", 0)])
+    assert other.take("t") == [(0, 2, 1)], "who held them is not stored"
+    assert one.acknowledge("t", (0, 2, ACCEPT)) == Code.INVALID_RECORD_STATE
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
@@ -949,3 +1034,51 @@ def test_what_is_not_stored_yet_is_stored_with_the_next_change_that_finds_space(
     assert loaded.unstored == []
     b.kill()
     assert ShareMember(b, "g", "three").take("t") == [(1, 2, 2)], "of the two that began, one ended"
+
+
+def test_what_is_not_stored_yet_outlives_the_last_session() -> None:
+    b = queue(1)
+    one, other = two(b)
+    assert one.take("t") == [(0, 0, 1)]
+    b.disk.refuse(Refusal(ALL, errno.ENOSPC))
+    b.tick(LOCK_MS)
+    one.hang_up()
+    assert len(b.broker.shares.get().partitions) == 1
+    b.disk.refuse(None)
+    assert other.take("t") == [(0, 0, 2)], "its first delivery counts"
+
+
+def test_the_epoch_of_a_session_begins_again_behind_the_highest() -> None:
+    sessions, key = ShareSessions(1), SessionKey("g", "m", 1)
+    session = sessions.begin(key, 1)
+    session.epoch = MAX_EPOCH
+    session.advance()
+    assert sessions.require(key, 1) is session
+
+
+class Chained:
+    """A share partition whose woken fetch wakes the next one."""
+
+    def __init__(self, wakes: Wakes, running: list[Chained]) -> None:
+        self.wakes, self.running, self.count = wakes, running, 0
+        self.following: Chained | None = None
+
+    def wake_now(self, now_ms: int) -> None:
+        assert not self.running, "another share partition is being woken"
+        self.running.append(self)
+        self.count += 1
+        if self.following is not None:
+            self.wakes.wake(self.following, now_ms)  # type: ignore[arg-type]
+        self.running.pop()
+
+
+def test_share_partitions_that_wake_each_other_are_woken_one_after_the_other() -> None:
+    """However many there are: their fetches are not nested."""
+    wakes, running = Wakes(), list[Chained]()
+    chain = [Chained(wakes, running) for _ in range(2_000)]
+    for one, other in itertools.pairwise(chain):
+        one.following = other
+    with wakes:
+        wakes.wake(chain[0], 0)  # type: ignore[arg-type]
+        assert chain[0].count == 0, "it is deferred to the end"
+    assert {one.count for one in chain} == {1}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from barnabas.broker.observation.observe import (
     GroupState,
     look_at_groups,
 )
+from barnabas.broker.share.state_changes import StateChanges
+from barnabas.coordinator.groups.share.state_changes import StateChange, StateRow
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.share.share_records import SharePartitionKey
-from barnabas.coordinator.share.share_state import Written
+from barnabas.coordinator.share.share_state import Change, Written
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -46,6 +49,7 @@ from barnabas.protocol.messages.describe_share_group_offsets import (
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from barnabas.storage.disk import NotWrittenError
 
 FEW = {
     "share_coordinator_state_topic_num_partitions": "4",
@@ -468,3 +472,38 @@ def test_the_key_of_a_share_partition_is_read_from_its_end() -> None:
         f"g:{written}A:0",
     ):  # fmt: skip
         assert share_key(wrong) is None, wrong
+
+
+class Storing:
+    """In place of the runtime and of the unwritten work: the first write finds no disk space."""
+
+    def __init__(self) -> None:
+        self.writes: list[int] = []
+        self.waiting: list[Callable[[int], None]] = []
+
+    def store(self, changes: Sequence[Change], then: Callable[[int], None], now_ms: int) -> None:
+        self.writes.append(len(changes))
+        if len(self.writes) == 1:
+            raise NotWrittenError(errno.ENOSPC, "no space")
+        then(now_ms)
+
+    def later(self, done: Callable[[int], None], now_ms: int) -> None:
+        self.waiting.append(done)
+
+
+def test_states_without_disk_space_are_stored_when_there_is_some() -> None:
+    storing, ended = Storing(), list[tuple[list[int], int]]()
+    b, topic_id = broker()
+    coordinator = b.broker.shares.get().coordinator
+    changes = StateChanges(coordinator, storing, storing)  # type: ignore[arg-type]
+    rows = tuple(StateRow(topic_id, index) for index in range(2))
+    change = StateChange("g", is_deletion=False, rows=rows, state_epoch=1)
+    changes.begin(change, lambda codes, at_ms: ended.append((list(codes), at_ms)), 0)
+    while changes.is_ready:
+        changes.on_tick(1)
+    assert (storing.writes, ended) == ([2], [])
+    storing.waiting.pop()(5)
+    while changes.is_ready:
+        changes.on_tick(6)
+    assert storing.writes == [2, 2]
+    assert [codes for codes, _ in ended] == [[Code.NONE, Code.NONE]]

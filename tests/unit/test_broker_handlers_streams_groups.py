@@ -14,6 +14,7 @@ from barnabas.broker.security.acls import Operation, PatternType, Permission, Re
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE
 from barnabas.coordinator.groups.streams.topic_plan import Status
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -142,10 +143,28 @@ def test_a_name_that_differs_by_a_dot_alone_is_not_made(host: Streams) -> None:
     assert "my_log" in detail(host.beat(2))
 
 
+def test_of_two_names_that_differ_by_a_dot_alone_one_is_made(host: Streams) -> None:
+    logs = [TopicInfo(name, 0, 0, []) for name in ("my.log", "my_log")]
+    host.beat(0, Topology(0, [Subtopology("0", ["lines"], [], logs, [], [], [])]))
+    assert host.partitions("my.log", "my_log") == [3, 0]
+    assert "my.log" in detail(host.beat(2))
+
+
 def test_too_many_partitions_at_once_are_not_made(host: Streams) -> None:
     host.beat(0, counting(repartition=MOST_PARTITIONS_AT_ONCE + 1))
     assert host.partitions("log", "words") == [0, 0]
     assert "more than" in detail(host.beat(2))
+
+
+def test_internal_topics_count_for_the_quota_of_their_client(host: Streams) -> None:
+    """They are made all the same; its next change of topics is refused (KIP-599)."""
+    host.broker.quotas.set({(("client-id", "tests"),): {"controller_mutation_rate": 2.0}})
+    host.beat(0, counting(repartition=30))
+    assert host.partitions("log", "words") == [30, 30]
+    request = CreateTopicsRequest([CreatableTopic("more", 1, 1, [], [])], 1000, False)
+    host.ask(1, request, 7)
+    host.finish_work()
+    assert host.answers[1][-1].topics[0].error_code == Code.THROTTLING_QUOTA_EXCEEDED
 
 
 def test_a_full_disk_is_explained(host: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +176,9 @@ def test_a_full_disk_is_explained(host: Streams, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "a b", "..", "x" * 250])
 def test_names_that_no_topic_may_have_are_refused(host: Streams, name: str) -> None:
-    for topology in (counting(name), counting(changelog=name)):
+    written = Topology(0, [Subtopology("0", ["lines"], [], [], [name], [], [])])
+    read = Topology(0, [Subtopology("0", [], [], [], [], [TopicInfo(name, 1, 0, [])], [])])
+    for topology in (counting(name), counting(changelog=name), written, read):
         answer = host.beat(0, topology)
         assert (answer.error_code, answer.status) == (Code.STREAMS_INVALID_TOPOLOGY, [])
     assert host.partitions("words") == [0]

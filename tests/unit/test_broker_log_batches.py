@@ -4,11 +4,14 @@ reads.
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from helpers.storage_logs import set_offset_and_epoch
 
-from barnabas.broker.share.log_batches import READ_AT_ONCE, batches_of
-from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.broker.share.log_batches import READ_AT_ONCE, aborted_batches, batches_of
+from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
+from barnabas.storage.files.txn_index import AbortedTxn
 from barnabas.storage.log.log_reader import Slice
 
 
@@ -55,6 +58,50 @@ def test_each_whole_batch_is_found(sizes: list[int]) -> None:
     assert [tuple(one.batch) for one in batches_of(cut, len(sizes))] == rows[:-1]
     up_to = len(sizes) // 2
     assert [tuple(one.batch) for one in batches_of(whole, up_to)] == rows[: up_to + 1]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_aborted_batches_are_those_whose_producers_next_marker_aborts(seed: int) -> None:
+    """Transactions of three producers, one after the other and side by side, read from any
+    offset on.
+    """
+    rng = random.Random(seed)
+    steps = [(rng.randrange(3), rng.choice("ddca")) for _ in range(15)]
+    steps += [(producer_id, "c") for producer_id in range(3)]
+    out, aborted, wanted = bytearray(), list[tuple[int, AbortedTxn]](), set[int]()
+    positions, begun = list[int](), dict[int, list[int]]()
+    for offset, (producer_id, kind) in enumerate(steps):
+        batch = bytearray(
+            encode_batch(
+                [NewRecord(None, b"x", 0)],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            )
+            if kind == "d"
+            else encode_marker(
+                commit=kind == "c",
+                producer_id=producer_id,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                timestamp=0,
+            )
+        )
+        if kind == "d":
+            begun.setdefault(producer_id, []).append(offset)
+        elif (offsets := begun.pop(producer_id, None)) and kind == "a":
+            aborted.append((offset, AbortedTxn(producer_id, offsets[0])))
+            wanted.update(offsets)
+        set_offset_and_epoch(batch, offset, 0)
+        positions.append(len(out))
+        out += batch
+    file = CountedFile(bytes(out))
+    for first, position in enumerate(positions):
+        data = Slice(file, position, len(out) - position)
+        overlapping = [one for end, one in aborted if end >= first]
+        found = aborted_batches(data, batches_of(data, len(steps)), overlapping)
+        assert [one.first_offset for one in found] == sorted(at for at in wanted if at >= first)
 
 
 def test_of_large_batches_little_is_read_and_of_small_ones_many_at_a_time() -> None:

@@ -11,6 +11,8 @@ import pytest
 from helpers.disk_broker import READER, DiskBroker, Producer
 
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
+from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     delete_share_group_state,
@@ -20,6 +22,7 @@ from barnabas.protocol.messages import (
     write_share_group_state,
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.storage.log.broker_appends import append_records
 
 FEW = {"share_coordinator_state_topic_num_partitions": "4"}
 
@@ -101,6 +104,25 @@ def test_a_state_that_begins_is_durable_also_where_transactions_are_not() -> Non
     assert read(b, topic_id).error_code == Code.NONE
 
 
+def test_a_group_hears_of_its_states_when_they_are_durable_also_where_transactions_are_not() -> (
+    None
+):
+    b, topic_id = broker(barnabas_transaction_durability="os")
+    key, codes = SharePartitionKey("g", topic_id.bytes, 0), list[list[int]]()
+    shares = b.broker.shares.get()
+    shares.runtime.initialize([(key, 0, 0)], lambda row, _: codes.append(row), b.now_ms)
+    assert codes == []
+    b.flush()
+    assert codes == [[Code.NONE]]
+
+
+def test_states_are_not_deleted_by_the_retention_of_topics() -> None:
+    b, topic_id = broker(log_retention_ms="1000", log_retention_bytes="1000")
+    initialize(b, topic_id, 0)
+    logs = b.broker.topics.logs_of("__share_group_state")
+    assert {(log.config.retention_ms, log.config.retention_bytes) for log in logs} == {(-1, -1)}
+
+
 def test_the_state_is_the_same_after_a_kill_and_a_stop() -> None:
     b, topic_id = broker()
     initialize(b, topic_id, 0, 1)
@@ -126,6 +148,22 @@ def test_records_that_a_power_loss_took_are_not_acknowledged_when_they_are_writt
     assert runs_of(read(b, topic_id)) == [(3, 9, 2, 1)]
     b.lose_power()
     assert runs_of(read(b, topic_id)) == [(3, 9, 2, 1)], "the state that was set back is durable"
+
+
+def test_states_that_are_set_back_are_durable_before_records_are_written_again() -> None:
+    """The second power loss leaves the new records, and would leave the former state of them."""
+    b, topic_id = broker(10)
+    initialize(b, topic_id, 0)
+    for _ in range(10):
+        b.produce("t", (b"lost",))  # not flushed
+    b.call(write_request(topic_id, (3, 15, 2, 1), start=3), 1)
+    b.lose_power()
+    log = b.broker.topics.partition("t", 0)
+    append_records(log, [CoordinatorRecord(b"k", b"new")] * 10, b.now_ms)
+    log.flush()
+    b.lose_power()
+    assert b.end_offset("t") == 20
+    assert runs_of(read(b, topic_id)) == [(3, 9, 2, 1)]
 
 
 def test_the_states_of_a_deleted_topic_are_deleted() -> None:

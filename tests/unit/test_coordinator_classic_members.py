@@ -625,6 +625,38 @@ def test_assignments_are_of_the_version_of_the_subscription() -> None:
     assert host.describe("g").members[0].member_assignment[:2] == b"\0\1"
 
 
+def cooperative(*owned: int) -> bytes:
+    """A subscription of version 1 to "t", by a member that has these partitions."""
+    return b"\0\1" + subscription("t")[2:] + write_assignment(0, {"t": list(owned)})[2:-4]
+
+
+def test_a_cooperative_member_gives_partitions_up_after_it_has_its_smaller_assignment() -> None:
+    """It joins with all its partitions, and learns by the assignment which of them it loses."""
+    host = new_host()
+    old = classic_group(host, 0, 1, 2, 3)
+    host.consumer_heartbeat("m")
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    old.join(protocols={"range": cooperative(0, 1, 2, 3)})
+    kept = parts(old)
+    assert len(kept) == 2
+    assert host.assigned(host.consumer_heartbeat("m", 2)) is None, "these are still owned"
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    old.join(protocols={"range": cooperative(*kept)})
+    assert (parts(old), old.heartbeat()) == (kept, Code.NONE)
+    given = host.assigned(host.consumer_heartbeat("m", 2))
+    assert given is not None and sorted(given["t"] + kept) == [0, 1, 2, 3]
+
+
+def test_a_full_group_takes_back_its_static_members_and_takes_no_others() -> None:
+    host = new_host(max_size=2)
+    host.consumer_heartbeat("m")
+    former = new_member(host, instance="i")
+    again = host.join("g", instance="i", protocols={"range": subscription("t")})
+    assert again.error_code == Code.NONE and again.member_id != former.id
+    other = host.join("g", instance="j", protocols={"range": subscription("t")})
+    assert other.error_code == Code.GROUP_MAX_SIZE_REACHED
+
+
 def test_leaving_by_id_and_instance() -> None:
     host = new_host()
     host.consumer_heartbeat("m")

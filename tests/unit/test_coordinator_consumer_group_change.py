@@ -291,3 +291,27 @@ def test_what_a_removed_member_had_is_free() -> None:
     change.raise_epoch_if(True)
     change.assign_if_due(SETTINGS, 0, NOW_MS)
     assert set(change.reconcile("two", {}).assigned[t]) == {0, 1}
+
+
+def test_a_hash_tells_apart_whatever_may_happen_to_the_topics_of_a_group() -> None:
+    """Of topics that do not exist it is 0; other topics do not matter."""
+    there = {"t": 2, "u": 1, "other": 1}
+    topics = Directory(there)
+    names = ["t", "u", "missing"]
+    hashes = [hash_of_topics(names, topics)]
+    changes: list[dict[str, int]] = [
+        {"t": 3}, {"t": 3, "missing": 1}, {"u": 0}, {"t": 0}, {"t": 2}, {"u": 1},
+    ]  # fmt: skip
+    for change in changes:
+        there |= change
+        for name in [name for name, count in there.items() if count == 0]:
+            del there[name]
+        topics.notice()
+        hashes.append(hash_of_topics(names, topics))
+    del there["missing"]
+    topics.notice()
+    hashes.append(hash_of_topics(names, topics))
+    assert len(set(hashes)) == len(hashes), "at the end there are as many partitions as at first"
+    there["other"] = 7
+    assert hash_of_topics(reversed(names), topics) == hashes[-1]
+    assert hash_of_topics(["missing"], topics) == 0

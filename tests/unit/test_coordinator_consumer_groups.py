@@ -152,7 +152,7 @@ def test_version_0_gives_an_id_and_version_1_wants_one() -> None:
     assert host.consumer_heartbeat("").error_code == Code.INVALID_REQUEST
 
 
-@pytest.mark.parametrize(
+REFUSED = pytest.mark.parametrize(
     ("epoch", "fields", "code"),
     [
         (0, {"group": ""}, Code.INVALID_REQUEST),
@@ -175,6 +175,18 @@ def test_version_0_gives_an_id_and_version_1_wants_one() -> None:
         (-1, {}, Code.UNKNOWN_MEMBER_ID),
     ],
 )
+
+
+@REFUSED
+def test_a_heartbeat_that_is_refused_makes_no_group(
+    epoch: int, fields: dict[str, Any], code: Code
+) -> None:
+    host = new_host()
+    assert host.consumer_heartbeat("m", epoch, **fields).error_code != Code.NONE
+    assert (host.list_groups(), host.log) == ({}, [])
+
+
+@REFUSED
 def test_heartbeats_that_are_refused(epoch: int, fields: dict[str, Any], code: Code) -> None:
     host = new_host()
     host.consumer_heartbeat("other")

@@ -13,6 +13,10 @@ from helpers.group_host import GroupHost, alone
 
 from barnabas.coordinator.result import Counted, Result
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 DAY_MS = 24 * 3_600_000
 
@@ -77,6 +81,26 @@ def test_each_committed_offset_counts_and_refused_ones_do_not() -> None:
     host.commit("g", {"t": {0: 1}}, metadata="x" * 5000)
     host.commit("g", {"t": {0: 1}}, generation=5)
     assert host.counts == {Counted.OFFSET_COMMIT: 3}
+    rows = [
+        OffsetCommitRequestPartition(
+            partition_index=index,
+            committed_offset=1,
+            committed_leader_epoch=-1,
+            committed_metadata="x" * size,
+        )
+        for index, size in ((0, 1), (1, 5000), (2, 1))
+    ]
+    topics = [OffsetCommitRequestTopic(name="t", partitions=rows)]
+    host.call(
+        "OffsetCommit",
+        9,
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=topics,
+    )
+    assert host.counts == {Counted.OFFSET_COMMIT: 5}, "one of the three is refused"
 
 
 def test_offsets_that_are_deleted_and_expire_are_counted_apart() -> None:

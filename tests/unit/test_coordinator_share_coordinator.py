@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from typing import Any
 
 import pytest
 
 from barnabas.coordinator.result import Result, partition_for
+from barnabas.coordinator.share import share_coordinator
 from barnabas.coordinator.share.share_coordinator import (
     COLD_SNAPSHOT_INTERVAL_MS,
     ShareCoordinator,
 )
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share.share_records import SharePartitionKey, Snapshot
 from barnabas.coordinator.share.share_state import NO_SUMMARY, Change, Summary, Written
 from barnabas.coordinator.share.state_batches import StateBatch
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import initialize_share_group_state as initializing
+from barnabas.protocol.messages import read_share_group_state as reading
 from barnabas.protocol.messages import write_share_group_state as writing
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
@@ -178,6 +181,42 @@ def test_updates_add_up_and_a_snapshot_follows_them() -> None:
     assert state.snapshot_epoch == 1
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_snapshot_is_the_sum_of_the_updates_before_it(seed: int) -> None:
+    """Whether a change is stored as an update or as a snapshot makes no difference to the state."""
+    rng = random.Random(seed)
+    often, never = Host(updates=1), Host(updates=500)
+    for host in (often, never):
+        host.begin(key(), start=3)
+    start_offset, leader_epoch = 3, 0
+    for _ in range(8):
+        start_offset += rng.choice((0, 0, 2))
+        leader_epoch += rng.choice((0, 0, 1))
+        first = start_offset + rng.randrange(6)
+        run = (first, first + rng.randrange(4), rng.choice((0, 2, 4)), rng.randrange(1, 3))
+        fields = {
+            "leader_epoch": rng.choice((leader_epoch, -1)),
+            "start_offset": rng.choice((start_offset, -1)),
+            "count": rng.randrange(5),
+        }
+        for host in (often, never):
+            before = whole(host)._replace(leader_epoch=leader_epoch)
+            assert host.take(host.made.read(key(), leader_epoch, host.now_ms)) == Code.NONE
+            assert whole(host) == before, "a new leader changes nothing but the epoch"
+            assert host.write(key(), run, **fields) == Code.NONE
+        assert whole(often) == whole(never)
+        one, other = often.made.state(key()), never.made.state(key())
+        assert one is not None and other is not None
+        assert one.highest_leader_epoch == other.highest_leader_epoch == leader_epoch
+
+
+def whole(host: Host) -> Snapshot:
+    """The state of a share partition, without the times and the number of its snapshots."""
+    state = host.made.state(key())
+    assert state is not None
+    return state.snapshot(0)._replace(create_timestamp=0, write_timestamp=0)
+
+
 def test_a_start_offset_drops_what_is_before_it() -> None:
     h = Host()
     h.begin(key())
@@ -271,6 +310,37 @@ def test_a_cold_partition_gets_a_snapshot_while_others_change() -> None:
     h.now_ms += COLD_SNAPSHOT_INTERVAL_MS
     others = [at for at in range(4) if h.made.partition_of(key(at)) == state.log_partition]
     assert h.run(h.made.on_tick(h.now_ms)) == len(others)
+
+
+def test_many_cold_partitions_get_their_snapshots_in_several_ticks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(share_coordinator, "COLD_AT_ONCE", 2)
+    h = Host(partitions=30)
+    for at in range(30):
+        h.begin(key(at))
+    h.now_ms += COLD_SNAPSHOT_INTERVAL_MS
+    made = 0
+    while h.made.next_deadline_ms() == h.now_ms:
+        count = h.run(h.made.on_tick(h.now_ms))
+        assert count <= 2
+        made += count
+    assert made == 30
+    assert min(map(h.made.redundant_offset, range(PARTITIONS))) >= 30
+
+
+def test_a_refused_answer_has_nothing_of_the_state() -> None:
+    h = Host()
+    h.begin(key(), state_epoch=4, start=7)
+    h.take(h.made.read(key(), 5, 0))
+    h.write(key(), (8, 9, 2, 1), state_epoch=4, leader_epoch=5)
+    for index, leader_epoch in ((0, 4), (99, 5)):
+        data = [reading.ReadStateData(TOPIC, [reading.PartitionData(index, leader_epoch)])]
+        request = reading.ReadShareGroupStateRequest("g", data)
+        (reply,) = h.made.on_read(request, REQUEST, h.now_ms).replies
+        (row,) = reply.response.results[0].partitions
+        assert row.error_code != Code.NONE
+        assert (row.state_epoch, row.start_offset, list(row.state_batches)) == (0, 0, [])
 
 
 def test_states_beyond_the_end_of_a_log_are_set_back() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from helpers.group_host import GroupHost
 
+from barnabas.coordinator.groups.share.share_groups import share_group
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
@@ -172,6 +173,23 @@ def test_a_kill_before_the_states_are_deleted_leaves_the_deletion_to_be_done_aga
     assert ticket not in host.answers and len(starts(host)) == 2
     assert host.delete_groups("g") == [("g", Code.NONE)]
     assert starts(host) == {}
+
+
+def test_offsets_that_are_set_after_a_deletion_was_cut_short_are_not_deleted(
+    host: GroupHost,
+) -> None:
+    """Apache Kafka deletes the states of topics that the group's record lists as such."""
+    read_once(host)
+    host.share_states.at_once = False
+    topics = [DeleteShareGroupOffsetsRequestTopic("t")]
+    host.send("DeleteShareGroupOffsets", 0, group_id="g", topics=topics)
+    host.share_states.pending.clear()
+    host.restart()
+    host.share_states.at_once = True
+    assert set(alter(host, {"t": {0: 5, 1: 6}}).values()) == {Code.NONE}
+    states = share_group(host.coordinator.group("g")).states  # type: ignore[arg-type]
+    assert (states.initializing, states.deleting) == ({}, {})
+    assert starts(host) == {("t", 0): 5, ("t", 1): 6}
 
 
 def test_states_that_were_initialised_before_a_kill_go_with_their_group(host: GroupHost) -> None:

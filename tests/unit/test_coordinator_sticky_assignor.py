@@ -15,7 +15,13 @@ from barnabas.coordinator.groups.streams.sticky_assignor import (
     SubtopologyToAssign,
     sticky_in_slices,
 )
-from barnabas.coordinator.groups.streams.tasks import TaskSet, each, tasks_of
+from barnabas.coordinator.groups.streams.tasks import (
+    TaskSet,
+    contains_all,
+    contains_any,
+    each,
+    tasks_of,
+)
 
 NEW: dict[str, tuple[int, ...]] = {}
 
@@ -195,3 +201,27 @@ def test_ten_thousand_tasks_take_a_fraction_of_a_second() -> None:
 
 def test_tasks_have_one_form() -> None:
     assert tasks_of([("b", [2, 1]), ("a", []), ("b", [1, 3])]) == {"b": (1, 2, 3)}
+
+
+def test_a_replica_stays_beside_another_one_that_stays() -> None:
+    """Both former holders of a task keep it: the second is not hidden by the first."""
+    group = {
+        "b": MemberToAssign("b", {"s": (1,)}, {"s": (0,)}),
+        "c": MemberToAssign("c", {"s": (2,)}, {"s": (0, 1)}),
+        "d": MemberToAssign("d", NEW, {"s": (1, 2)}),
+        "new": MemberToAssign("new", NEW, NEW),
+    }
+    targets = assign_sticky(group, topology(s=3), 2)
+    assert targets["d"] == TaskSet({"s": (0,)}, {"s": (1, 2)}, {})
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_tasks_are_compared_as_sets_are(seed: int) -> None:
+    rng = random.Random(seed)
+    some, others = (
+        {(rng.choice("xyz"), rng.randrange(3)) for _ in range(rng.randrange(5))} for _ in range(2)
+    )
+    tasks, compared = (tasks_of((name, (at,)) for name, at in one) for one in (some, others))
+    assert (set(each(tasks)), list(tasks)) == (some, sorted(tasks))
+    assert contains_any(tasks, compared) == bool(some & others)
+    assert contains_all(tasks, compared) == (others <= some)

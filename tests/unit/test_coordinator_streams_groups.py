@@ -237,6 +237,24 @@ def test_epochs_are_checked() -> None:
     assert refused.error_code == Code.FENCED_MEMBER_EPOCH
 
 
+@pytest.mark.parametrize(
+    ("owned", "standby", "code"),
+    [
+        ({"0": [0, 1]}, {}, Code.NONE),
+        ({"0": [0]}, {}, Code.NONE),
+        ({"0": [0, 2]}, {}, Code.FENCED_MEMBER_EPOCH),
+        ({"0": [0, 1]}, {"0": [2]}, Code.FENCED_MEMBER_EPOCH),
+    ],
+)
+def test_a_member_in_its_previous_epoch_has_no_other_tasks_than_its_own(
+    owned: dict[str, list[int]], standby: dict[str, list[int]], code: Code
+) -> None:
+    host = new_host()
+    two_members(host)
+    answer = host.streams_heartbeat("m", 2, owned=owned, standby=standby)
+    assert answer.error_code == code
+
+
 def test_a_member_whose_answer_was_lost_gets_its_tasks_again() -> None:
     host = new_host()
     host.streams_heartbeat("m")
@@ -411,6 +429,21 @@ def test_an_assignment_of_many_tasks_is_made_in_slices() -> None:
     after = host.streams_heartbeat("m", 1)
     assert (given(after), after.status) == ((0, 2, {"0": [0, 1, 2]}), [])
     assert state(host) == ("Stable", 2, 2)
+
+
+@pytest.mark.parametrize("in_slices", [False, True])
+def test_the_first_assignment_needs_no_heartbeat_after_the_delay(
+    in_slices: bool, request: pytest.FixtureRequest
+) -> None:
+    if in_slices:
+        request.getfixturevalue("small_slices")
+    host = new_host()
+    host.overrides["g"] = {"streams.initial.rebalance.delay.ms": 3_000}
+    host.streams_heartbeat("m")
+    host.pass_time(2_999)
+    assert state(host)[1:] == (2, 1)
+    host.pass_time(1)
+    assert state(host)[1:] == (2, 2)
 
 
 @pytest.mark.usefixtures("small_slices")
@@ -602,6 +635,41 @@ def test_members_see_each_others_endpoints() -> None:
     assert endpoints(other) == (1, {("h", 1): {"t": [0, 1, 2]}, ("i", 2): {}})
     answer = host.streams_heartbeat("m", 2, endpoint_information_epoch=0)
     assert endpoints(answer) == (2, {("i", 2): {}, ("h", 1): {"t": [0, 1]}})
+
+
+def test_a_task_reads_a_topic_only_where_the_topic_has_its_partition() -> None:
+    """A subtopology has as many tasks as its longest topic has partitions."""
+    host = new_host()
+    answer = host.streams_heartbeat(
+        "m",
+        topology=topology_of_topics("u", "s"),
+        user_endpoint=Endpoint("h", 1),
+        endpoint_information_epoch=-1,
+    )
+    assert given(answer) == (0, 2, {"0": [0, 1, 2, 3]})
+    (served,) = answer.partitions_by_user_endpoint
+    read = {"u": [0, 1], "s": [0, 1, 2, 3]}
+    assert {row.topic: row.partitions for row in served.active_partitions} == read
+    group = host.coordinator.group("g")
+    assert group is not None
+    found = host.coordinator.streams_requests.assigned_partitions(group)["m"]
+    assert sorted(found) == sorted((name, at) for name, row in read.items() for at in row)
+
+
+def test_a_member_that_joins_again_may_have_moved_to_another_process() -> None:
+    """Its standby task is then in the way of its new process, and no longer of the former one."""
+    host = new_host()
+    host.topics["log"] = 2
+    host.overrides["g"] = {"streams.num.standby.replicas": 1}
+    for member in ("m", "n"):
+        host.streams_heartbeat(member, topology=stateful())
+    host.streams_heartbeat("m", 2)
+    host.streams_heartbeat("m", 2, owned={"0": [0]})
+    host.streams_heartbeat("n", 3)
+    assert rows(host.streams_heartbeat("m", 3).standby_tasks) == {"0": [1]}
+    host.streams_heartbeat("m", topology=stateful(), process_id="other")
+    streams = host.coordinator.group("g").typed  # type: ignore[union-attr]
+    assert streams.standby_processes[("0", 1)] == {"other"}  # type: ignore[union-attr]
 
 
 # --- groups of other kinds ----------------------------------------------------------------------

@@ -145,8 +145,9 @@ class StreamsGroup:
         elif version == records.TARGET_VERSION:
             self.target_epoch = FIRST_EPOCH if value is None else records.decode_target_epoch(value)
         else:
+            if self.topology is not None:
+                self.plan = None  # of the first topology it is made before the record is replayed
             self.topology = None if value is None else records.decode_topology(value)
-            self.plan = None
 
     def _replay_epoch(self, value: bytes | None) -> None:
         if value is None:
