@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 from sim.disk import SimDisk
@@ -11,6 +12,7 @@ from barnabas.broker.replication import admission as admission_module
 from barnabas.broker.replication.admission import Admission, Reply
 from barnabas.broker.replication.following import Following
 from barnabas.broker.replication.leading import Leading, ReplicationSettings
+from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import Kind, Operation
 from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, Frames, WireError, frame
 
@@ -37,11 +39,13 @@ def connect(admission: Admission[str], peer: str, host: str = "h") -> str:
     return "" if made_room is None else made_room.peer
 
 
-def greet(admission: Admission[str], peer: str, secret: str = SECRET) -> tuple[Following, Reply]:
+def greet(
+    admission: Admission[str], peer: str, secret: str = SECRET, *, node_id: int = 2
+) -> tuple[Following, Reply]:
     """Act as a standby until the leader has its proof; gives the standby's side and the leader's
     reply.
     """
-    following = Following(new_disk(), "/x", secret, NONCE, lambda: None)
+    following = Following(new_disk(), "/x", secret, NONCE, lambda: None, node_id=node_id)
     challenged = admission.on_bytes(peer, following.greeting(), 0)
     assert not challenged.end and not challenged.is_admitted
     (proven,) = following.on_bytes(challenged.data)
@@ -78,6 +82,37 @@ def test_a_second_standby_is_refused_in_words_and_the_first_stays() -> None:
     assert admission.standby == "a" and leading.follows
     assert not admission.on_closed("b"), "the standby is there"
     assert admission.standby == "a" and admission.greeting == []
+
+
+class InSyncAlone:
+    """The in-sync set of a lease that has this node alone."""
+
+    node_id = 1
+
+    def may_be_in_sync(self) -> frozenset[int]:
+        return frozenset({1})
+
+    def want_in_sync(self, node_ids: Iterable[int]) -> None:
+        """The set stays as it is."""
+
+    def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
+        assert node_id != self.node_id, "the address of this node is overwritten"
+
+
+def test_a_standby_with_the_leaders_own_node_id_is_refused_in_words_and_takes_no_place() -> None:
+    """The mistake is in the settings of one node, and is mended there alone."""
+    settings = ReplicationSettings(True, True, 1000, SECRET)
+    leading = Leading(new_disk(), "/x", settings, lambda: None, InSyncAlone())
+    admission: Admission[str] = Admission(leading)
+    connect(admission, "a")
+    following, reply = greet(admission, "a", node_id=1)
+    assert "this node's node.id, 1: set another" in reply.end and not reply.is_admitted
+    with pytest.raises(WireError, match="it refuses this standby: the standby has this node's"):
+        list(following.on_bytes(reply.data))
+    assert leading.link is None and admission.standby is None
+    admission.on_closed("a")
+    connect(admission, "b")
+    follow(admission, leading, "b")
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,27 @@ def test_the_first_node_makes_the_record_and_leads() -> None:
     assert record.nodes[1].listeners == {"PLAINTEXT": "host1:9092"}
 
 
+def test_a_node_that_comes_back_with_another_address_has_that_in_the_record() -> None:
+    """The standby's new address comes with its connection, the leader's own with its claim."""
+    engine = Register()
+    leader = leader_of_pair(engine)
+    leader.add_node(2, NodeAddresses("host2:9093", {"PLAINTEXT": "host2:9092"}))
+    run(leader, engine, 0)
+    moved = NodeAddresses("elsewhere:9093", {"PLAINTEXT": "elsewhere:9092"})
+    leader.add_node(2, moved)
+    run(leader, engine, 1)
+    assert leader.nodes[2] == decode_lease_record(engine.value).nodes[2] == moved
+    again = Leadership(
+        Node(1, moved, "s1 again", earlier_session="s1"),
+        LeaseSettings(TTL_MS, MARGIN_MS),
+        Holding.WHOLE,
+        2,
+    )
+    run(again, engine, 2)
+    assert again.role is Role.LEADING
+    assert decode_lease_record(engine.value).nodes == {1: moved, 2: moved}
+
+
 def test_an_empty_directory_lets_one_with_data_come_first() -> None:
     engine, empty = Register(), node(2, Holding.NOTHING)
     run(empty, engine, 0)
