@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterable
 
 import pytest
@@ -137,12 +138,14 @@ def test_a_wrong_secret_ends_without_a_word() -> None:
     assert leading.link is None
 
 
+@pytest.mark.parametrize(("most", "most_by_descriptors"), [(3, sys.maxsize), (3, 9), (9, 3)])
 def test_of_too_many_the_eldest_ends_of_the_host_that_has_most(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, most: int, most_by_descriptors: int
 ) -> None:
     """A host with many connections loses its own eldest one, not another host's."""
-    monkeypatch.setattr(admission_module, "MOST_GREETING", 3)
-    admission, leading = new_admission()
+    monkeypatch.setattr(admission_module, "MOST_GREETING", most)
+    _, leading = new_admission()
+    admission: Admission[str] = Admission(leading, most_by_descriptors)
     hosts = {"s": "standby", "1": "stranger", "2": "stranger", "3": "stranger", "4": "stranger"}
     ended = [connect(admission, peer, host) for peer, host in hosts.items()]
     assert ended == ["", "", "", "1", "2"]

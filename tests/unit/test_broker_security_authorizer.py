@@ -260,6 +260,34 @@ def test_some_resource_may_be_written(
     assert Rules(tmp_path, *acls).access().may_any(WRITE, TOPIC) is expected
 
 
+def test_some_resource_may_be_written_where_one_that_an_acl_names_may(tmp_path: Path) -> None:
+    """The rule, tried on one name for each ACL: its own, or one that begins with it and that no
+    other ACL names.
+    """
+    drawn, rules = random.Random(7), Rules(tmp_path)
+    outcomes = set()
+    for _ in range(120):
+        acls = [
+            acl(
+                drawn.choice((WRITE, WRITE, READ, Operation.ALL)),
+                drawn.choice(("a", "ab", "abc", "b", "*")),
+                pattern=drawn.choice((LITERAL, PREFIXED)),
+                permission=drawn.choice((ALLOW, DENY)),
+                principal=drawn.choice(("User:ann", "User:ann", "User:*", "User:ben")),
+                host=drawn.choice(("*", "*", HERE, ELSEWHERE)),
+            )
+            for _ in range(drawn.randint(1, 5))
+        ]
+        ids = rules.add(*acls)
+        names = ["~", *(one.resource_name for one in acls)]
+        names += [f"{one.resource_name}~" for one in acls if one.pattern_type == PREFIXED]
+        expected = any(rules.may(WRITE, name) for name in names if name != "*")
+        assert rules.access().may_any(WRITE, TOPIC) is expected, acls
+        outcomes.add((expected, len(acls)))
+        rules.authorizer.remove(ids)
+    assert len(outcomes) == 10
+
+
 def test_leave_for_some_resource_is_seen_to_change(tmp_path: Path) -> None:
     rules = Rules(tmp_path)
     access = rules.access()

@@ -247,6 +247,17 @@ class Rim:
                 await asyncio.sleep(0)
 
         self.loop.run_until_complete(a_few_rounds())
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        """The buffers of clients count in the memory whose turns they take."""
+        server = self.server
+        for memory, turns in (
+            (server.memory, server.turns),
+            (server.greeting_memory, server.greeting_turns),
+        ):
+            buffers = [one._buffer.own for one in server.connections() if one.takes_turns_of(turns)]
+            assert memory.held_bytes == sum(len(own) for own in buffers if own is not None)
 
     def run_until(self, condition: Callable[[], object]) -> None:
         """Run the loop, while other threads work, until the condition holds."""
@@ -1430,6 +1441,27 @@ def test_beyond_the_number_of_an_address_connections_are_closed(
     rim.run_until(lambda: (4, b"next") in rim.broker.frames or (2, b"next") in rim.broker.frames)
 
 
+@pytest.mark.parametrize("bound", ["max_connections_per_ip", "max_connections"])
+def test_a_client_that_is_gone_before_its_tls_counts_no_longer(
+    rim: Rim, connect: Callable[[], socket.socket], bound: str
+) -> None:
+    class GoneListener:
+        asks_for_certificates = False
+
+        def wrap(self, sock: socket.socket) -> socket.socket:
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    rim.restart(**{bound: 1})
+    listener: Any = rim.server.acceptor.listeners[0].config
+    for tls in (GoneListener(), None):
+        listener.tls = tls
+        client = connect()
+        assert rim.is_hung_up(client) is (tls is not None)
+    client.sendall(framed(b"one"))
+    assert rim.receive(client, 5) == b"<one>"
+    assert len(rim.server.connections()) == 1
+
+
 def test_an_address_of_ipv4_is_itself_at_a_listener_of_ipv6_too(rim: Rim) -> None:
     rim.broker.settings["max.connections.per.ip.overrides"] = "127.0.0.1:0"
     try:
@@ -1508,10 +1540,14 @@ def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.so
     rim.restart(barnabas_authentication_timeout_ms=1_000)
     client = connect()
     rim.broker.outbox.admitted.append(1)
-    client.sendall(framed(b"token"))
+    next_request = framed(bytes(100_000))
+    client.sendall(framed(b"token") + next_request[:50_000])
     assert rim.receive(client, 7) == b"<token>"
+    assert rim.server.memory.held_bytes >= 50_000 and not rim.server.greeting_memory.held_bytes
     rim.pass_time(3_000, step_ms=500)
     assert not rim.is_hung_up(client)
+    client.sendall(next_request[50_000:])
+    assert rim.receive(client, 100_002) == b"<" + bytes(100_000) + b">"
 
 
 def test_no_request_is_taken_before_the_answer_that_waits_for_the_standby(rim: Rim) -> None:
