@@ -414,6 +414,21 @@ def test_offsets_of_topics_that_may_not_be_seen_are_left_out_or_refused(host: Gu
     assert codes == {"t": 0, "u": DENIED_TOPIC}
 
 
+def test_a_group_that_is_refused_as_a_whole_has_no_rows_of_refused_topics(host: Guarded) -> None:
+    """As in Apache Kafka: its error is the answer, and rows beside it would count as offsets."""
+    host.allow(Operation.READ, GROUP, "g")
+    host.allow(Operation.READ, TOPIC, "t")
+    joins = ConsumerGroupHeartbeatRequest(
+        "g", "member", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )  # fmt: skip
+    assert host.call(ADMIN, joins, 1).error_code == 0
+    topics = [OffsetFetchRequestTopics(name, partition_indexes=[0]) for name in "tu"]
+    offsets = OffsetFetchRequestGroup("g", "another", 1, topics)
+    (group,) = host.call(ANN, OffsetFetchRequest(groups=[offsets]), 9).groups
+    assert (group.error_code, group.topics) == (Code.UNKNOWN_MEMBER_ID, [])
+
+
 OF_TRANSACTIONS = {
     "AddOffsetsToTxn": AddOffsetsToTxnRequest("x", 7, 0, "g"),
     "EndTxn": EndTxnRequest("x", 7, 0, True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 import uuid
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -379,3 +380,18 @@ def test_a_filter_of_nothing_finds_all() -> None:
     )
     assert everything.finds(acl())
     assert not everything._replace(operation=WRITE).finds(acl(READ))
+
+
+def test_a_filter_that_matches_a_name_finds_what_applies_to_the_name(tmp_path: Path) -> None:
+    names = ("a", "ab", "abc", "b", "*")
+    for name, pattern in product(names, (LITERAL, PREFIXED)):
+        one, rules = acl(READ, name, pattern=pattern), Rules(tmp_path)
+        ids = rules.add(one)
+        for wanted in names[:-1]:
+            match = AclFilter(
+                TOPIC, wanted, PatternType.MATCH, None, None, Operation.ANY, Permission.ANY
+            )
+            assert match.finds(one) is rules.may(READ, wanted), (name, pattern, wanted)
+            exact = match._replace(pattern_type=pattern)
+            assert exact.finds(one) is (wanted == name), (name, pattern, wanted)
+        rules.authorizer.remove(ids)
