@@ -159,6 +159,17 @@ def test_the_longest_round_of_this_minute_and_the_last(monkeypatch: pytest.Monke
     assert selector.longest_stall_ns() == 40_000_000
     now_ns += measured.STALL_WINDOW_NS
     assert selector.longest_stall_ns() == 0
+    for minutes, longest_ns in ((0, 30_000_000), (1, 30_000_000), (2, 0), (5, 0)):
+
+        def wait(*_: object, minutes: int = minutes) -> list[Any]:
+            nonlocal now_ns
+            now_ns += minutes * measured.STALL_WINDOW_NS
+            return []
+
+        selector.woke_ns = now_ns
+        round_of(30_000_000)
+        selector.select(None, _select=wait, _clock=lambda: now_ns)
+        assert selector.longest_stall_ns() == longest_ns, minutes
     selector.close()
 
 

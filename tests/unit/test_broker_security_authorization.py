@@ -283,6 +283,23 @@ def test_a_right_that_is_taken_away_does_not_outlive_it_by_a_request(
         assert _all_codes(host) == {DENIED_TOPIC}
 
 
+def test_a_line_names_the_request_that_was_refused_and_its_time(
+    host: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client has one line a minute, whatever it sent before."""
+    for _ in range(2):
+        for ask in (
+            lambda: produced(host, produce_request()),
+            lambda: fetched(host, (0, -1), "t", "u"),
+            lambda: host.call(ANN, FindCoordinatorRequest(key="g", key_type=0), 3),
+        ):
+            ask()
+            ask()
+            host.now_ms += 60_000
+    named = [line.partition(" (")[2].partition(")")[0] for line in caplog.messages]
+    assert named == ["Produce", "Fetch", "FindCoordinator"] * 2
+
+
 def test_who_becomes_another_keeps_no_right_of_the_first(host: Guarded) -> None:
     host.allow(Operation.WRITE, TOPIC, "t")
     assert produced(host, produce_request()) == {"t": 0, "u": DENIED_TOPIC}
@@ -427,6 +444,12 @@ def test_a_group_that_is_refused_as_a_whole_has_no_rows_of_refused_topics(host: 
     offsets = OffsetFetchRequestGroup("g", "another", 1, topics)
     (group,) = host.call(ANN, OffsetFetchRequest(groups=[offsets]), 9).groups
     assert (group.error_code, group.topics) == (Code.UNKNOWN_MEMBER_ID, [])
+    host.parts.features.update({"share.version": 0})
+    starts = DescribeShareGroupOffsetsRequestGroup(
+        "g", [DescribeShareGroupOffsetsRequestTopic(name, [0]) for name in "tu"]
+    )
+    (group,) = host.call(ANN, DescribeShareGroupOffsetsRequest([starts]), 0).groups
+    assert (group.error_code, group.topics) == (Code.UNSUPPORTED_VERSION, [])
 
 
 OF_TRANSACTIONS = {

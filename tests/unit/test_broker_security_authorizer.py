@@ -366,6 +366,27 @@ def test_what_is_read_and_written_is_told_once_and_the_rest_each_time(tmp_path: 
     assert audited[3:] == [read._replace(is_allowed=False)]
 
 
+def test_each_connection_is_told_of_until_an_acl_changes(tmp_path: Path) -> None:
+    """Any user at any address over any connection: who has read what is in the log."""
+    audited: list[AuditRecord] = []
+    metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
+    authorizer = Authorizer(metadata, tell=audited.append)
+    ids = [uuid.uuid4() for _ in range(3)]
+    for acl_id in ids:
+        authorizer.add({acl_id: acl(READ, principal="User:*")})
+        for operation in (READ, WRITE, DESCRIBE, Operation.DELETE):
+            expected = [1, 1] if operation is Operation.DELETE else [1, 0]
+            for user, host, connection in product("ab", (HERE, ELSEWHERE), (1, 2)):
+                context = CONTEXT._replace(connection_id=connection)
+                counts = []
+                for _ in range(2):
+                    before = len(audited)
+                    access = authorizer.access(f"User:{user}", f"/{host}", context)
+                    access.may(operation, TOPIC, "t")
+                    counts.append(len(audited) - before)
+                assert counts == expected, (user, host, connection, operation)
+
+
 def test_without_being_on_it_allows_all_and_tells(tmp_path: Path) -> None:
     audited: list[AuditRecord] = []
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
