@@ -370,7 +370,10 @@ def test_users_and_acls_are_taken_over_with_the_first_topics(
     assert again.metadata.acls == {}, "what was removed here does not come back"
 
 
-def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directory: Path) -> None:
+@pytest.mark.parametrize("earlier_starts", [0, 1, 2])
+def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(
+    kafka_directory: Path, earlier_starts: int
+) -> None:
     """An idempotent producer of Kafka's may have an id and have written nothing yet: no log shows
     that id.
     """
@@ -378,8 +381,8 @@ def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directo
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     assert metadata.next_producer_id == reserved
-    opened(kafka_directory).close_logs(NOW_MS)
-    # the second start does not read Kafka's metadata log
+    for _ in range(earlier_starts):  # the first one alone reads Kafka's metadata log
+        opened(kafka_directory).close_logs(NOW_MS)
     assert opened(kafka_directory).routes.parts.producer_ids.allocate() == reserved
 
 
