@@ -23,7 +23,7 @@ from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.replication import catch_up as catch_up_module
 from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
-from barnabas.broker.replication.following import Following, StandbyNote
+from barnabas.broker.replication.following import Following, StandbyNote, holding_of
 from barnabas.broker.replication.leadership import Holding
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.lease_record import NodeAddresses
@@ -45,7 +45,7 @@ from barnabas.broker.rim.daemon.main import main
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code
-from barnabas.storage.directory.last_run import RunNote
+from barnabas.storage.directory.last_run import LastRun, RunNote
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
@@ -1280,6 +1280,34 @@ def test_a_copy_tells_whether_its_leader_may_have_answered_what_it_lacks(
         config, ids = BrokerConfig.from_properties({"log.dirs": "/x"}), SeededIds(random.Random(0))
         broker = open_broker(config, ids, disk=note._disk, now_ms=0, leader_epoch=leader_epoch)
         assert broker.logs.may_lack_acknowledged is lacks, "what a start does about it"
+
+
+@pytest.mark.parametrize("last_run", LastRun)
+def test_what_a_directory_holds_that_no_process_has_open(last_run: LastRun) -> None:
+    """A standby's copy is whole until its machine is down, and a broker's after a clean stop or a
+    kill. The lease relies on it (`leadership`).
+    """
+    is_same_run = last_run is LastRun.KILLED
+    of_a_broker = {LastRun.CLEAN: Holding.WHOLE, LastRun.KILLED: Holding.WHOLE}
+    notes = ("following: answers wait never", "catching up", "?", None)
+    for note, is_used in product(notes, (False, True)):
+        disk = new_disk()
+        if is_used:
+            disk.write_atomic("/x/meta.properties", b"cluster.id=c\n")
+        if last_run is not LastRun.FOREIGN:
+            RunNote(disk, "/x").write()
+        disk.boots += not is_same_run
+        if last_run is LastRun.CLEAN:
+            disk.write_atomic(f"/x/{CLEAN_SHUTDOWN_NAME}", b"")
+        if note is not None:
+            disk.write_atomic("/x/barnabas-standby", f"{note}\n".encode())
+            is_whole = note.startswith("following") and is_same_run
+            expected = Holding.WHOLE if is_whole else Holding.NOTHING
+        elif is_used:
+            expected = of_a_broker.get(last_run, Holding.POWER_LOST)
+        else:
+            expected = Holding.NOTHING
+        assert holding_of(disk, "/x") is expected, (note, is_used)
 
 
 def test_a_copy_that_does_not_tell_may_lack_what_was_answered() -> None:
