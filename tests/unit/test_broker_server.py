@@ -1160,6 +1160,23 @@ def test_whole_requests_that_wait_for_the_thread_are_within_the_bound(
     assert memory.held_bytes == 0
 
 
+def test_memory_that_the_core_gives_back_lets_those_who_wait_for_it_go_on(rim: Rim) -> None:
+    """The core holds requests that are handled in turns, and gives their memory back at the end."""
+    outbox = rim.broker.outbox
+    outbox.held_bytes = HELD_BYTES
+    rim.server.carry_out()
+    ((client, rest),) = half_sent(rim, 1)
+    rest = push(rim, client, rest)
+    assert rest, "it is not read from"
+    outbox.held_bytes = 1 - HELD_BYTES
+    rim.server.carry_out()
+    rim.run()
+    assert push(rim, client, rest) == b"" and rim.receive(client, 3) == b"<" + bytes(2)
+    outbox.held_bytes = -1
+    rim.server.carry_out()
+    assert rim.server.request_memory_bytes == 0
+
+
 def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> None:
     clients = half_sent(rim, 12)
     (before,) = cast(dict[str, Connection], rim.server.turns.holders).values()
@@ -1533,6 +1550,11 @@ def test_who_does_not_show_who_he_is_is_hung_up_on(
     rim.pass_time(11_000, step_ms=1_000)
     assert rim.is_hung_up(client)
     assert not rim.is_hung_up(another)
+    third = connect()
+    rim.pass_time(20_000, step_ms=1_000)
+    assert (rim.is_hung_up(another), rim.is_hung_up(third)) == (True, False)
+    rim.pass_time(11_000, step_ms=1_000)
+    assert rim.is_hung_up(third), "each has its own time"
 
 
 def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.socket]) -> None:
