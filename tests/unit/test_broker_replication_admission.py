@@ -138,6 +138,26 @@ def test_a_wrong_secret_ends_without_a_word() -> None:
     assert leading.link is None
 
 
+def test_what_the_leader_proves_proves_nothing_to_it() -> None:
+    """A stranger lets the leader answer its own challenge, over another connection."""
+    admission, leading = new_admission()
+    for peer, nonce in (("a", NONCE), ("b", b"m" * NONCE_BYTES)):
+        admission.on_accepted(peer, "h")
+        admission.on_connected(peer, nonce, 0)
+
+    def challenged(peer: str, nonce: bytes) -> tuple[bytes, bytes]:
+        reply = admission.on_bytes(peer, frame(["hello", VERSION, nonce]), 0)
+        ((_, its_nonce, proof),) = Frames().feed(reply.data)
+        return its_nonce, proof
+
+    nonce, proof = challenged("a", NONCE)
+    _, proof_of_nonce = challenged("b", nonce)
+    for shown in (proof, proof_of_nonce):
+        reply = admission.on_bytes("a", frame(["proof", shown, 2, "", {}]), 0)
+        assert reply.end and not reply.is_admitted
+    assert leading.link is None
+
+
 @pytest.mark.parametrize(("most", "most_by_descriptors"), [(3, sys.maxsize), (3, 9), (9, 3)])
 def test_of_too_many_the_eldest_ends_of_the_host_that_has_most(
     monkeypatch: pytest.MonkeyPatch, most: int, most_by_descriptors: int

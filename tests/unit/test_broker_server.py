@@ -31,7 +31,7 @@ from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.rim.leader_endpoint import Leader
 from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
 from barnabas.broker.rim import server
-from barnabas.broker.rim.acceptor import _most_connections, listener_at
+from barnabas.broker.rim.acceptor import _most_connections, listener_at, unix_listener_at
 from barnabas.broker.rim.closing_lines import MOST_LINES_OF_AN_ADDRESS, ClosingLines
 from barnabas.broker.rim.connection import Connection
 from barnabas.broker.rim.server import SYNCED_TOGETHER, Server
@@ -848,20 +848,23 @@ def test_a_connection_ends_when_nothing_came_for_so_long(
     assert rim.broker.gone == [1, 2]
 
 
-def test_a_client_that_waits_for_its_answer_is_not_idle(rim: Rim) -> None:
+@pytest.mark.parametrize("part_of_a_sweep", [0, 0.5, 0.9])
+def test_a_client_that_waits_for_its_answer_is_not_idle(rim: Rim, part_of_a_sweep: float) -> None:
     """The JoinGroup of a client may wait for other members, or its fetch for data."""
+    sweep_ms = IDLE_MS / 20
     rim.restart(connections_max_idle_ms=IDLE_MS)
     client = rim.client()
     rim.broker.answer = lambda connection, frame: None
     client.send(framed(b"parked"))
     rim.pass_time(3 * IDLE_MS)
+    rim.pass_time(round(part_of_a_sweep * sweep_ms), step_ms=round(sweep_ms / 10))
     assert rim.broker.gone == []
     rim.broker.echo(1, b"parked")
     rim.server.carry_out()
     assert rim.receive(client, 8) == b"<parked>"
-    rim.pass_time(IDLE_MS - IDLE_MS // 20)
+    rim.pass_time(round(IDLE_MS - sweep_ms / 10), step_ms=round(sweep_ms / 10))
     assert rim.broker.gone == [], "its time begins with the answer"
-    rim.pass_time(IDLE_MS // 5)
+    rim.pass_time(round(2 * sweep_ms), step_ms=round(sweep_ms / 10))
     assert rim.broker.gone == [1]
 
 
@@ -1477,6 +1480,29 @@ def test_a_client_that_is_gone_before_its_tls_counts_no_longer(
     client.sendall(framed(b"one"))
     assert rim.receive(client, 5) == b"<one>"
     assert len(rim.server.connections()) == 1
+
+
+def test_a_socket_in_the_file_system_comes_and_goes_with_its_listener(
+    rim: Rim, tmp_path: Path
+) -> None:
+    path = tmp_path / "b.sock"
+    rim.broker.settings["listeners"] = f"unix://{path}"
+    rim.server.close()
+    rim.server = Server(cast(Any, rim.broker), unix_listener_at(str(path)), rim.loop)
+    acceptor = rim.server.acceptor
+    (listener,) = acceptor.listeners
+    for _ in range(2):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.setblocking(False)
+            client.sendall(framed(b"a"))
+            assert rim.receive(client, 3) == b"<a>"
+        assert path.stat().st_mode & 0o777 == 0o600
+        acceptor.close_listener(listener.node_id)
+        assert not path.exists()
+        acceptor.open_listener(listener.node_id)
+    rim.server.close()
+    assert not path.exists()
 
 
 def test_an_address_of_ipv4_is_itself_at_a_listener_of_ipv6_too(rim: Rim) -> None:
