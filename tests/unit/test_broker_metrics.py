@@ -138,6 +138,15 @@ def test_names_and_units_are_prometheus_conventions() -> None:
             assert metric.detail is Detail.PARTITIONS
 
 
+def test_a_level_of_detail_shows_its_own_metrics_and_those_of_the_levels_above() -> None:
+    shown = {level: [other for other in Detail if level.has(other)] for level in Detail}
+    assert shown == {
+        Detail.NONE: [Detail.NONE],
+        Detail.TOPICS: [Detail.NONE, Detail.TOPICS],
+        Detail.PARTITIONS: [Detail.NONE, Detail.TOPICS, Detail.PARTITIONS],
+    }
+
+
 def test_the_longest_round_of_this_minute_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 10 * measured.STALL_WINDOW_NS
     monkeypatch.setattr(measured, "monotonic_ns", lambda: now_ns)
