@@ -271,7 +271,7 @@ def test_after_any_failure_the_next_request_to_the_only_endpoint_is_answered(
 def test_an_engine_is_believed_by_its_name_and_the_authority_of_the_settings(
     server: Any, certificate: str, authority: str | None, is_trusted: bool
 ) -> None:
-    """Whoever answers in its place decides which node leads."""
+    """A server that answers in its place decides which node leads."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS_FILES / certificate)
     server.socket = context.wrap_socket(server.socket, server_side=True)
