@@ -200,10 +200,12 @@ class CatchUp:
                 self.not_sent.append(entry)
             if entry in held:
                 operations.append(Operation(Kind.REMOVE, entry))
+                held = {}
             operations += (Operation(Kind.MAKE_DIRECTORY, one) for one in self._directories(entry))
             names = list(_files_below(self._disk, self._data_dir, entry))
         elif held and entry not in held:
             operations.append(Operation(Kind.REMOVE_TREE, entry))
+            held = {}
         names = [name for name in names if not is_unfinished(name)]
         known = set(names)
         operations += (

@@ -9,7 +9,15 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.quotas.entities import CLIENT_ID, USER, Limit, limit_of_client
+from barnabas.broker.quotas.entities import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    IP,
+    USER,
+    Limit,
+    limit_of_address,
+    limit_of_client,
+)
 from barnabas.broker.quotas.rates import MOST_MS, Rate, TokenBucket, Windows
 
 windows = st.builds(Windows, st.integers(1, 12), st.sampled_from([1000, 2000]))
@@ -83,12 +91,15 @@ entities = st.dictionaries(st.sampled_from([USER, CLIENT_ID]), names, min_size=1
 )
 
 
-@given(st.dictionaries(entities, st.floats(1, 100).map(lambda value: {KEY: value})))
+values = st.floats(1, 100) | st.sampled_from([math.inf, math.nan])
+
+
+@given(st.dictionaries(entities, values.map(lambda value: {KEY: value})))
 def test_the_nearest_quota_holds(
     quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]],
 ) -> None:
-    """KIP-55: a quota of the user takes precedence over one of the client id, and a quota for a
-    name over a default.
+    """KIP-55: the user has precedence over the client id, and a name over the default. One that
+    limits nothing exempts from the others.
     """
 
     def nearness(entity: tuple[tuple[str, str | None], ...]) -> tuple[int, ...]:
@@ -109,4 +120,14 @@ def test_the_nearest_quota_holds(
         return
     nearest = max(fitting, key=nearness)
     sharers = "a" if USER in dict(nearest) else "", "b" if CLIENT_ID in dict(nearest) else ""
-    assert limit == Limit(quotas[nearest][KEY], *sharers)
+    value = quotas[nearest][KEY]
+    assert limit == (Limit(value, *sharers) if math.isfinite(value) else None)
+
+
+@given(st.dictionaries(st.sampled_from(["10.0.0.1", "10.0.0.2", None]), values))
+def test_the_quota_of_an_address_holds_before_the_default(quotas: dict[str | None, float]) -> None:
+    of_entities = {((IP, name),): {CONNECTION_CREATION_RATE: value}
+                   for name, value in quotas.items()}  # fmt: skip
+    value = quotas.get("10.0.0.1", quotas.get(None, math.inf))
+    limit = limit_of_address(of_entities, "10.0.0.1")
+    assert limit == (value if math.isfinite(value) else None)

@@ -218,6 +218,12 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
     [("append", "d/f", b"0")], [("append", "e/g", b"1")], [("look", 3, None), ("move", "d", "e")]
 )
 @example([("append", "d/f", b"0")], [("append", "e/f", b"1")], [("move", "d", "e")])
+# a file has the name of a directory of the copy, and a directory that of a file
+@example([("append", "e", b"0")], [("remove", "e", None), ("append", "e/f", b"1")], [])
+@example([("append", "e/f", b"0")], [("remove_tree", "e", None), ("append", "e", b"1")], [])
+@example(  # what the cleaner writes is sent when it is renamed, and not before
+    [("append", "d/f.cleaned", b"0")], None, [("look", 3, None), ("rename", "d/f.cleaned", "f")]
+)
 @given(
     st.lists(CHANGES) | st.lists(DISCARDS, max_size=8),
     st.none() | st.lists(CHANGES),

@@ -5,16 +5,28 @@ of Apache Kafka 3.9.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.coordinator_settings import (
+    consumer_group_settings,
+    group_settings,
+    share_group_settings,
+    streams_group_settings,
+    transaction_settings,
+)
+from barnabas.broker.settings.features import TRANSACTION_VERSION, FinalizedFeatures
 from barnabas.broker.settings.properties import read_properties
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS, BrokerRows
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS, TopicRows
-from barnabas.broker.settings.setting import ConfigError, Kind, Row
+from barnabas.broker.settings.setting import ConfigError, Kind, Row, Setting
 from barnabas.broker.settings.topic_config import (
     TopicConfig,
     topic_log_config,
@@ -555,6 +567,19 @@ def test_what_is_set_for_every_broker_stands_between_the_brokers_own_and_the_fil
     assert (broker["message.max.bytes"], broker.default_value("message.max.bytes")) == (300, 100)
 
 
+def test_a_value_is_that_of_the_first_layer_whichever_was_changed_last() -> None:
+    name, layers = "message.max.bytes", ("300", "200", "100")
+    for own, default, explicit in product(*((text, None) for text in layers)):
+        for changes in permutations(("set_dynamic", "set_dynamic_defaults")):
+            broker = BrokerConfig.from_properties({} if explicit is None else {name: explicit})
+            texts = {"set_dynamic": own, "set_dynamic_defaults": default}
+            for change in changes:
+                text = texts[change]
+                getattr(broker, change)({} if text is None else {name: text})
+            given = next(filter(None, (own, default, explicit)), "1048588")
+            assert broker[name] == int(given), (own, default, explicit, changes)
+
+
 def test_a_bad_dynamic_value_changes_nothing() -> None:
     broker = config()
     broker.set_dynamic({"log.retention.ms": "5"})
@@ -714,3 +739,114 @@ def test_a_typed_setting_follows_what_is_changed_at_run_time() -> None:
 
 
 # --- who clients are ----------------------------------------------------------------------------
+
+
+# --- where settings have their effects ----------------------------------------------------------
+
+# each function that makes the settings of a part from the broker's, and its fields by the names of
+# their settings
+TRANSACTIONS = FinalizedFeatures({TRANSACTION_VERSION: 2}, 1)
+FIELDS_OF_COORDINATORS: dict[Callable[[BrokerConfig], Any], dict[str, str]] = {
+    group_settings: {
+        "group.min.session.timeout.ms": "min_session_timeout_ms",
+        "group.max.session.timeout.ms": "max_session_timeout_ms",
+        "group.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
+        "group.max.size": "max_size",
+        "offset.metadata.max.bytes": "offset_metadata_max_size",
+        "message.max.bytes": "max_record_bytes",
+        "offsets.retention.minutes": "offsets_retention_ms",
+        "offsets.retention.check.interval.ms": "offsets_retention_check_interval_ms",
+    },
+    consumer_group_settings: {
+        "group.consumer.session.timeout.ms": "session_timeout_ms",
+        "group.consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
+        "group.consumer.assignment.interval.ms": "assignment_interval_ms",
+        "group.consumer.max.size": "max_size",
+        "group.consumer.assignors": "assignors",
+        "group.consumer.migration.policy": "migration_policy",
+        "group.consumer.regex.refresh.interval.ms": "regex_refresh_interval_ms",
+    },
+    share_group_settings: {
+        "group.share.max.size": "max_size",
+        "group.share.initialize.retry.interval.ms": "initialize_retry_interval_ms",
+    },
+    streams_group_settings: {"group.streams.max.size": "max_size"},
+    partial(transaction_settings, features=TRANSACTIONS): {
+        "transaction.max.timeout.ms": "transaction_max_timeout_ms",
+        "transactional.id.expiration.ms": "transactional_id_expiration_ms",
+        "transaction.two.phase.commit.enable": "two_phase_commit_enable",
+        "barnabas.transaction.durability": "is_durable",
+    },
+}
+FIELDS_OF_LOGS = {
+    "cleanup.policy": {"cleanup_policy"},
+    "compression.lz4.level": {"compression_levels"},
+    "compression.type": {"compression_type"},
+    "compression.zstd.level": {"compression_levels"},
+    "delete.retention.ms": {"delete_retention_ms"},
+    "file.delete.delay.ms": {"file_delete_delay_ms"},
+    "flush.messages": {"flush_messages"},
+    "flush.ms": {"flush_ms"},
+    "index.interval.bytes": {"index_interval_bytes"},
+    "max.compaction.lag.ms": {"max_compaction_lag_ms"},
+    "max.message.bytes": {"max_message_bytes"},
+    "message.timestamp.after.max.ms": {"timestamp_after_max_ms"},
+    "message.timestamp.before.max.ms": {"timestamp_before_max_ms"},
+    "message.timestamp.difference.max.ms": {"timestamp_after_max_ms", "timestamp_before_max_ms"},
+    "message.timestamp.type": {"timestamp_type_log_append"},
+    "min.cleanable.dirty.ratio": {"min_cleanable_dirty_ratio"},
+    "min.compaction.lag.ms": {"min_compaction_lag_ms"},
+    "preallocate": {"preallocate"},
+    "retention.bytes": {"retention_bytes"},
+    "retention.ms": {"retention_ms"},
+    "segment.bytes": {"segment_bytes"},
+    "segment.index.bytes": {"segment_index_bytes"},
+    "segment.jitter.ms": {"segment_jitter_ms"},
+    "segment.ms": {"segment_ms"},
+}
+
+
+def another_value(setting: Setting[Any]) -> str | None:
+    """A value other than the default, as text; None where the type alone does not give one."""
+    if setting.kind is Kind.BOOLEAN:
+        return str(not setting.default).lower()
+    if setting.kind is Kind.DOUBLE:
+        return "0.25"
+    choices: Iterable[Any] = setting.choices
+    if setting.kind in (Kind.INT, Kind.LONG, Kind.SHORT) and setting.default is not None:
+        choices = (setting.default + 1, setting.default - 1)
+    for choice in choices:
+        with suppress(ConfigError):
+            if setting.parse(str(choice)) != setting.default:
+                return str(choice)
+    return None
+
+
+def differences(before: Any, after: Any) -> set[str]:
+    names = before._fields if hasattr(before, "_fields") else before.__dataclass_fields__
+    return {name for name in names if getattr(before, name) != getattr(after, name)}
+
+
+def test_each_setting_of_the_coordinators_has_its_effect_and_no_other_one() -> None:
+    """A setting that is read in the place of another one has the same type, and often the same
+    default.
+    """
+    broker = config()
+    before = {function: function(broker) for function in FIELDS_OF_COORDINATORS}
+    for name, setting in BROKER_SETTINGS.items():
+        text = another_value(setting)
+        broker.set_dynamic({} if text is None else {name: text})
+        for function, fields in FIELDS_OF_COORDINATORS.items():
+            changed = {fields[name]} if name in fields else set()
+            assert differences(before[function], function(broker)) == changed, name
+
+
+def test_each_setting_of_a_topic_has_its_effect_on_logs_and_no_other_one() -> None:
+    before = topic_log_config(config(), {})
+    changed = {}
+    for name, setting in TOPIC_SETTINGS.items():
+        text = another_value(setting)
+        after = before if text is None else topic_log_config(config(), {name: text})
+        if differences(before, after):
+            changed[name] = differences(before, after)
+    assert changed == FIELDS_OF_LOGS

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from barnabas.broker.control.observed import observe
+from barnabas.broker.control.rim.clock import ControlledClock
 from barnabas.broker.control.rim.control import Control, Exchange, Journal
 from barnabas.broker.control.rim.endpoint import _route
 from barnabas.protocol.framing import SIZE, encode_request
@@ -119,3 +121,51 @@ def test_requests_are_shown_that_pass_all_filters(
 def test_filters_that_there_are_not_are_refused(filters: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         shown(filters)
+
+
+# --- the ports of brokers ------------------------------------------------------------------------
+
+
+class Ports:
+    """The brokers 1 and 2, and which of their ports are open."""
+
+    def __init__(self) -> None:
+        self.nodes = {number: SimpleNamespace(node_id=number, is_there=True) for number in (1, 2)}
+        self.open = {1, 2}
+        self.open_listener, self.close_listener = self.open.add, self.open.discard
+
+    def node(self, node_id: int) -> Any:
+        return self.nodes[node_id]
+
+    def nodes_there(self) -> list[Any]:
+        return [node for node in self.nodes.values() if node.is_there]
+
+    def take_away(self, node_id: int, now_ms: int) -> None:
+        self.nodes[node_id].is_there = False
+
+    def give_back(self, node_id: int, now_ms: int) -> None:
+        self.nodes[node_id].is_there = True
+
+
+CHANGES = (
+    ("refuse_connections", True), ("refuse_connections", False), ("take_away", 1),
+    ("give_back", 1), ("take_away", 2),
+)  # fmt: skip
+
+
+def test_a_port_is_open_while_its_broker_is_there_and_connections_are_not_refused() -> None:
+    for changes in product(CHANGES, repeat=4):
+        ports, control = Ports(), Control(ControlledClock())
+        server: Any = SimpleNamespace(
+            acceptor=ports,
+            broker=SimpleNamespace(cluster=ports, failover=ports, on_frame=None),
+            now_ms=lambda: 0,
+            carry_out=lambda: None,
+        )
+        control.around(server, lambda *_: None)
+        is_refused = False
+        for name, value in changes:
+            getattr(control, name)(value)
+            is_refused = value is True if name == "refuse_connections" else is_refused
+            there = {node.node_id for node in ports.nodes_there()}
+            assert ports.open == (set() if is_refused else there), changes

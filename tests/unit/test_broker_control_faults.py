@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -118,6 +120,26 @@ def test_the_nth_that_fits_and_at_most_so_many() -> None:
     assert met == [False, False, False, True, False]
     times = fault_of({"action": "cut", "api": "EndTxn", "times": 2})
     assert [times.is_met_by(ends, 1) for _ in range(4)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("chance", [1.0, 0.5])
+def test_which_of_the_matching_requests_meet_a_fault(chance: float) -> None:
+    """Of the matching requests chance spares some: these do not count as met."""
+    ends = seen(EndTxnRequest("shop", 1, 0, committed=True), 3)
+    others = seen(OffsetFetchRequest("g", []), 5)
+    for seed, nth, times in product(range(5), (None, 1, 3), (None, 1, 4)):
+        values = {"action": "cut", "api": "EndTxn", "chance": chance, "seed": seed}
+        values |= {"nth": nth, "times": times}
+        fault, drawn = fault_of(values), random.Random(seed)
+        met = 0
+        for number in range(1, 41):
+            assert not fault.is_met_by(others, 1)
+            is_met = (nth in (None, number)) and (times is None or met < times)
+            is_met = is_met and (chance == 1.0 or drawn.random() < chance)
+            met += is_met
+            assert fault.is_met_by(ends, 1) == is_met, (seed, nth, times, number)
+        assert fault.met == met
+        assert nth is not None or met == (times or met) > 0
 
 
 def test_chance_is_the_same_for_the_same_seed() -> None:

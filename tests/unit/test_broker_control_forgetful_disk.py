@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,45 @@ def test_what_is_written_while_a_flush_runs_is_not_durable_by_it(
             file.fsync()
     disk.lose_power()
     assert (tmp_path / "a").read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_file_has_its_durable_bytes_whatever_was_done_to_it(
+    disk: ForgetfulDisk, tmp_path: Path, seed: int
+) -> None:
+    """Against a model: a file's bytes, and how many of them are durable."""
+    drawn, names = random.Random(seed), ("a", "b")
+    model: dict[str, tuple[bytes, int]] = {}
+    for number in range(30):
+        name, other = drawn.sample(names, 2)
+        path = str(tmp_path / name)
+        content, durable = model.get(name, (b"", 0))
+        kind = drawn.choice(("append", "append", "flush", "cut", "rename", "unlink", "replace"))
+        if kind == "append":
+            data = b"%d;" % number * drawn.randint(1, 3)
+            disk.open(path, create=True).append(data)
+            model[name] = content + data, durable
+        elif kind == "replace":
+            disk.write_atomic(path, b"whole %d" % number)
+            model[name] = (whole := b"whole %d" % number), len(whole)
+        elif name not in model:
+            continue
+        elif kind == "flush":
+            disk.open(path).fsync()
+            model[name] = content, len(content)
+        elif kind == "cut":
+            size = drawn.randint(0, len(content))
+            disk.open(path).truncate(size)
+            model[name] = content[:size], min(durable, size)
+        elif kind == "rename":
+            disk.rename(path, str(tmp_path / other))
+            model[other] = model.pop(name)
+        else:
+            disk.unlink(path)
+            del model[name]
+    disk.lose_power()
+    left = {name: (tmp_path / name).read_bytes() for name in names if (tmp_path / name).exists()}
+    assert left == {name: content[:durable] for name, (content, durable) in model.items()}
 
 
 def test_a_flush_that_ends_late_takes_nothing_back(disk: ForgetfulDisk, tmp_path: Path) -> None:

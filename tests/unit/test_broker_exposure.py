@@ -11,7 +11,7 @@ import pytest
 from barnabas.broker.rim.daemon.arguments import StartError, parser
 from barnabas.broker.rim.daemon.configure import read_config
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.settings.exposure import warnings_of
+from barnabas.broker.settings.exposure import is_local, warnings_of
 
 
 def warnings(arguments: tuple[str, ...] = (), **settings: str) -> str:
@@ -90,6 +90,20 @@ def test_a_key_for_the_console_s_registry_that_others_may_read(tmp_path: Path) -
     private.touch(0o600)
     settings = {"barnabas_console_registry_key_file": str(private), **certificate}
     assert warnings(**settings) == ""  # a certificate without a key is no secret
+
+
+@pytest.mark.parametrize(
+    ("host", "is_this_machine"),
+    [
+        ("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("localhost", True),
+        ("unix:///run/b", True), ("", False), ("0.0.0.0", False), ("::", False),
+        ("10.0.0.1", False), ("127.example.com", False), ("127.0.0.1.example.com", False),
+        ("localhost.example.com", False), ("::1.example.com", False), ("a127.0.0.1", False),
+    ],
+)  # fmt: skip
+def test_which_addresses_are_of_this_machine_alone(host: str, is_this_machine: bool) -> None:
+    """What is not encrypted may be sent to these."""
+    assert is_local(host) is is_this_machine
 
 
 Start = Callable[[str], list[str]]

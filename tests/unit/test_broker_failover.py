@@ -22,6 +22,7 @@ from barnabas.protocol.messages import read_share_group_state_summary as summary
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -409,6 +410,10 @@ def test_fetch_sessions_are_each_brokers_own(cluster: Cluster) -> None:
     elsewhere = cluster.call(2, fetch({}, session=(first.session_id, 1)), 11)
     assert elsewhere.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
     assert cluster.call(1, fetch({}, session=(first.session_id, 1)), 11).error_code == 0
+    cluster.broker.failover.take_away(1, cluster.now_ms)
+    cluster.broker.failover.give_back(1, cluster.now_ms)
+    after_its_restart = cluster.call(1, fetch({}, session=(first.session_id, 2)), 11)
+    assert after_its_restart.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
 
 
 # --- acks=all -----------------------------------------------------------------------------------
@@ -453,7 +458,20 @@ def test_coordinators_want_enough_replicas_in_sync_of_what_they_write(tmp_path: 
     cluster.broker.failover.take_away(other, cluster.now_ms)
     assert commit_code() == Code.COORDINATOR_NOT_AVAILABLE
     assert cluster.call(node_id, end, 3).error_code == Code.COORDINATOR_NOT_AVAILABLE
+
+    def code_of_partition(*, verify_only: bool) -> int:
+        """The answer to the request of another broker that adds or verifies the partition."""
+        transaction = AddPartitionsToTxnTransaction(
+            "shop", producer_id, epoch, verify_only, [AddPartitionsToTxnTopic("t", [0])]
+        )
+        answer = cluster.call(node_id, AddPartitionsToTxnRequest([transaction]), 4)
+        (row,) = answer.results_by_transaction[0].topic_results[0].results_by_partition
+        return int(row.partition_error_code)
+
+    assert code_of_partition(verify_only=False) == Code.COORDINATOR_NOT_AVAILABLE
+    assert code_of_partition(verify_only=True) == 0, "it writes nothing"
     cluster.broker.failover.give_back(other, cluster.now_ms)
+    assert code_of_partition(verify_only=False) == 0
     assert commit_code() == 0
     assert cluster.call_flushed(node_id, end, 3).error_code == 0
     cluster.close()

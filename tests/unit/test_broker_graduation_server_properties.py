@@ -157,6 +157,30 @@ def test_names_and_passwords_of_any_kind_are_in_the_logins(
     assert parse_jaas(text.replace(' "user_c@d e"="x"', "")).passwords == {"alice": 'pa"ss\\w'}
 
 
+@pytest.mark.parametrize("users", [{}, {"alice": "hers", "bob": "of the file"}])
+def test_a_login_that_is_given_stays_but_for_users_of_the_file(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch, users: dict[str, str]
+) -> None:
+    """A JAAS text goes before the file, as at our listeners."""
+    given = BrokerConfig.from_properties
+
+    def with_users(properties: dict[str, str]) -> BrokerConfig:
+        config = given(properties)
+        config.users = users
+        return config
+
+    monkeypatch.setattr(BrokerConfig, "from_properties", with_users)
+    name = "listener.name.clients.plain.sasl.jaas.config"
+    text = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_bob="his";'
+    reported = lines(
+        planned(
+            disk, "3.9", listeners="CLIENTS://127.0.0.1:9094",
+            listener_security_protocol_map="CLIENTS:SASL_PLAINTEXT", **{name: text},
+        )
+    )  # fmt: skip
+    assert parse_jaas(reported[name]).passwords == {**users, "bob": "his"}
+
+
 def test_values_are_on_one_line_each_and_in_ascii(disk: SimDisk) -> None:
     """The expected lines were recorded with java.util.Properties, which reads a file's bytes as
     Latin-1.

@@ -45,9 +45,11 @@ from barnabas.broker.kafka_directory.kafka_records import (
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME, is_graduated
+from barnabas.storage.directory.last_run import LastRun, RunNote
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
+    MANIFEST_NAME,
     PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
     REPLICATION_NAME,
@@ -211,6 +213,29 @@ def test_what_was_done_under_kafka_is_there(after_kafka: SimDisk) -> None:
     assert broker.metadata.broker_default_configs == {"log.cleaner.backoff.ms": "1000"}
     assert broker.logs.leader_epoch == 41  # above all epochs that Kafka gave to clients
     broker.close_logs(NOW_MS)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_was_noted_about_logs_before_kafka_wrote_to_them_is_gone(
+    after_kafka: SimDisk, is_clean: bool
+) -> None:
+    """Otherwise the next start trusts it: after a kill of Kafka gaps of its compaction would count
+    as damage, and a flush journal would be written over its records.
+    """
+    disk = copy.deepcopy(after_kafka)
+    if not is_clean:
+        disk.unlink(f"{DATA}/{CLEAN_SHUTDOWN_NAME}")
+    RunNote(disk, DATA).write()
+    ours = [
+        f"barnabas-flush-{1:010}.journal",
+        f"new-0/{MANIFEST_NAME}",
+        f"events-0/{MANIFEST_NAME}",
+    ]
+    for name in ours:
+        disk.write_atomic(f"{DATA}/{name}", b"before Kafka")
+    assert brought_back(disk).was_clean is is_clean
+    assert [name for name in ours if disk.exists(f"{DATA}/{name}")] == []
+    assert RunNote(disk, DATA).last_run() is (LastRun.CLEAN if is_clean else LastRun.FOREIGN)
 
 
 def test_kafka_that_never_started_leaves_all_as_it_was(stopped: SimDisk) -> None:

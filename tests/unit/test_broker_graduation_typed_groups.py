@@ -52,8 +52,10 @@ def test_the_survey_finds_groups_that_were_not_deleted(disk: SimDisk) -> None:
     gone = [share.tombstone(share.GROUP_VERSION, "gone"), of_share("queue"), of_streams("app")]
     store(disk, of_share("gone"), *gone, group_tombstone("app"))
     store(disk, of_streams("other"), partition=0)
+    # a tombstone of one kind deletes no group of the other kind
+    store(disk, of_streams("kept"), share.tombstone(share.GROUP_VERSION, "kept"))
     assert take_survey(disk, DATA).typed_groups == {
-        "queue": "share", "app": "streams", "other": "streams",
+        "queue": "share", "app": "streams", "other": "streams", "kept": "streams",
     }  # fmt: skip
 
 

@@ -99,13 +99,16 @@ def test_clients_are_told_the_advertised_address(tmp_path: Path) -> None:
 OTHER = 9
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_both_nodes_of_a_pair_are_told_of(host: AdminHost, is_there: bool) -> None:
+@pytest.mark.parametrize(("is_there", "is_in_sync"), [(1, 1), (1, 0), (0, 0)])
+def test_both_nodes_of_a_pair_are_told_of(
+    host: AdminHost, is_there: bool, is_in_sync: bool
+) -> None:
+    """A node that is catching up is there, and not in sync."""
     addresses = {"PLAINTEXT": ("other.example", 1234), "INNER": ("elsewhere", 1)}
-    standby = Standby(OTHER, addresses, is_there=is_there, is_in_sync=is_there)
+    standby = Standby(OTHER, addresses, is_there=is_there, is_in_sync=is_in_sync)
     host.broker.cluster.standby = standby
     here, both = (NODE_ID, HOST, PORT), [NODE_ID, OTHER]
-    in_sync, away = (both, []) if is_there else ([NODE_ID], [OTHER])
+    in_sync, away = both if is_in_sync else [NODE_ID], [] if is_there else [OTHER]
     described = host.call(DescribeClusterRequest(), 0)
     wanted = [here, (OTHER, "other.example", 1234)]
     assert [(row.broker_id, row.host, row.port) for row in described.brokers] == wanted

@@ -76,6 +76,22 @@ def test_of_two_updates_of_a_feature_the_second_follows_the_first(tmp_path: Path
     assert finalized(host)[0][TRANSACTION_VERSION] == 2
 
 
+def test_each_change_keeps_the_ones_before_it_also_over_restarts(tmp_path: Path) -> None:
+    host, expected = CoreHost(tmp_path), {}
+    for name, level in (
+        ("group.version", 0), (TRANSACTION_VERSION, 1), ("share.version", 0), ("group.version", 1),
+    ):  # fmt: skip
+        update(host, (name, level, UPGRADE if name in expected else SAFE))
+        expected[name] = level
+        for is_restarted in (False, True):
+            if is_restarted:
+                host.close()
+                host = CoreHost(tmp_path)
+            levels = finalized(host)[0]
+            assert {name: levels.get(name, 0) for name in expected} == expected, is_restarted
+    host.close()
+
+
 def test_level_0_is_not_told(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     update(host, ("group.version", 0, SAFE))

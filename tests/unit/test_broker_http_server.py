@@ -136,6 +136,31 @@ def test_a_body_has_a_bound_and_an_error_is_told(asked: Asked) -> None:
     assert "out of order" in json.loads(text)["error"]
 
 
+@pytest.mark.parametrize(
+    "length",
+    [
+        "Transfer-Encoding: chunked",
+        "Content-Length: 0\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: identity",
+        "Content-Length: -1",
+        "Content-Length: +4",
+        "Content-Length: 1_0",
+        "Content-Length: 4, 4",
+    ],
+)
+def test_a_body_whose_end_is_unknown_is_no_next_request(asked: Asked, length: str) -> None:
+    """Another program in between may see another end, and pass a page's request on in a body."""
+    body = b"GET /in/the/body HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection(asked.server.address, 10) as sock:
+        sock.sendall(f"POST / HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode() + body)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := sock.recv(1 << 16):
+                answer += part
+    assert answer.count(b"HTTP/1.1 ") == 1 and answer.startswith(b"HTTP/1.1 400 ")
+    assert b"in/the/body" not in answer
+
+
 def test_a_target_that_is_none_is_refused(asked: Asked, caplog: pytest.LogCaptureFixture) -> None:
     for head, status in (
         (b"GET http://[ HTTP/1.0\r\nHost: localhost\r\n\r\n", b"400"),

@@ -346,16 +346,19 @@ def test_dynamic_settings_of_this_broker_and_of_all_are_taken_over(kafka_directo
     assert log is not None and (log.config.retention_ms, log.config.segment_bytes) == (-1, 5000)
 
 
-def test_users_and_acls_are_taken_over_with_the_first_topics(
+def test_everything_is_taken_over_with_the_first_topics_and_changes_here_stay(
     kafka_directory: Path, tmp_path: Path
 ) -> None:
-    shutil.move(kafka_directory / "txn-0", tmp_path / "txn-0")
+    later = ("txn-0", "txn-1")
+    for name in later:
+        shutil.move(kafka_directory / name, tmp_path / name)
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
     values += [scram("ann", 1, 4096), scram("ann", 2, 5000), scram("ben", 2, 4096)]
     values += [acl(A, "orders.", "User:ann"), acl(B, "x", "User:ben")]
     values += [record(19, B.bytes), record(22, string("ben") + b"\2")]
+    values += [config(node, "log.retention.ms", "60000", kind=4) for node in ("", "1")]
     write(kafka_directory / DIRECTORY, SEGMENT, values)
     broker = opened(kafka_directory)
     ann = {
@@ -366,24 +369,35 @@ def test_users_and_acls_are_taken_over_with_the_first_topics(
     assert broker.metadata.scram_credentials == ann
     assert broker.metadata.acls == acls
     broker.metadata.remove_acls([A])
+    assert broker.metadata.broker_configs == {"log.retention.ms": "60000"}
+    ours, ours_of_all = {"log.retention.ms": "70000"}, {"log.retention.ms": "80000"}
+    broker.topics.set_broker_configs(ours)
+    broker.topics.set_broker_default_configs(ours_of_all)
+    assert "txn" not in broker.metadata.topics
     broker.close_logs(NOW_MS)
-    shutil.move(tmp_path / "txn-0", kafka_directory / "txn-0")
+    for name in later:
+        shutil.move(tmp_path / name, kafka_directory / name)
     again = opened(kafka_directory)
     assert "txn" in again.metadata.topics, "another take-over"
     assert again.metadata.scram_credentials == ann
     assert again.metadata.acls == {}, "what was removed here does not come back"
+    assert again.metadata.broker_configs == ours
+    assert again.metadata.broker_default_configs == ours_of_all
 
 
-def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directory: Path) -> None:
-    """An idempotent producer of Kafka may have an id without having written anything, so the id is
-    in no log.
+@pytest.mark.parametrize("earlier_starts", [0, 1, 2])
+def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(
+    kafka_directory: Path, earlier_starts: int
+) -> None:
+    """An idempotent producer of Kafka's may have an id and have written nothing yet: no log shows
+    that id.
     """
     reserved = 1000  # the value that Kafka wrote
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     assert metadata.next_producer_id == reserved
-    opened(kafka_directory).close_logs(NOW_MS)
-    # the second start reads the journal, not Kafka's metadata log
+    for _ in range(earlier_starts):  # the first one alone reads Kafka's metadata log
+        opened(kafka_directory).close_logs(NOW_MS)
     assert opened(kafka_directory).routes.parts.producer_ids.allocate() == reserved
 
 

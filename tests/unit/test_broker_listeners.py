@@ -162,20 +162,28 @@ def test_a_listeners_own_certificates_go_before_those_of_all() -> None:
     assert other == {"ssl.keystore.location": "/all.pem", "ssl.client.auth": "required"}
 
 
-def test_mechanisms_and_sessions_of_a_listener_go_before_those_of_all() -> None:
+@pytest.mark.parametrize(
+    ("name", "mechanism"), [("clients", "plain"), ("CLIENTS", "PLAIN"), ("Clients", "Plain")]
+)
+def test_mechanisms_and_sessions_of_a_listener_go_before_those_of_all(
+    name: str, mechanism: str
+) -> None:
+    """Its name and the mechanism's may be written in small or capital letters."""
     listener = only(
         sasl(
             sasl_enabled_mechanisms="SCRAM-SHA-512",
             connections_max_reauth_ms="5000",
             **{
-                "listener.name.clients.sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
-                "listener.name.clients.plain.connections.max.reauth.ms": "7000",
+                f"listener.name.{name}.sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
+                f"listener.name.{name}.{mechanism}.connections.max.reauth.ms": "7000",
+                f"listener.name.{name}.{mechanism}.sasl.jaas.config": JAAS,
             },
         )
     )
     assert listener.sasl_mechanisms == ("PLAIN", "SCRAM-SHA-256")
     assert listener.max_reauth_ms["PLAIN"] == 7000
     assert listener.max_reauth_ms["SCRAM-SHA-256"] == 5000
+    assert listener.plain_passwords
 
 
 def test_users_of_plain_are_those_of_the_listeners_jaas_text() -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -130,9 +131,48 @@ def test_a_stop_without_space_says_that_nothing_is_lost() -> None:
     assert as_kill not in _explain(OSError(5, "I/O error"), "/d", is_stopping=True)
 
 
-def test_a_release_to_be_emulated_is_a_setting() -> None:
-    options = parser().parse_args(["start", "--emulate", "3.9"])
-    assert read_config(options).release.name == "3.9"
+FILE = """
+listeners=PLAINTEXT://10.0.0.1:9092,INNER://10.0.0.1:9193
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT
+log.dir=/of/the/file
+barnabas.log.format=text
+barnabas.console.port=9000
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "setting", "value"),
+    [
+        ("", "listeners", "PLAINTEXT://10.0.0.1:9092,INNER://10.0.0.1:9193"),
+        ("--port 5", "listeners", "PLAINTEXT://10.0.0.1:5,INNER://10.0.0.1:9193"),
+        ("--host 10.0.0.2", "listeners", "PLAINTEXT://10.0.0.2:9092,INNER://10.0.0.1:9193"),
+        ("--host 10.0.0.2 --port 0", "listeners", "PLAINTEXT://10.0.0.2:0,INNER://10.0.0.1:9193"),
+        ("--set listeners=A://:1 --set listener.security.protocol.map=A:PLAINTEXT --port 5",
+         "listeners", "A://0.0.0.0:5"),
+        ("--set log.dir=/of/set", "log.dir", "/of/set"),
+        ("--data-dir /of/the/option", "log.dirs", "/of/the/option"),
+        ("--set log.dirs=/of/set --data-dir /of/the/option", "log.dirs", "/of/the/option"),
+        ("--emulate 3.9", "barnabas.emulate", "3.9"),
+        ("--brokers 3", "barnabas.brokers", "3"),
+        ("--log-format json", "barnabas.log.format", "json"),
+        ("--audit-log {}/audit", "barnabas.audit.log", "{}/audit"),
+        ("--metrics-port 7", "barnabas.metrics.port", "7"),
+        ("--console-port 0", "barnabas.console.port", "0"),
+        ("--console-writes", "barnabas.console.writes", "true"),
+    ],
+)  # fmt: skip
+def test_an_option_overrides_its_setting_and_leaves_the_others(
+    tmp_path: Path, options: str, setting: str, value: str
+) -> None:
+    (tmp_path / "server.properties").write_text(FILE)
+    given = ["start", "--config", str(tmp_path / "server.properties")]
+    before = read_config(parser().parse_args(given)).explicit
+    config = read_config(parser().parse_args([*given, *options.format(tmp_path).split()]))
+    assert config.explicit[setting] == value.format(tmp_path)
+    named = {word.partition("=")[0] for word in options.split() if "=" in word}
+    changed = {setting, *named, *(("log.dir",) if setting == "log.dirs" else ())}
+    others = {name: text for name, text in before.items() if name not in changed}
+    assert others.items() <= config.explicit.items()
 
 
 def test_an_interrupt_while_it_starts_says_nothing(

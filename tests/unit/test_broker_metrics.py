@@ -141,6 +141,15 @@ def test_names_and_units_are_prometheus_conventions() -> None:
             assert metric.detail is Detail.PARTITIONS
 
 
+def test_a_level_of_detail_shows_its_own_metrics_and_those_of_the_levels_above() -> None:
+    shown = {level: [other for other in Detail if level.has(other)] for level in Detail}
+    assert shown == {
+        Detail.NONE: [Detail.NONE],
+        Detail.TOPICS: [Detail.NONE, Detail.TOPICS],
+        Detail.PARTITIONS: [Detail.NONE, Detail.TOPICS, Detail.PARTITIONS],
+    }
+
+
 def test_the_longest_round_of_this_minute_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 10 * measured.STALL_WINDOW_NS
     monkeypatch.setattr(measured, "monotonic_ns", lambda: now_ns)
@@ -162,6 +171,17 @@ def test_the_longest_round_of_this_minute_and_the_last(monkeypatch: pytest.Monke
     assert selector.longest_stall_ns() == 40_000_000
     now_ns += measured.STALL_WINDOW_NS
     assert selector.longest_stall_ns() == 0
+    for minutes, longest_ns in ((0, 30_000_000), (1, 30_000_000), (2, 0), (5, 0)):
+
+        def wait(*_: object, minutes: int = minutes) -> list[Any]:
+            nonlocal now_ns
+            now_ns += minutes * measured.STALL_WINDOW_NS
+            return []
+
+        selector.woke_ns = now_ns
+        round_of(30_000_000)
+        selector.select(None, _select=wait, _clock=lambda: now_ns)
+        assert selector.longest_stall_ns() == longest_ns, minutes
     selector.close()
 
 

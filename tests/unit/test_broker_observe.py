@@ -12,6 +12,7 @@ import pytest
 from helpers.core_host import CoreHost, produce
 
 from barnabas.broker.observation.observe import (
+    NO_OFFSET,
     ROWS_AT_ONCE,
     CommittedOffsetState,
     look_at_groups,
@@ -23,6 +24,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -85,7 +87,13 @@ def begin(host: CoreHost, transactional_id: str) -> tuple[int, int]:
     return identity
 
 
-def commit_offset(host: CoreHost, group: str, offsets: dict[int, int], metadata: str = "") -> None:
+def commit_offset(
+    host: CoreHost,
+    group: str,
+    offsets: dict[int, int],
+    metadata: str = "",
+    member: tuple[str, int] = ("", -1),
+) -> None:
     rows = [
         OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=metadata
@@ -94,13 +102,13 @@ def commit_offset(host: CoreHost, group: str, offsets: dict[int, int], metadata:
     ]
     request = OffsetCommitRequest(
         group_id=group,
-        generation_id_or_member_epoch=-1,
-        member_id="",
+        generation_id_or_member_epoch=member[1],
+        member_id=member[0],
         topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
     )
     before = len(host.answers[1])
-    host.ask(1, request, 7)
-    if len(host.answers[1]) == before:  # a large commit is processed in slices
+    host.ask(1, request, 7 if member[1] < 0 else 9)
+    if len(host.answers[1]) == before:  # a large commit is handled in parts
         host.await_answer(1)
 
 
@@ -148,6 +156,33 @@ def test_a_group_has_its_lag(host: CoreHost) -> None:
         CommittedOffsetState("t", 1, 0, 0),
     )
     assert (group.lag, group.pending_count) == (2, 0)
+
+
+def test_a_group_that_has_read_nothing_yet_behind_an_open_transaction(host: CoreHost) -> None:
+    """Only the partitions that the transaction holds back have such a row, until there is an
+    offset.
+    """
+    host.create("t", 3)
+    begin(host, "txn")
+    host.connect(2)
+    join = ConsumerGroupHeartbeatRequest(
+        "g", "m", 0, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"], topic_partitions=[]
+    )
+    joined = host.call(2, join, 1)
+    assert len(joined.assignment.topic_partitions[0].partitions) == 3
+    commit_offset(host, "idle", {0: 0})
+    parts = host.broker.groups, host.broker.topics, host.broker.shares
+    of_idle = CommittedOffsetState("t", 0, 0, 0)
+    for committed, rows in (
+        ({}, [CommittedOffsetState("t", 1, NO_OFFSET, 1)]),
+        ({0: 0}, [CommittedOffsetState("t", 0, 0, 0), CommittedOffsetState("t", 1, NO_OFFSET, 1)]),
+        ({1: 0}, [CommittedOffsetState("t", 0, 0, 0), CommittedOffsetState("t", 1, 0, 1)]),
+    ):
+        if committed:
+            commit_offset(host, "g", committed, member=("m", joined.member_epoch))
+        groups, _ = seen(look_at_groups(*parts, frozenset({("t", 1)})))
+        offsets = {group.group_id: list(group.offsets) for group in groups}
+        assert offsets == {"g": rows, "idle": [of_idle]}, committed
 
 
 def test_the_number_of_a_micro_batch_is_no_offset_and_has_no_lag(host: CoreHost) -> None:

@@ -89,3 +89,13 @@ def test_the_longest_wait_fits_into_the_answer() -> None:
     assert rate.throttle_ms(1e-300, 0) == MOST_MS
     bucket.record(1e15, 1e-300, 0)
     assert bucket.throttle_ms(1e-300, 0) == MOST_MS
+
+
+@pytest.mark.parametrize("idle_ms", [0, 1, 10_999, 11_000, 3_600_000])
+def test_a_bucket_holds_the_use_of_all_windows_and_no_more(idle_ms: int) -> None:
+    """A client that was idle for an hour has the burst of any other one."""
+    bucket, burst = TokenBucket(WINDOWS), 2 * 11
+    bucket.record(burst, 2, 0)
+    held = min(burst, 2 * idle_ms / 1000)
+    bucket.record(held + 1, 2, idle_ms)
+    assert bucket.throttle_ms(2, idle_ms) == 500

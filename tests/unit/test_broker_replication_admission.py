@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Iterable
 
 import pytest
 from sim.disk import SimDisk
@@ -11,6 +13,7 @@ from barnabas.broker.replication import admission as admission_module
 from barnabas.broker.replication.admission import Admission, Reply
 from barnabas.broker.replication.following import Following
 from barnabas.broker.replication.leading import Leading, ReplicationSettings
+from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import Kind, Operation
 from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, Frames, WireError, frame
 
@@ -37,11 +40,13 @@ def connect(admission: Admission[str], peer: str, host: str = "h") -> str:
     return "" if made_room is None else made_room.peer
 
 
-def greet(admission: Admission[str], peer: str, secret: str = SECRET) -> tuple[Following, Reply]:
-    """Act as a standby until the leader has its proof. Gives the standby's side, and the leader's
+def greet(
+    admission: Admission[str], peer: str, secret: str = SECRET, *, node_id: int = 2
+) -> tuple[Following, Reply]:
+    """Act as a standby until the leader has its proof; gives the standby's side and the leader's
     reply.
     """
-    following = Following(new_disk(), "/x", secret, NONCE, lambda: None)
+    following = Following(new_disk(), "/x", secret, NONCE, lambda: None, node_id=node_id)
     challenged = admission.on_bytes(peer, following.greeting(), 0)
     assert not challenged.end and not challenged.is_admitted
     (proven,) = following.on_bytes(challenged.data)
@@ -80,6 +85,37 @@ def test_a_second_standby_is_refused_in_words_and_the_first_stays() -> None:
     assert admission.standby == "a" and admission.greeting == []
 
 
+class InSyncAlone:
+    """The in-sync set of a lease that has this node alone."""
+
+    node_id = 1
+
+    def may_be_in_sync(self) -> frozenset[int]:
+        return frozenset({1})
+
+    def want_in_sync(self, node_ids: Iterable[int]) -> None:
+        """The set stays as it is."""
+
+    def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
+        assert node_id != self.node_id, "the address of this node is overwritten"
+
+
+def test_a_standby_with_the_leaders_own_node_id_is_refused_in_words_and_takes_no_place() -> None:
+    """The mistake is in the settings of one node, and is mended there alone."""
+    settings = ReplicationSettings(True, True, 1000, SECRET)
+    leading = Leading(new_disk(), "/x", settings, lambda: None, InSyncAlone())
+    admission: Admission[str] = Admission(leading)
+    connect(admission, "a")
+    following, reply = greet(admission, "a", node_id=1)
+    assert "this node's node.id, 1: set another" in reply.end and not reply.is_admitted
+    with pytest.raises(WireError, match="it refuses this standby: the standby has this node's"):
+        list(following.on_bytes(reply.data))
+    assert leading.link is None and admission.standby is None
+    admission.on_closed("a")
+    connect(admission, "b")
+    follow(admission, leading, "b")
+
+
 @pytest.mark.parametrize(
     "said", [["proof", b"", 1, "", {}], ["hello", VERSION + 1, NONCE], ["end"], ["welcome", ""]]
 )
@@ -102,12 +138,34 @@ def test_a_wrong_secret_ends_without_a_word() -> None:
     assert leading.link is None
 
 
-def test_of_too_many_the_eldest_ends_of_the_host_that_has_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """If there are too many connections, the host with the most of them loses its oldest one."""
-    monkeypatch.setattr(admission_module, "MOST_GREETING", 3)
+def test_what_the_leader_proves_proves_nothing_to_it() -> None:
+    """A stranger lets the leader answer its own challenge, over another connection."""
     admission, leading = new_admission()
+    for peer, nonce in (("a", NONCE), ("b", b"m" * NONCE_BYTES)):
+        admission.on_accepted(peer, "h")
+        admission.on_connected(peer, nonce, 0)
+
+    def challenged(peer: str, nonce: bytes) -> tuple[bytes, bytes]:
+        reply = admission.on_bytes(peer, frame(["hello", VERSION, nonce]), 0)
+        ((_, its_nonce, proof),) = Frames().feed(reply.data)
+        return its_nonce, proof
+
+    nonce, proof = challenged("a", NONCE)
+    _, proof_of_nonce = challenged("b", nonce)
+    for shown in (proof, proof_of_nonce):
+        reply = admission.on_bytes("a", frame(["proof", shown, 2, "", {}]), 0)
+        assert reply.end and not reply.is_admitted
+    assert leading.link is None
+
+
+@pytest.mark.parametrize(("most", "most_by_descriptors"), [(3, sys.maxsize), (3, 9), (9, 3)])
+def test_of_too_many_the_eldest_ends_of_the_host_that_has_most(
+    monkeypatch: pytest.MonkeyPatch, most: int, most_by_descriptors: int
+) -> None:
+    """A host with many connections loses its own eldest one, not another host's."""
+    monkeypatch.setattr(admission_module, "MOST_GREETING", most)
+    _, leading = new_admission()
+    admission: Admission[str] = Admission(leading, most_by_descriptors)
     hosts = {"s": "standby", "1": "stranger", "2": "stranger", "3": "stranger", "4": "stranger"}
     ended = [connect(admission, peer, host) for peer, host in hosts.items()]
     assert ended == ["", "", "", "1", "2"]

@@ -8,6 +8,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -181,15 +182,16 @@ def test_a_leader_whose_directory_is_open_asks_who_is_away_out_of_the_set() -> N
 
 
 def test_clients_are_told_of_the_other_node_as_it_is() -> None:
+    """It may take over if all is so: it is connected, lacks nothing, and is in the set."""
     lead, keeper, leading = new_lead()
-    seen = []
-    for node_id, follows, in_sync in ((None, False, {1}), (2, False, {1}), (2, True, {1, 2})):
-        leading.link = None if node_id is None else SimpleNamespace(node_id=node_id)
+    for connected, follows, in_sync in product((None, 2, 3), (False, True), ({1}, {1, 2})):
+        leading.link = None if connected is None else SimpleNamespace(node_id=connected)
         leading.follows, keeper.in_sync = follows, frozenset(in_sync)
         assert lead.on_lease_changed()
         assert lead.standby is not None
-        seen.append((lead.standby.is_there, lead.standby.is_in_sync))
-    assert seen == [(False, False), (True, False), (True, True)]
+        is_there, is_whole = connected == 2, follows and 2 in in_sync
+        seen = (lead.standby.is_there, lead.standby.is_in_sync)
+        assert seen == (is_there, is_there and is_whole), (connected, follows, in_sync)
 
 
 def test_a_leader_ends_when_another_leads_or_its_lease_cannot_be_kept() -> None:

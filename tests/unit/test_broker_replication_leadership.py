@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 
@@ -121,6 +122,43 @@ def test_the_first_node_makes_the_record_and_leads() -> None:
     assert (record.cluster_id, record.leader, record.in_sync) == ("c", 1, frozenset({1}))
     assert record.leader_epoch == one.leader_epoch == 5
     assert record.nodes[1].listeners == {"PLAINTEXT": "host1:9092"}
+
+
+def test_a_node_that_comes_back_with_another_address_has_that_in_the_record() -> None:
+    """The standby's new address comes with its connection, the leader's own with its claim."""
+    engine = Register()
+    leader = leader_of_pair(engine)
+    leader.add_node(2, NodeAddresses("host2:9093", {"PLAINTEXT": "host2:9092"}))
+    run(leader, engine, 0)
+    moved = NodeAddresses("elsewhere:9093", {"PLAINTEXT": "elsewhere:9092"})
+    leader.add_node(2, moved)
+    run(leader, engine, 1)
+    assert leader.nodes[2] == decode_lease_record(engine.value).nodes[2] == moved
+    again = Leadership(
+        Node(1, moved, "s1 again", earlier_session="s1"),
+        LeaseSettings(TTL_MS, MARGIN_MS),
+        Holding.WHOLE,
+        2,
+    )
+    run(again, engine, 2)
+    assert again.role is Role.LEADING
+    assert decode_lease_record(engine.value).nodes == {1: moved, 2: moved}
+
+
+def test_a_record_of_an_earlier_version_is_read_and_one_of_another_program_is_not() -> None:
+    nodes = {1: NodeAddresses("a:1", {"PLAINTEXT": "a:2"})}
+    record = LeaseRecord("c", 1, "s", 3, BOTH, nodes, "w", 1, {1: 3, 2: 2})
+    assert decode_lease_record(record.encode()) == record
+    later = {"opened_by": None, "held_epochs": {}}
+    for name in record._fields:
+        fields = json.loads(record.encode())
+        del fields[name]
+        value = json.dumps(fields).encode()
+        if name in later:
+            assert decode_lease_record(value) == record._replace(**{name: later[name]})
+        else:
+            with pytest.raises(LeaseRecordError, match="Another program wrote it"):
+                decode_lease_record(value)
 
 
 def test_an_empty_directory_lets_one_with_data_come_first() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sim.disk import SimDisk
 
+from barnabas.broker.replication import standby_steps
 from barnabas.broker.replication.following import Following
 from barnabas.broker.replication.leadership import Role
 from barnabas.broker.replication.lease_record import (
@@ -25,6 +27,7 @@ from barnabas.broker.replication.standby_steps import (
     Receive,
     Send,
     StandbySteps,
+    Steps,
     Wait,
 )
 from barnabas.broker.replication.wire import NONCE_BYTES
@@ -232,6 +235,23 @@ def test_a_lease_that_cannot_be_kept_ends_it_and_changes_nothing() -> None:
     assert not one.disk.exists("/x/barnabas-lease-session")
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9", ("127.0.0.1", 9)),
+        ("leader.example:19093", ("leader.example", 19093)),
+        ("[2001:db8::1]:9", ("2001:db8::1", 9)),
+        ("[::1]:9", ("::1", 9)),
+    ],
+)
+def test_a_node_connects_to_the_address_that_the_record_has(
+    text: str, address: tuple[str, int]
+) -> None:
+    one = Member()
+    one.keeper.record = record_of(2, text)
+    assert one.steps.send(None) == Connect(address, 0.75)
+
+
 def test_a_record_that_does_not_say_where_its_leader_is_ends_it() -> None:
     one = Member()
     one.keeper.record = record_of(2, "nowhere")
@@ -239,22 +259,95 @@ def test_a_record_that_does_not_say_where_its_leader_is_ends_it() -> None:
         one.steps.send(None)
 
 
-def test_a_standby_of_a_given_leader_connects_again_after_longer_and_longer_pauses() -> None:
-    one = Member()
-    steps = StandbySteps(one.copy, 1.0, ADDRESS).run()
-    pauses, step = [], steps.send(None)
-    for _ in range(8):
-        assert step == Connect(ADDRESS, 1.0)
-        assert steps.throw(REFUSED) == HangUp()
-        pause = steps.send(None)
-        assert isinstance(pause, Wait)
-        pauses.append(pause.seconds)
-        step = steps.send(None)
-    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
-
-
 def test_a_failure_of_this_nodes_disk_ends_it() -> None:
     one = Member()
     one.wait_for_connect()
     with pytest.raises(OSError, match="Input/output error"):
         one.steps.throw(OSError(5, "Input/output error", "/x/t-0"))
+
+
+# --- one connection after the other --------------------------------------------------------------
+
+ENDS = {
+    "refused": "Connection refused",
+    "silent": standby_steps.SILENT,
+    "followed": "it closed the connection",
+}
+
+
+class CatchesUp:
+    """A follower that has caught up with the first bytes."""
+
+    def __init__(self, make_durable: Callable[[], None]) -> None:
+        self._make_durable, self.has_caught_up = make_durable, False
+
+    def greeting(self) -> bytes:
+        return b"hello"
+
+    def on_bytes(self, data: bytes) -> tuple[bytes, ...]:
+        self._make_durable()
+        self.has_caught_up = True
+        return ()
+
+    def close(self) -> None:
+        """It has no files."""
+
+
+def let_end(steps: Steps, end: str) -> None:
+    """Give the connection that the steps have just requested one of the ENDS."""
+    if end == "refused":
+        assert steps.throw(REFUSED) == HangUp()
+        return
+    assert isinstance(steps.send(None), Send)
+    assert isinstance(steps.send(None), Receive)
+    if end == "followed":
+        assert isinstance(steps.send(b"all"), Receive)
+    assert steps.send(b"") == HangUp()
+
+
+def lines_of(ends: tuple[str, ...]) -> list[str]:
+    """The lines of the log: an end has one if the line before it says something else."""
+    lines: list[str] = []
+    for end in ends:
+        if end == "followed":
+            lines.append("caught up")
+        if lines[-1:] != [ENDS[end]]:
+            lines.append(ENDS[end])
+    return lines
+
+
+def what_lines_say(caplog: pytest.LogCaptureFixture) -> list[str]:
+    lines = [text.partition(" is not followed: ")[2] or text[:9] for text in caplog.messages]
+    caplog.clear()
+    return lines
+
+
+def test_a_standby_waits_longer_after_each_failure_and_says_once_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """However connections ended before: a copy that was whole meanwhile begins both again."""
+    copy = Member().copy._replace(new_following=CatchesUp)  # type: ignore[arg-type]
+    long_outage = ("refused",) * 8
+    for ends in (long_outage, (*long_outage, "followed", *long_outage), *product(ENDS, repeat=3)):
+        steps, pause_s = StandbySteps(copy, 1.0, ADDRESS).run(), 0.1
+        for end in ends:
+            assert steps.send(None) == Connect(ADDRESS, 1.0)
+            let_end(steps, end)
+            pause_s = 0.1 if end == "followed" else pause_s
+            assert steps.send(None) == Wait(pause_s)
+            pause_s = min(2 * pause_s, 5.0)
+        assert what_lines_say(caplog) == lines_of(ends), ends
+
+
+def test_a_member_waits_longer_after_each_failure_and_says_once_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for ends in product(ENDS, repeat=3):
+        one, pause_s = Member(), 0.0
+        one.member.copy = one.copy._replace(new_following=CatchesUp)  # type: ignore[arg-type]
+        for end in ends:
+            assert pause_s <= one.wait_for_connect() + 1e-6 <= pause_s + 0.3
+            let_end(one.steps, end)
+            pause_s = 0.0 if end == "followed" else min(max(2 * pause_s, 0.1), 2.0)
+        one.wait_for_connect()
+        assert what_lines_say(caplog) == lines_of(ends), ends

@@ -285,6 +285,23 @@ def test_a_right_that_is_taken_away_does_not_outlive_it_by_a_request(
         assert _all_codes(host) == {DENIED_TOPIC}
 
 
+def test_a_line_names_the_request_that_was_refused_and_its_time(
+    host: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client has one line a minute, whatever it sent before."""
+    for _ in range(2):
+        for ask in (
+            lambda: produced(host, produce_request()),
+            lambda: fetched(host, (0, -1), "t", "u"),
+            lambda: host.call(ANN, FindCoordinatorRequest(key="g", key_type=0), 3),
+        ):
+            ask()
+            ask()
+            host.now_ms += 60_000
+    named = [line.partition(" (")[2].partition(")")[0] for line in caplog.messages]
+    assert named == ["Produce", "Fetch", "FindCoordinator"] * 2
+
+
 def test_who_becomes_another_keeps_no_right_of_the_first(host: Guarded) -> None:
     host.allow(Operation.WRITE, TOPIC, "t")
     assert produced(host, produce_request()) == {"t": 0, "u": DENIED_TOPIC}
@@ -414,6 +431,27 @@ def test_offsets_of_topics_that_may_not_be_seen_are_left_out_or_refused(host: Gu
     answer = host.call(ANN, commit, 8)
     codes = {row.name: row.partitions[0].error_code for row in answer.topics}
     assert codes == {"t": 0, "u": DENIED_TOPIC}
+
+
+def test_a_group_that_is_refused_as_a_whole_has_no_rows_of_refused_topics(host: Guarded) -> None:
+    """As in Apache Kafka: its error is the answer, and rows beside it would count as offsets."""
+    host.allow(Operation.READ, GROUP, "g")
+    host.allow(Operation.READ, TOPIC, "t")
+    joins = ConsumerGroupHeartbeatRequest(
+        "g", "member", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )  # fmt: skip
+    assert host.call(ADMIN, joins, 1).error_code == 0
+    topics = [OffsetFetchRequestTopics(name, partition_indexes=[0]) for name in "tu"]
+    offsets = OffsetFetchRequestGroup("g", "another", 1, topics)
+    (group,) = host.call(ANN, OffsetFetchRequest(groups=[offsets]), 9).groups
+    assert (group.error_code, group.topics) == (Code.UNKNOWN_MEMBER_ID, [])
+    host.parts.features.update({"share.version": 0})
+    starts = DescribeShareGroupOffsetsRequestGroup(
+        "g", [DescribeShareGroupOffsetsRequestTopic(name, [0]) for name in "tu"]
+    )
+    (group,) = host.call(ANN, DescribeShareGroupOffsetsRequest([starts]), 0).groups
+    assert (group.error_code, group.topics) == (Code.UNSUPPORTED_VERSION, [])
 
 
 OF_TRANSACTIONS = {

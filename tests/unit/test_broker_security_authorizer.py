@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 import uuid
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,34 @@ def test_some_resource_may_be_written(
     assert Rules(tmp_path, *acls).access().may_any(WRITE, TOPIC) is expected
 
 
+def test_some_resource_may_be_written_where_one_that_an_acl_names_may(tmp_path: Path) -> None:
+    """The rule, tried on one name for each ACL: its own, or one that begins with it and that no
+    other ACL names.
+    """
+    drawn, rules = random.Random(7), Rules(tmp_path)
+    outcomes = set()
+    for _ in range(120):
+        acls = [
+            acl(
+                drawn.choice((WRITE, WRITE, READ, Operation.ALL)),
+                drawn.choice(("a", "ab", "abc", "b", "*")),
+                pattern=drawn.choice((LITERAL, PREFIXED)),
+                permission=drawn.choice((ALLOW, DENY)),
+                principal=drawn.choice(("User:ann", "User:ann", "User:*", "User:ben")),
+                host=drawn.choice(("*", "*", HERE, ELSEWHERE)),
+            )
+            for _ in range(drawn.randint(1, 5))
+        ]
+        ids = rules.add(*acls)
+        names = ["~", *(one.resource_name for one in acls)]
+        names += [f"{one.resource_name}~" for one in acls if one.pattern_type == PREFIXED]
+        expected = any(rules.may(WRITE, name) for name in names if name != "*")
+        assert rules.access().may_any(WRITE, TOPIC) is expected, acls
+        outcomes.add((expected, len(acls)))
+        rules.authorizer.remove(ids)
+    assert len(outcomes) == 10
+
+
 def test_leave_for_some_resource_is_seen_to_change(tmp_path: Path) -> None:
     rules = Rules(tmp_path)
     access = rules.access()
@@ -339,6 +368,27 @@ def test_what_is_read_and_written_is_told_once_and_the_rest_each_time(tmp_path: 
     assert audited[3:] == [read._replace(is_allowed=False)]
 
 
+def test_each_connection_is_told_of_until_an_acl_changes(tmp_path: Path) -> None:
+    """Any user at any address over any connection: who has read what is in the log."""
+    audited: list[AuditRecord] = []
+    metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
+    authorizer = Authorizer(metadata, tell=audited.append)
+    ids = [uuid.uuid4() for _ in range(3)]
+    for acl_id in ids:
+        authorizer.add({acl_id: acl(READ, principal="User:*")})
+        for operation in (READ, WRITE, DESCRIBE, Operation.DELETE):
+            expected = [1, 1] if operation is Operation.DELETE else [1, 0]
+            for user, host, connection in product("ab", (HERE, ELSEWHERE), (1, 2)):
+                context = CONTEXT._replace(connection_id=connection)
+                counts = []
+                for _ in range(2):
+                    before = len(audited)
+                    access = authorizer.access(f"User:{user}", f"/{host}", context)
+                    access.may(operation, TOPIC, "t")
+                    counts.append(len(audited) - before)
+                assert counts == expected, (user, host, connection, operation)
+
+
 def test_without_being_on_it_allows_all_and_tells(tmp_path: Path) -> None:
     audited: list[AuditRecord] = []
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
@@ -353,3 +403,18 @@ def test_a_filter_of_nothing_finds_all() -> None:
     )
     assert everything.finds(acl())
     assert not everything._replace(operation=WRITE).finds(acl(READ))
+
+
+def test_a_filter_that_matches_a_name_finds_what_applies_to_the_name(tmp_path: Path) -> None:
+    names = ("a", "ab", "abc", "b", "*")
+    for name, pattern in product(names, (LITERAL, PREFIXED)):
+        one, rules = acl(READ, name, pattern=pattern), Rules(tmp_path)
+        ids = rules.add(one)
+        for wanted in names[:-1]:
+            match = AclFilter(
+                TOPIC, wanted, PatternType.MATCH, None, None, Operation.ANY, Permission.ANY
+            )
+            assert match.finds(one) is rules.may(READ, wanted), (name, pattern, wanted)
+            exact = match._replace(pattern_type=pattern)
+            assert exact.finds(one) is (wanted == name), (name, pattern, wanted)
+        rules.authorizer.remove(ids)

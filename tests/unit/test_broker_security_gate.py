@@ -67,6 +67,26 @@ def test_refusals_are_put_off_each_by_the_same_time(host: CoreHost) -> None:
     assert host.broker.sasl is not None and host.broker.sasl.next_deadline_ms() is None
 
 
+def test_all_that_is_put_off_is_done_at_the_times_that_the_broker_names(host: CoreHost) -> None:
+    """The rim calls at these times alone."""
+    began_ms: dict[int, int] = {}
+    for connection, pause_ms in ((1, 0), (2, 30), (3, 0), (4, 45)):
+        host.tick(pause_ms)
+        fail(host, connection)
+        began_ms[connection] = host.now_ms
+    answered_ms: dict[int, int] = {}
+    closed_ms: dict[int, int] = {}
+    while (deadline_ms := host.broker.next_deadline_ms()) is not None and len(closed_ms) < 4:
+        host.tick(deadline_ms - host.now_ms)
+        for connection in began_ms:
+            if len(host.answers[connection]) == 2:
+                answered_ms.setdefault(connection, host.now_ms)
+            if connection in host.closed:
+                closed_ms.setdefault(connection, host.now_ms)
+    assert answered_ms == {connection: at_ms + 100 for connection, at_ms in began_ms.items()}
+    assert closed_ms == {connection: at_ms + 200 for connection, at_ms in began_ms.items()}
+
+
 def test_a_client_that_has_hung_up_gets_no_refusal(
     host: CoreHost, caplog: pytest.LogCaptureFixture
 ) -> None:

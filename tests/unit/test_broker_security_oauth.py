@@ -307,6 +307,18 @@ def host(tmp_path: Path, issuer: Issuer) -> Iterator[CoreHost]:
     host.close()
 
 
+@pytest.mark.parametrize("left_ms", [-9_000, -1, 0, 1, 60_000])
+def test_a_session_has_an_end_however_little_is_left_of_its_token(
+    issuer: Issuer, left_ms: int
+) -> None:
+    """The clock skew accepts a token after its end. A lifetime of 0 would be one without an end."""
+    expires_s = int(time.time()) + 60
+    validator = TokenValidator(SETTINGS._replace(clock_skew_s=10), keys_of(issuer))
+    server = OAuthBearerServer(validator, lambda: expires_s * 1000 - left_ms)
+    assert server.evaluate(bearer_message(issuer.token(exp=expires_s))) == b""
+    assert server.lifetime_ms == max(1, left_ms)
+
+
 def log_in(host: CoreHost, connection: int, message: bytes) -> Any:
     answer = host.call(connection, SaslHandshakeRequest("OAUTHBEARER"), 1)
     assert answer.error_code == Code.NONE

@@ -105,6 +105,37 @@ def test_a_final_message_that_is_refused(final: str) -> None:
     assert not exchange.is_complete
 
 
+def proven(without_proof: str) -> bytes:
+    """A final message with the right proof, by a client that knows the password."""
+    client_key = SCRAM_SHA_256.digest(salted(SCRAM_SHA_256, "pencil", SALT, 4096), b"Client Key")
+    messages = f"{CLIENT_FIRST.removeprefix('n,,')},{SERVER_FIRST},{without_proof}"
+    signature = SCRAM_SHA_256.digest(PENCIL.stored_key, messages.encode())
+    proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+@pytest.mark.parametrize(
+    ("without_proof", "says"),
+    [
+        (WITHOUT_PROOF, ""),
+        (f"c=eSws,r={CLIENT_NONCE}{SERVER_NONCE}", "binds another channel"),  # y,,
+        (f"c=,r={CLIENT_NONCE}{SERVER_NONCE}", "binds another channel"),
+        (f"c=biws,r={CLIENT_NONCE}", "another nonce"),
+        (f"c=biws,r={SERVER_NONCE}", "another nonce"),
+        (f"c=biws,r={CLIENT_NONCE}{SERVER_NONCE}x", "another nonce"),
+    ],
+)
+def test_a_right_proof_of_another_exchange_is_refused(without_proof: str, says: str) -> None:
+    exchange = server()
+    exchange.evaluate(CLIENT_FIRST.encode())
+    if not says:
+        assert exchange.evaluate(proven(without_proof)).decode() == SERVER_FINAL
+        return
+    with pytest.raises(AuthenticationError, match=says):
+        exchange.evaluate(proven(without_proof))
+    assert not exchange.is_complete
+
+
 def test_the_right_proof_of_another_password_is_refused() -> None:
     other = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "other", SALT, 4096), SALT, 4096)
     exchange = ScramServer(SCRAM_SHA_256, lambda _: other, SERVER_NONCE)

@@ -31,7 +31,7 @@ from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.rim.leader_endpoint import Leader
 from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
 from barnabas.broker.rim import server
-from barnabas.broker.rim.acceptor import _most_connections, listener_at
+from barnabas.broker.rim.acceptor import _most_connections, listener_at, unix_listener_at
 from barnabas.broker.rim.closing_lines import MOST_LINES_OF_AN_ADDRESS, ClosingLines
 from barnabas.broker.rim.connection import Connection
 from barnabas.broker.rim.server import SYNCED_TOGETHER, Server
@@ -250,6 +250,17 @@ class Rim:
                 await asyncio.sleep(0)
 
         self.loop.run_until_complete(a_few_rounds())
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        """The buffers of clients count in the memory whose turns they take."""
+        server = self.server
+        for memory, turns in (
+            (server.memory, server.turns),
+            (server.greeting_memory, server.greeting_turns),
+        ):
+            buffers = [one._buffer.own for one in server.connections() if one.takes_turns_of(turns)]
+            assert memory.held_bytes == sum(len(own) for own in buffers if own is not None)
 
     def run_until(self, condition: Callable[[], object]) -> None:
         """Run the event loop, while other threads work, until the condition holds."""
@@ -840,20 +851,23 @@ def test_a_connection_ends_when_nothing_came_for_so_long(
     assert rim.broker.gone == [1, 2]
 
 
-def test_a_client_that_waits_for_its_answer_is_not_idle(rim: Rim) -> None:
-    """The JoinGroup of a client may wait for other members, or its Fetch for records."""
+@pytest.mark.parametrize("part_of_a_sweep", [0, 0.5, 0.9])
+def test_a_client_that_waits_for_its_answer_is_not_idle(rim: Rim, part_of_a_sweep: float) -> None:
+    """The JoinGroup of a client may wait for other members, or its fetch for data."""
+    sweep_ms = IDLE_MS / 20
     rim.restart(connections_max_idle_ms=IDLE_MS)
     client = rim.client()
     rim.broker.answer = lambda connection, frame: None
     client.send(framed(b"parked"))
     rim.pass_time(3 * IDLE_MS)
+    rim.pass_time(round(part_of_a_sweep * sweep_ms), step_ms=round(sweep_ms / 10))
     assert rim.broker.gone == []
     rim.broker.echo(1, b"parked")
     rim.server.carry_out()
     assert rim.receive(client, 8) == b"<parked>"
-    rim.pass_time(IDLE_MS - IDLE_MS // 20)
+    rim.pass_time(round(IDLE_MS - sweep_ms / 10), step_ms=round(sweep_ms / 10))
     assert rim.broker.gone == [], "its time begins with the answer"
-    rim.pass_time(IDLE_MS // 5)
+    rim.pass_time(round(2 * sweep_ms), step_ms=round(sweep_ms / 10))
     assert rim.broker.gone == [1]
 
 
@@ -1156,6 +1170,23 @@ def test_whole_requests_that_wait_for_the_thread_are_within_the_bound(
     assert memory.held_bytes == 0
 
 
+def test_memory_that_the_core_gives_back_lets_those_who_wait_for_it_go_on(rim: Rim) -> None:
+    """The core holds requests that are handled in turns, and gives their memory back at the end."""
+    outbox = rim.broker.outbox
+    outbox.held_bytes = HELD_BYTES
+    rim.server.carry_out()
+    ((client, rest),) = half_sent(rim, 1)
+    rest = push(rim, client, rest)
+    assert rest, "it is not read from"
+    outbox.held_bytes = 1 - HELD_BYTES
+    rim.server.carry_out()
+    rim.run()
+    assert push(rim, client, rest) == b"" and rim.receive(client, 3) == b"<" + bytes(2)
+    outbox.held_bytes = -1
+    rim.server.carry_out()
+    assert rim.server.request_memory_bytes == 0
+
+
 def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> None:
     clients = half_sent(rim, 12)
     (before,) = cast(dict[str, Connection], rim.server.turns.holders).values()
@@ -1441,6 +1472,50 @@ def test_beyond_the_number_of_an_address_connections_are_closed(
     rim.run_until(lambda: (4, b"next") in rim.broker.frames or (2, b"next") in rim.broker.frames)
 
 
+@pytest.mark.parametrize("bound", ["max_connections_per_ip", "max_connections"])
+def test_a_client_that_is_gone_before_its_tls_counts_no_longer(
+    rim: Rim, connect: Callable[[], socket.socket], bound: str
+) -> None:
+    class GoneListener:
+        asks_for_certificates = False
+
+        def wrap(self, sock: socket.socket) -> socket.socket:
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    rim.restart(**{bound: 1})
+    listener: Any = rim.server.acceptor.listeners[0].config
+    for tls in (GoneListener(), None):
+        listener.tls = tls
+        client = connect()
+        assert rim.is_hung_up(client) is (tls is not None)
+    client.sendall(framed(b"one"))
+    assert rim.receive(client, 5) == b"<one>"
+    assert len(rim.server.connections()) == 1
+
+
+def test_a_socket_in_the_file_system_comes_and_goes_with_its_listener(
+    rim: Rim, tmp_path: Path
+) -> None:
+    path = tmp_path / "b.sock"
+    rim.broker.settings["listeners"] = f"unix://{path}"
+    rim.server.close()
+    rim.server = Server(cast(Any, rim.broker), unix_listener_at(str(path)), rim.loop)
+    acceptor = rim.server.acceptor
+    (listener,) = acceptor.listeners
+    for _ in range(2):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.setblocking(False)
+            client.sendall(framed(b"a"))
+            assert rim.receive(client, 3) == b"<a>"
+        assert path.stat().st_mode & 0o777 == 0o600
+        acceptor.close_listener(listener.node_id)
+        assert not path.exists()
+        acceptor.open_listener(listener.node_id)
+    rim.server.close()
+    assert not path.exists()
+
+
 def test_an_address_of_ipv4_is_itself_at_a_listener_of_ipv6_too(rim: Rim) -> None:
     rim.broker.settings["max.connections.per.ip.overrides"] = "127.0.0.1:0"
     try:
@@ -1512,6 +1587,11 @@ def test_who_does_not_show_who_he_is_is_hung_up_on(
     rim.pass_time(11_000, step_ms=1_000)
     assert rim.is_hung_up(client)
     assert not rim.is_hung_up(another)
+    third = connect()
+    rim.pass_time(20_000, step_ms=1_000)
+    assert (rim.is_hung_up(another), rim.is_hung_up(third)) == (True, False)
+    rim.pass_time(11_000, step_ms=1_000)
+    assert rim.is_hung_up(third), "each has its own time"
 
 
 def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.socket]) -> None:
@@ -1519,10 +1599,14 @@ def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.so
     rim.restart(barnabas_authentication_timeout_ms=1_000)
     client = connect()
     rim.broker.outbox.admitted.append(1)
-    client.sendall(framed(b"token"))
+    next_request = framed(bytes(100_000))
+    client.sendall(framed(b"token") + next_request[:50_000])
     assert rim.receive(client, 7) == b"<token>"
+    assert rim.server.memory.held_bytes >= 50_000 and not rim.server.greeting_memory.held_bytes
     rim.pass_time(3_000, step_ms=500)
     assert not rim.is_hung_up(client)
+    client.sendall(next_request[50_000:])
+    assert rim.receive(client, 100_002) == b"<" + bytes(100_000) + b">"
 
 
 def test_no_request_is_taken_before_the_answer_that_waits_for_the_standby(rim: Rim) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ from barnabas.broker.replication.lease_exchange import (
 from barnabas.broker.replication.lease_record import LeaseRecord, NodeAddresses
 from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper, lease_ms
 
+TLS_FILES = Path(__file__).parents[1] / "fixtures" / "tls"
 RECORDS = [
     LeaseRecord("c", 1, "s", epoch, frozenset({1}), {}, str(epoch)).encode() for epoch in (1, 2)
 ]
@@ -259,6 +261,33 @@ def test_after_any_failure_the_next_request_to_the_only_endpoint_is_answered(
     assert engine.ask(Read()) == Unknown()
     assert engine.ask(Read()) == Found(ABSENT, b"")
     server.is_over.set()
+
+
+@pytest.mark.parametrize(
+    ("certificate", "authority", "is_trusted"),
+    [
+        ("server.pem", "ca.pem", True),
+        ("server.pem", None, False),
+        ("server.pem", "elsewhere.pem", False),
+        ("elsewhere.pem", "ca.pem", False),
+    ],
+)
+def test_an_engine_is_believed_by_its_name_and_the_authority_of_the_settings(
+    server: Any, certificate: str, authority: str | None, is_trusted: bool
+) -> None:
+    """A server that answers in its place decides which node leads."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS_FILES / certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    engine = EtcdEngine(
+        EngineSettings(
+            (f"https://127.0.0.1:{server.server_port}",), "x", 9000, 30_000, user="root",
+            ca_file=None if authority is None else str(TLS_FILES / authority),
+        )
+    )  # fmt: skip
+    assert engine.ask(Read()) == (Found(ABSENT, b"") if is_trusted else Unknown())
+    assert ("certificate" in engine.last_error.lower()) is not is_trusted
+    engine.close()
 
 
 def test_what_cannot_be_read_is_unknown(server: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.replication.rim import reception as reception_module
 from barnabas.broker.replication.rim.reception import Reception, may_be_carried
 from barnabas.broker.settings.config import BrokerConfig
 
@@ -170,6 +171,28 @@ def test_without_descriptors_a_client_waits_until_there_are_some(
     (listening,) = node.listening
     assert isinstance(listening, Scarce) and listening.asked == listening.refusals + 1
     node.reception.close()
+
+
+def test_beyond_the_number_of_clients_one_is_refused_until_another_one_has_gone(
+    node: Node, new_leader: Callable[..., Leader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reception_module, "MOST_CONNECTIONS", 2)
+    clients = [node.connect() for _ in range(3)]
+    assert receive(clients[2], 1) == b"", "it is closed, and those before it wait for a leader"
+    clients.pop().close()
+    node.leader = new_leader(b"one").address
+    for client in clients:
+        client.sendall(frame(METADATA))
+        assert receive(client, 7)[4:] == b"one"
+        client.close()
+    answer = b""
+    for _ in range(1000):  # the node sees the ends of connections a little later
+        if answer:
+            break
+        with node.connect() as client, contextlib.suppress(OSError):
+            client.sendall(frame(METADATA))
+            answer = receive(client, 7)
+    assert answer[4:] == b"one"
 
 
 @pytest.mark.parametrize(("api_key", "is_asked_again"), [(METADATA, True), (END_TXN, False)])

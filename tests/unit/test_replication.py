@@ -9,7 +9,9 @@ import errno
 import os
 import random
 import socket
+import uuid
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,10 +21,11 @@ from helpers.standby_pair import SECRET, Pair, files_of, replicated_files
 from sim.disk import Crash, SimDisk
 from sim.node import SeededIds
 
+from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.replication import catch_up as catch_up_module
 from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
-from barnabas.broker.replication.following import Following, StandbyNote
+from barnabas.broker.replication.following import Following, StandbyNote, holding_of
 from barnabas.broker.replication.leadership import Holding
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.lease_record import NodeAddresses
@@ -44,8 +47,14 @@ from barnabas.broker.rim.daemon.main import main
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code
+from barnabas.storage.directory.last_run import LastRun, RunNote
 from barnabas.storage.directory.log_directory import LogDirectoryError
-from barnabas.storage.files.checkpoints import CLEAN_SHUTDOWN_NAME, NOT_SENT_NAME
+from barnabas.storage.files.checkpoints import (
+    CLEAN_SHUTDOWN_NAME,
+    NOT_SENT_NAME,
+    encode_offsets,
+    encode_partition_metadata,
+)
 
 NONCE = b"n" * NONCE_BYTES
 
@@ -1136,6 +1145,57 @@ def test_a_directory_keeps_its_mark_until_the_standby_has_it() -> None:
     assert replicated_files(pair.standby_disk) == replicated_files(pair.leader.disk)
 
 
+TOPIC_ID = uuid.UUID(int=7)
+IDS = {
+    "its": encode_partition_metadata(TOPIC_ID),
+    "another topic's": encode_partition_metadata(uuid.UUID(int=8)),
+    "torn": b"version: 0",
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_the_fate_of_a_directory_that_the_leader_does_not_have(loses_power: bool) -> None:
+    """It is removed unless the leader must have lost it; after a power loss of this node it may
+    never have been there.
+    """
+    for index, has_topic, is_marked, id_file, recovery_point in product(
+        (0, 1, 2), (True, False), (False, True), IDS, (None, 0, 5)
+    ):
+        disk, name = new_disk(), f"t-{index}"
+        disk.write_atomic("/x/meta.properties", b"cluster.id=c\n")
+        RunNote(disk, "/x").write()
+        disk.boots += loses_power
+        journal = ClusterMetadata(disk, "/x/barnabas-metadata.journal")
+        if has_topic:
+            journal.create_topic("t", TOPIC_ID, 2, {})
+        journal.close()
+        if recovery_point is not None:
+            data = encode_offsets({("t", index): recovery_point})
+            disk.write_atomic("/x/recovery-point-offset-checkpoint", data)
+        disk.mkdir(f"/x/{name}")
+        disk.open(f"/x/{name}/{0:020}.log", create=True).append(b"records")
+        content = IDS[id_file]
+        if content is not None:
+            disk.write_atomic(f"/x/{name}/partition.metadata", content)
+        if is_marked:
+            disk.open(f"/x/{name}/{NOT_SENT_NAME}", create=True)
+
+        lost = LostPartitions(disk, "/x")
+        assert lost.holds_back(Operation(Kind.REMOVE_TREE, name))
+        is_lost = has_topic and index < 2 and not is_marked and id_file != "another topic's"
+        may_be_of_power_loss = loses_power and not recovery_point
+        case = index, has_topic, is_marked, id_file, recovery_point
+        if is_lost and not may_be_of_power_loss:
+            with pytest.raises(LogDirectoryError, match=f"has lost the directories {name}, which"):
+                lost.on_caught_up()
+            assert disk.is_dir(f"/x/{name}"), case
+            continue
+        lost.on_caught_up()
+        aside = [one for one in disk.list("/x") if one.startswith(f"{name}.")]
+        assert not disk.is_dir(f"/x/{name}") and len(aside) == is_lost, case
+
+
 def test_a_mark_of_an_earlier_time_goes_when_its_node_has_caught_up() -> None:
     """From then on the directory has the data of the new leader, which may lose its own copy."""
     pair = Pair()
@@ -1232,10 +1292,41 @@ def note_of_standby(*, is_sync: bool, may_be_alone: bool, is_leased: bool) -> St
 def test_a_copy_tells_whether_its_leader_may_have_answered_what_it_lacks(
     is_sync: bool, may_be_alone: bool, is_leased: bool, lacks_by_hand: bool, lacks_as_claimed: bool
 ) -> None:
-    note = note_of_standby(is_sync=is_sync, may_be_alone=may_be_alone, is_leased=is_leased)
-    assert note.read() == "following"
-    assert note.may_lack_acknowledged(is_claimed=False) is lacks_by_hand
-    assert note.may_lack_acknowledged(is_claimed=True) is lacks_as_claimed
+    for leader_epoch, lacks in ((0, lacks_by_hand), (3, lacks_as_claimed)):
+        note = note_of_standby(is_sync=is_sync, may_be_alone=may_be_alone, is_leased=is_leased)
+        assert note.read() == "following"
+        assert note.may_lack_acknowledged(is_claimed=leader_epoch > 0) is lacks
+        config, ids = BrokerConfig.from_properties({"log.dirs": "/x"}), SeededIds(random.Random(0))
+        broker = open_broker(config, ids, disk=note._disk, now_ms=0, leader_epoch=leader_epoch)
+        assert broker.logs.may_lack_acknowledged is lacks, "what a start does about it"
+
+
+@pytest.mark.parametrize("last_run", LastRun)
+def test_what_a_directory_holds_that_no_process_has_open(last_run: LastRun) -> None:
+    """A standby's copy is whole until its machine is down, and a broker's after a clean stop or a
+    kill. The lease relies on it (`leadership`).
+    """
+    is_same_run = last_run is LastRun.KILLED
+    of_a_broker = {LastRun.CLEAN: Holding.WHOLE, LastRun.KILLED: Holding.WHOLE}
+    notes = ("following: answers wait never", "catching up", "?", None)
+    for note, is_used in product(notes, (False, True)):
+        disk = new_disk()
+        if is_used:
+            disk.write_atomic("/x/meta.properties", b"cluster.id=c\n")
+        if last_run is not LastRun.FOREIGN:
+            RunNote(disk, "/x").write()
+        disk.boots += not is_same_run
+        if last_run is LastRun.CLEAN:
+            disk.write_atomic(f"/x/{CLEAN_SHUTDOWN_NAME}", b"")
+        if note is not None:
+            disk.write_atomic("/x/barnabas-standby", f"{note}\n".encode())
+            is_whole = note.startswith("following") and is_same_run
+            expected = Holding.WHOLE if is_whole else Holding.NOTHING
+        elif is_used:
+            expected = of_a_broker.get(last_run, Holding.POWER_LOST)
+        else:
+            expected = Holding.NOTHING
+        assert holding_of(disk, "/x") is expected, (note, is_used)
 
 
 def test_a_copy_that_does_not_tell_may_lack_what_was_answered() -> None:
