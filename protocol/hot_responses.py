@@ -4,9 +4,22 @@ The records in a fetch response are not bytes here but slices of segment files, 
 with sendfile. The response is therefore a list of pieces. Both encoders return byte for byte what
 kafka-python's classes encode (a property test compares them).
 
-The layouts are those of `ProduceResponse`, versions 0-13 (flexible from 9, topic ids from 13), and
-`FetchResponse`, versions 4-17 (flexible from 12, topic ids from 13), in
-`barnabas.protocol.messages`.
+Produce, versions 0-13; flexible from 9 (C = compact, each struct ends in tagged fields), topic ids
+from 13:
+
+    int32 size, int32 correlation_id, [tags] array of topics: string name or uuid; array of
+    partitions: int32 index, int16 error_code, int64 base_offset, 2+: int64 log_append_time_ms,
+        5+: int64 log_start_offset, 8+: array of record_errors (int32 batch_index, nullable string),
+        nullable string error_message
+    1+: int32 throttle_time_ms
+
+Fetch, versions 4-17; flexible from 12, topic ids from 13:
+
+    int32 size, int32 correlation_id, [tags] int32 throttle_time_ms, 7+: int16 error_code, int32
+    session_id array of topics: string name or uuid; array of partitions: int32 index, int16
+    error_code, int64 high_watermark,
+        int64 last_stable_offset, 5+: int64 log_start_offset, nullable array of aborted (int64
+        producer_id, int64 first_offset), 11+: int32 preferred_read_replica, records: size and bytes
 """
 
 from __future__ import annotations

@@ -6,8 +6,21 @@ instead of 4 to 6 for one topic with a thousand partitions: with one broker, top
 leader epochs have the same bytes for their partitions, which are cached. A property test compares
 the encoder with the classes.
 
-The layout is that of `MetadataResponse` in `barnabas.protocol.messages`, versions 0-13 (flexible
-from 9).
+Versions 0-13; flexible from 9 (strings and arrays compact, each struct ends in tagged fields):
+
+    int32 size, int32 correlation_id, [tags]
+    3+: int32 throttle_time_ms
+    array of brokers: int32 node_id, string host, int32 port, 1+: nullable string rack
+    2+: nullable string cluster_id
+    1+: int32 controller_id
+    array of topics: int16 error_code, string name (12+: nullable), 10+: uuid topic_id,
+        1+: bool is_internal,
+        array of partitions: int16 error_code, int32 index, int32 leader_id,
+            7+: int32 leader_epoch, array of int32 replicas, array of int32 in-sync replicas,
+            5+: array of int32 offline replicas
+        8+: int32 topic's authorized operations
+    8-10: int32 cluster's authorized operations
+    13+: int16 error_code
 """
 
 from __future__ import annotations

@@ -554,9 +554,8 @@ class TransactionEnds(EndsOnTopics):
     """Carries out the Results of the transaction coordinator on the logs, and ends transactions.
 
     flushes_commits: whether commits survive a power loss. in_parts: the transactions whose markers
-    are appended in parts; if there are any, `on_tick` has work. markers_at_once: the maximum number
-    of markers of one call; an abort marker counts as COSTS_OF_ABORT. Its parameters are the parts
-    that the actions of the law use.
+    `on_tick` appends in parts. markers_at_once: the maximum number of markers of one call; an abort
+    marker counts as COSTS_OF_ABORT. Its parameters are the parts that the law's actions use.
     """
 
     def __init__(

@@ -10,14 +10,14 @@ is deleted.
     barnabas-flush-<10 digits>.journal    in the data directory, numbered upwards; appended to
                                           only, in frames:
 
-    | bytes | field |
-    |-------|-------|
-    | 4     | F5 42 4A 32 |
-    | 4     | CRC-32C of all that follows, uint32 |
-    | 8     | position of the frame in the file, uint64 |
+    | bytes | field                                                                 |
+    |-------|-----------------------------------------------------------------------|
+    | 4     | F5 42 4A 32                                                           |
+    | 4     | CRC-32C of all that follows, uint32                                   |
+    | 8     | position of the frame in the file, uint64                             |
     | 8     | size of the durable part of the file at the time of the write, uint64 |
-    | 4     | length of the payload, uint32 |
-    | n     | msgpack: a list of entries and decisions, in any order |
+    | 4     | length of the payload, uint32                                         |
+    | n     | msgpack: a list of entries and decisions, in any order                |
 
 Earlier versions wrote only the length, the CRC-32C of the payload and the payload. Such frames can
 be read; their length is less than F5000000.

@@ -314,8 +314,8 @@ def test_attributes_that_are_not_zero_are_read_all_the_same() -> None:
 
 @pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 12))
 def test_damaged_records_give_as_many_rows_as_reading_them_one_by_one(place: int) -> None:
-    """If a reader of single records accepts the changed bytes, the decoder does so too, and finds as
-    many rows. What that reader refuses, the decoder may refuse or not.
+    """If a reader of single records accepts the changed bytes, the decoder accepts them too, and
+    finds as many rows. The decoder may also accept bytes that the other reader refuses.
     """
     good = encode_batch([NewRecord(b"key", b"value", 5, (("h", b"1"),)), NewRecord(b"k2", None, 6)])
     for byte in range(256):
