@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas.broker.metrics.histogram import BOUNDS_NS, Histogram
 from barnabas.broker.metrics.labels import label_text
-from barnabas.broker.metrics.rim import measured
+from barnabas.broker.metrics.rim import measured, seen
 from barnabas.broker.metrics.rim.exposition import Exposition
 from barnabas.broker.metrics.rim.measured import Instruments, TimedSelector
 from barnabas.broker.metrics.rim.metric import Detail, Kind, Metric
@@ -139,6 +140,35 @@ def test_names_and_units_are_prometheus_conventions() -> None:
             assert metric.detail is not Detail.NONE, f"{metric.name} has no bound"
         if "partition" in metric.labels:
             assert metric.detail is Detail.PARTITIONS
+
+
+def test_the_traffic_is_that_of_all_connections_since_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A counter does not fall when a connection is closed."""
+    instruments, now = Instruments(), {1: (10, 20), 2: (300, 400)}
+    opened = {number: SimpleNamespace(closed=False, number=number) for number in now}
+    monkeypatch.setattr(seen, "traffic_of", lambda one: measured.Traffic(*now[one.number]))
+    source: Any = SimpleNamespace(
+        server=SimpleNamespace(connections=lambda: list(opened.values())),
+        measuring=SimpleNamespace(instruments=instruments),
+    )
+
+    def traffic() -> tuple[int, int]:
+        look = seen._look_at_traffic(source)
+        while True:
+            try:
+                next(look)
+            except StopIteration as end:
+                whole: measured.Traffic = end.value
+                return whole.received, whole.sent
+
+    assert traffic() == (310, 420)
+    instruments.closed_traffic = measured.Traffic(*now[2])
+    opened[2].closed = True  # not removed yet
+    assert traffic() == (310, 420)
+    del opened[2]
+    assert traffic() == (310, 420)
 
 
 def test_a_level_of_detail_shows_its_own_metrics_and_those_of_the_levels_above() -> None:
