@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.core_host import CoreHost
+from helpers.core_host import CoreHost, fetch, produce
 
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -82,6 +82,20 @@ def test_what_is_no_acl_is_refused(host: CoreHost, changes: dict[str, Any], code
 def test_a_zero_ends_the_connection(host: CoreHost) -> None:
     host.ask(1, CreateAclsRequest([creation(operation=0)]), 3)
     assert "number 0" in host.closed[1]
+
+
+def test_a_fetch_that_waits_reads_nothing_once_its_right_is_gone(host: CoreHost) -> None:
+    host.create("t")
+    create(host, creation())
+    host.connect(2)
+    host.broker.connections[2].principal = "User:ann"
+    host.ask(2, fetch({"t": {0: 0}}, max_wait_ms=60_000), 11)
+    assert host.answers[2] == []
+    removal = DeleteAclsRequest([DeleteAclsFilter(TOPIC, "t", ANY, None, None, ANY, ANY)])
+    assert host.call(1, removal, 3).filter_results[0].error_code == Code.NONE
+    host.call(1, produce("t"), 9)
+    (row,) = host.answers[2].pop().responses[0].partitions
+    assert row.error_code == Code.TOPIC_AUTHORIZATION_FAILED and not row.records
 
 
 @pytest.mark.parametrize("name", [None, "t"])

@@ -22,6 +22,16 @@ class Wait:
         return self.enough or out_of_time
 
 
+class Watching:
+    """A watcher that notes what it hears of."""
+
+    def __init__(self, heard: list[tuple[object, int]]) -> None:
+        self.heard = heard
+
+    def on_progress(self, log: object, now_ms: int) -> None:
+        self.heard.append((log, now_ms))
+
+
 A, B = cast(Any, object()), cast(Any, object())
 
 
@@ -38,6 +48,22 @@ def test_progress_asks_those_who_wait_for_that_log_in_their_order(purgatory: Pur
         )
     purgatory.on_progress(A, 10)
     assert order == ["first", "second"]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_watchers_hear_of_each_progress_whether_fetches_wait_or_not(
+    purgatory: Purgatory, waits: bool
+) -> None:
+    heard: list[tuple[object, int]] = []
+    watcher = Watching(heard)
+    purgatory.watch(A, watcher)
+    if waits:
+        purgatory.park(Wait(A).fetch, 100)
+    for log, now_ms in ((A, 10), (B, 20), (A, 30)):
+        purgatory.on_progress(log, now_ms)
+    purgatory.unwatch(A, watcher)
+    purgatory.on_progress(A, 40)
+    assert heard == [(A, 10), (A, 30)]
 
 
 def test_not_enough_goes_on_waiting(purgatory: Purgatory) -> None:

@@ -17,7 +17,7 @@ from helpers.core_host import CoreHost
 from helpers.our_messages import read_request, request_class
 
 from barnabas.broker.requests import wide_requests
-from barnabas.broker.requests.encoded_rows import EncodedRows
+from barnabas.broker.requests.encoded_rows import EncodedRows, join_rows
 from barnabas.broker.requests.wide_requests import (
     SHAPES,
     CollectedAnswer,
@@ -550,6 +550,23 @@ def test_encoded_rows_are_written_like_a_list() -> None:
     rows.add(topics[1:], 6)
     expected = DeleteTopicsRequest(topics=topics).encode(6)
     assert DeleteTopicsRequest(topics=rows).encode(6) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_first_encoded", [False, True])
+@pytest.mark.parametrize("is_second_encoded", [False, True])
+def test_rows_that_are_joined_keep_their_order(
+    is_first_encoded: bool, is_second_encoded: bool
+) -> None:
+    topics = [DeleteTopicState(name) for name in "abc"]
+
+    def rows_of(some: list[DeleteTopicState], is_encoded: bool) -> Any:
+        rows = EncodedRows()
+        rows.add(some, 6)
+        return rows if is_encoded else list(some)
+
+    joined = DeleteTopicsRequest(topics=rows_of(topics[:2], is_first_encoded))
+    join_rows(joined, "topics", rows_of(topics[2:], is_second_encoded), 6)
+    assert joined.encode(6) == DeleteTopicsRequest(topics=topics).encode(6)
 
 
 def test_adding_partitions_to_a_transaction_is_bounded_by_its_row(host: Host) -> None:
