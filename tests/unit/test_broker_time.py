@@ -240,7 +240,7 @@ def test_a_clock_that_was_ahead_while_a_transaction_ended_stamps_no_later_marker
 def test_a_member_that_is_heard_stays_and_a_silent_one_goes(step_ms: int) -> None:
     host = GroupHost()
     member = alone(host, session_ms=10_000)
-    host.wall_ahead_ms = step_ms
+    host.wall_ahead_ms += step_ms
     host.pass_time(9_000)
     assert member.heartbeat() == 0
     host.pass_time(9_999)
@@ -258,7 +258,7 @@ def test_offsets_expire_after_their_own_time(step_ms: int) -> None:
     host.leave(
         "left", *[(member, None) for member in host.coordinator._groups["left"].classic.members]
     )
-    host.wall_ahead_ms = step_ms
+    host.wall_ahead_ms += step_ms
     host.pass_time(DAY_MS - 1)
     assert [host.fetch(group, T0)[("t", 0)][0] for group in ("committed", "left")] == [1, 1]
     host.pass_time(1001)
@@ -274,7 +274,8 @@ def test_after_a_start_offsets_are_as_old_as_the_wall_clock_says(
     settings = GroupSettings(offsets_retention_ms=DAY_MS, offsets_retention_check_interval_ms=1000)
     host = GroupHost(settings=settings)
     host.commit("g", {"t": {0: 1}})
-    host.now_ms, host.wall_ahead_ms = 7, host.now_ms + wall_moved_ms - 7
+    wall_ms = host.now_ms + host.wall_ahead_ms + wall_moved_ms
+    host.now_ms, host.wall_ahead_ms = 7, wall_ms - 7
     host.restart()
     if left_ms:
         host.pass_time(left_ms - 1)
