@@ -613,8 +613,8 @@ class Node:
             self._pump(connection_id)
 
     def _disconnect(self, connection_id: int, reason: CloseReason) -> None:
-        """The broker closes a connection. This may be a finding, unless the broker of the connection
-        was taken away (broker/brokers/failover.py) or its client forgives any end.
+        """The broker closes a connection. This may be a finding, unless the connection's broker was
+        taken away (broker/brokers/failover.py) or its client forgives any end.
         """
         session = self._sessions.pop(connection_id, None)
         if session is None or self.broker is None:

@@ -102,8 +102,8 @@ def test_a_start_loads_nothing_that_comes_later(loaded: set[str]) -> None:
 
 
 def test_a_start_loads_little_code_of_ours(loaded: set[str]) -> None:
-    """The limit is a number of bytes of bytecode: neither splitting a module nor a comment slows down
-    a start.
+    """The limit is a number of bytes of bytecode, since neither splitting a module nor a comment
+    slows down a start.
     """
     files = {name: ROOT / f"{name.replace('.', '/')}.py" for name in loaded}
     sizes = {
