@@ -226,7 +226,9 @@ class LocalBroker:
         return self
 
     def _command(self) -> list[str]:
-        """The command line that starts the daemon with this broker's ports, directory and settings."""
+        """The command line that starts the daemon with this broker's ports, directory and
+        settings.
+        """
         command = [
             *(sys.executable, *self.daemon, "start"),
             *("--port", ",".join(map(str, self._ports)), "--data-dir", self.data_dir),

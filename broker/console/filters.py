@@ -203,7 +203,9 @@ class _Parser:
         return self._tokens[self._next]
 
     def _next_token(self) -> _Token:
-        """The next token, which is consumed. At the end, the end token is returned again and again."""
+        """The next token, which is consumed. At the end, the end token is returned again and
+        again.
+        """
         token = self._token
         self._next += token.kind != "end"
         return token
@@ -255,7 +257,9 @@ class _Parser:
             self._depth -= 1
 
     def _comparison(self) -> Condition:
-        """Parse a comparison: a field, then `contains`, `is [not] null`, `[not] in` or an operator."""
+        """Parse a comparison: a field, then `contains`, `is [not] null`, `[not] in` or an
+        operator.
+        """
         name, read = self._field()
         if self._accept("contains"):
             return self._contains(name, read)

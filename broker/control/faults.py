@@ -161,7 +161,9 @@ def fault_of(values: Mapping[str, Any]) -> Fault:
 
 
 def _checked(fault: Fault) -> Fault:
-    """Check that the fields of a rule go together, and seed its random numbers. Raises: ValueError."""
+    """Check that the fields of a rule go together, and seed its random numbers. Raises:
+    ValueError.
+    """
     if fault.action in (Action.DELAY, Action.DELAY_ANSWER) and fault.ms <= 0:
         raise ValueError(f"`{fault.action.value}` needs `ms`, a number of milliseconds")
     if (fault.action is Action.ERROR) != (fault.code is not None):

@@ -116,7 +116,9 @@ class RecordViews:
         }
 
     def _found_values(self, found: Sequence[Found]) -> list[dict[str, Any]]:
-        """The found records for JSON, with decoded keys and values if there is a schema registry."""
+        """The found records for JSON, with decoded keys and values if there is a schema
+        registry.
+        """
         if self._decode is None:
             return [found_value(row) for row in found]
         values = self._decode([row.record for row in found])

@@ -36,7 +36,9 @@ class Sampler:
         self._is_closed = True
 
     def _check(self) -> None:
-        """Begin a sample if one is due and the previous one has ended; check again after CHECK_S."""
+        """Begin a sample if one is due and the previous one has ended; check again after
+        CHECK_S.
+        """
         if self._is_closed:
             return
         is_free = self._task is None or self._task.done()
