@@ -55,9 +55,8 @@ class Login:
         """Log in by SaslHandshake and SaslAuthenticate.
 
         Gives:  the lifetime of the session in ms; 0 if it is unlimited.
-        Raises: RefusedLoginError; ConnectionLostError if the port has other mechanisms, or no login
-        at
-                all; CommandError if there is no token.
+        Raises: RefusedLoginError; ConnectionLostError if the port has other mechanisms, or no
+                login at all; CommandError if there is no token.
         """
         from barnabas.cli.client.connection import ConnectionLostError, Kind, RefusedLoginError
         from barnabas.protocol.messages.sasl_authenticate import (
