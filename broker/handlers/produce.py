@@ -295,10 +295,7 @@ class TransactionalBatches:
 
 
 class ProduceHandler:
-    """Answers Produce: appends the batches of clients to logs.
-
-    Its parameters are the parts that check, bound, append and answer batches.
-    """
+    """The handler of Produce, which appends the batches of clients to logs."""
 
     __slots__ = (
         "_addresses",
@@ -503,8 +500,6 @@ class ProduceHandler:
     def _check_elsewhere(self, produce: _Produce) -> None:
         """Let the worker check the next deferred batches and make the missing files of their logs;
         then append these batches, and continue with the rest.
-
-        Between two turns, the loop and the worker serve other requests.
         """
         turn, new_files = self._next_turn(produce)
         now_ms = produce.context.now_ms + self._topics.logs.wall.ahead_ms
@@ -570,12 +565,9 @@ class ProduceHandler:
         return turn, new_files
 
     def _append_checked(self, produce: _Produce, batch: _Pending, result: _Result) -> None:
-        """Append a deferred batch after the worker's check, and replace its placeholder in the
-        answer. A batch that takes too long to check among others is deferred again, to be checked
-        alone.
-        """
+        """Append a deferred batch that the worker has checked; the answer gets its result."""
         if isinstance(result, TakesLongError):
-            produce.put_off(batch._replace(is_long=True))
+            produce.put_off(batch._replace(is_long=True))  # to be checked alone
             return
         topic_id = batch.topic_id
         if topic_id is not None and self._topics.metadata.topic_by_id(topic_id) is None:
@@ -602,15 +594,12 @@ class ProduceHandler:
             self._requests.reply(produce.context.ticket, self._encoded(produce))
 
     def _count_errors(self, produce: _Produce) -> None:
-        """Count the errors in the answer, if errors are counted."""
         if self._requests.errors is not None:
             for _, partitions in produce.answers:
                 self._requests.errors.count_rows(produce.context.api_key, partitions)
 
     def _hang_up_if_failed(self, produce: _Produce) -> None:
-        """Close the connection after a failed request with acks=0: the client gets no answer, and
-        notices the failure only by this, as with Apache Kafka.
-        """
+        """Close the connection after a failed request with acks=0, which gets no answer."""
         context = produce.context
         if produce.failed and self._requests.is_waited_for(context):
             self._requests.close(
@@ -620,9 +609,7 @@ class ProduceHandler:
             )
 
     def _answer_when_flushed(self, produce: _Produce, now_ms: int) -> None:
-        """Answer once the request's batches are durable, and in two-phase commit the transaction's
-        record as well.
-        """
+        """Answer once the batches, and the record of a two-phase commit, are durable."""
         self._flushes.wait(
             produce.unflushed
             + self._transaction_ends.two_phase_logs(produce.request.transactional_id, now_ms),
@@ -631,9 +618,7 @@ class ProduceHandler:
         )
 
     def _encoded(self, produce: _Produce) -> Encoded:
-        """The encoded answer. With several brokers, it names the leaders of partitions that other
-        brokers lead.
-        """
+        """The encoded answer, with the leaders of partitions that other brokers lead."""
         context, answers = produce.context, produce.answers
         throttle_ms = (
             0 if self._quotas.clients is None else self._quotas.clients.on_produced(context)
