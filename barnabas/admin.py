@@ -65,7 +65,9 @@ class AdminError(Exception):
 
 
 class NewTopic(NamedTuple):
-    """A topic to create. If partitions or replication_factor is -1, the default applies."""
+    """A topic to create. With -1 for partitions or replication_factor the broker's default
+    applies.
+    """
 
     name: str
     partitions: int = -1
@@ -203,9 +205,9 @@ class Admin:
         if not keep_different:
             for topic in topics:
                 if topic.name in existing:
-                    self._check_is_as(topic)
+                    self._check_is_identical(topic)
 
-    def _check_is_as(self, topic: NewTopic) -> None:
+    def _check_is_identical(self, topic: NewTopic) -> None:
         """Check that an existing topic is identical. Raises: AdminError TOPIC_ALREADY_EXISTS if it
         differs.
         """

@@ -87,7 +87,7 @@ class Control:
         seconds: float = 0,
         ms: float = 0,
     ) -> None:
-        """Advance the broker's clock, and return when all work due by the new time is done."""
+        """Advance the broker's clock; return when all work due by the new time is done."""
         by = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds, "ms": ms}
         self.ask("POST", "/time/advance", by)
 
@@ -106,7 +106,7 @@ class Control:
 
     @property
     def ahead_ms(self) -> int:
-        """How many milliseconds the broker's clock is ahead of the machine's."""
+        """The milliseconds by which the broker's clock is ahead of the machine's."""
         return int(self.ask("GET", "/time")["ahead_ms"])
 
     # --- faults ----------------------------------------------------------------------------------

@@ -255,10 +255,10 @@ def send(
                 crash.join()
             if abort:
                 producer.flush(SEND_TIMEOUT_S)
-                _persist(producer.abort_transaction)
+                _end_with_retries(producer.abort_transaction)
                 published.aborted_flights += len(batch)
                 return producer
-            _persist(producer.commit_transaction)
+            _end_with_retries(producer.commit_transaction)
             published.committed.add(attempt)
             return producer
         except KafkaException as failure:
@@ -277,7 +277,7 @@ def _recovered(broker: LocalBroker, producer: Any, error: Any) -> Any:
 
     try:
         if error.txn_requires_abort():
-            _persist(producer.abort_transaction)
+            _end_with_retries(producer.abort_transaction)
             return producer
         return new_producer(broker)
     except KafkaException as failure:
@@ -286,7 +286,7 @@ def _recovered(broker: LocalBroker, producer: Any, error: Any) -> Any:
         ) from failure
 
 
-def _persist(end: Callable[[float], None]) -> None:
+def _end_with_retries(end: Callable[[float], None]) -> None:
     """End a transaction, with retries while the client reports retriable errors."""
     from confluent_kafka import KafkaException
 
@@ -300,6 +300,7 @@ def _persist(end: Callable[[float], None]) -> None:
 
 
 def _kill_and_restart(broker: LocalBroker, published: Published) -> None:
+    """Kill the broker, start it again on the same directory, and note how long it was away."""
     began = time.perf_counter()
     broker.kill()
     broker.restart()
@@ -429,6 +430,10 @@ def report(
 def _compared(
     name: str, expected: Counter[bytes], published: Published, read_back: ReadBack
 ) -> tuple[int, int, int, int, int]:
+    """Compare the read flights with the published ones. Gives: the number of rows, of flights read
+    twice or more, of missing flights, of flights that are not in the package, and of rows from
+    transactions that were not committed.
+    """
     seen = Counter(read_back.rows.column("value").to_pylist())
     attempts = Counter(read_back.rows.column("attempt").to_pylist())
     twice = sum((seen - expected).values())

@@ -19,6 +19,9 @@ def install_command(*extras: str) -> str:
 
 
 def _requirement(extras: str) -> str:
+    """The argument of `pip install`, quoted for a shell: the project's name, the URL of a wheel or
+    archive, or an editable checkout. Takes: extras, separated by commas; may be empty.
+    """
     named = f"{NAME}[{extras}]" if extras else NAME
     origin = _origin()
     url = origin.get("url")

@@ -167,6 +167,9 @@ class LocalBroker:
         return self._running().pid
 
     def _running(self) -> subprocess.Popen[str]:
+        """The process of the running daemon. Raises: BrokerNotRunningError, with the last log lines
+        if the daemon has ended by itself.
+        """
         if self.process is None:
             raise BrokerNotRunningError("the broker does not run: it was not started, or has ended")
         if (code := self.process.poll()) is not None:
@@ -223,6 +226,9 @@ class LocalBroker:
         return self
 
     def _command(self) -> list[str]:
+        """The command line that starts the daemon with this broker's ports, directory and
+        settings.
+        """
         command = [
             *(sys.executable, *self.daemon, "start"),
             *("--port", ",".join(map(str, self._ports)), "--data-dir", self.data_dir),
@@ -348,6 +354,9 @@ class LocalBroker:
         return self.start()
 
     def _end(self, number: signal.Signals) -> int:
+        """End the daemon by a signal, and wait for its end. Gives: its exit code; 0 if no daemon
+        was running.
+        """
         process, self.process = self.process, None
         if process is None:
             return 0
@@ -398,6 +407,9 @@ class LocalBroker:
         self._dismiss_guard()
 
     def _dismiss_guard(self) -> None:
+        """End the shell that `pause` started: a line of input ends the shell without a kill of the
+        daemon.
+        """
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.communicate(b"\n")
@@ -428,6 +440,7 @@ class LocalBroker:
         import anyio
         import anyio.to_thread
 
+        # a cancelled task also has to stop its broker
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self.__exit__, kind, error, trace)
 
@@ -499,6 +512,9 @@ class LocalBroker:
         return transactions
 
     def _check_coordinators(self) -> None:
+        """Raise AdminError if a stopped broker leaves a coordinator partition without a leader: the
+        transactions of that partition would be missing in a list that looks complete.
+        """
         from barnabas.admin import AdminError
         from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
         from barnabas.protocol.errors import Code
@@ -557,6 +573,9 @@ def _text(value: object) -> str:
 
 
 def _new_topics(topics: Topics) -> Iterable[NewTopic]:
+    """The topics of the argument `topics`: a list of names, or a mapping from names to the number
+    of partitions or to settings. Raises: TypeError for a single name instead of a list.
+    """
     from barnabas.admin import NewTopic
 
     if isinstance(topics, str):

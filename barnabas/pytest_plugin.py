@@ -112,6 +112,7 @@ def pytest_runtest_makereport(
 
 
 def _sections(broker: LocalBroker) -> list[tuple[str, str]]:
+    """The sections about one broker in the report of a failed test."""
     where = f"broker {broker.bootstrap_servers}"
     return [
         (f"{where}: last log lines", broker.log_tail(_SHOWN_LINES) or "(none)"),

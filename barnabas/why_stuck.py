@@ -39,7 +39,9 @@ class OpenTransaction(NamedTuple):
 
     @property
     def since_ms(self) -> int:
-        """When the transaction began, else when its producer last wrote; -1 if neither is known."""
+        """When the transaction began, or else when its producer last wrote; -1 if neither is
+        known.
+        """
         return self.started_ms if self.started_ms >= 0 else self.last_timestamp_ms
 
     @property
@@ -104,6 +106,9 @@ def sentence(answer: Answer) -> str:
 
 
 def _sentences(answer: Answer) -> Iterator[str]:
+    """The sentences about a stuck partition: the oldest open transaction, its end, other
+    transactions, and the groups.
+    """
     holder, *others = answer.transactions
     held = answer.high_watermark - answer.last_stable_offset
     since = holder.since_ms
@@ -177,6 +182,9 @@ def _end_of(holder: OpenTransaction, answer: Answer) -> str:
 
 
 def _groups_of(answer: Answer) -> str:
+    """A text that names the groups that wait for the transaction, and those that have not reached
+    it.
+    """
     waiting = [group for group in answer.groups if group.waits]
     behind = [group for group in answer.groups if not group.waits]
     texts = []

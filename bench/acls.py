@@ -42,6 +42,9 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def _checks(count: int) -> list[Row]:
+    """Measure checks of rights in this process, without a broker: the first check of each topic,
+    repeated ones, and a change of the ACLs.
+    """
     with tempfile.TemporaryDirectory() as directory:
         authorizer = Authorizer(ClusterMetadata(OsDisk(), f"{directory}/journal"))
         began = time.perf_counter()
@@ -77,6 +80,7 @@ def _acl(number: int) -> Acl:
 
 
 def _each_us(ask: Callable[[], None]) -> float:
+    """The time of one check: `ask` makes one for each of the TOPICS topics."""
     began = time.perf_counter()
     ask()
     return (time.perf_counter() - began) / TOPICS * 1e6

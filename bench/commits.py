@@ -76,6 +76,7 @@ def measured(partitions: int, is_version_2: bool, rounds: int) -> list[str]:
             for producer in producers:
                 stack.callback(producer.close)
             daemons[where] = Daemon(broker, producers)
+        # the first round warms up, and is left out of the result
         for _ in range(rounds + 1):
             for wave in WAVES:
                 for daemon in daemons.values():

@@ -59,6 +59,7 @@ def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[L
             NewRecord(b"key-%08d" % rng.randrange(key_count), value, NOW_MS) for value in values
         ]
         log.append(encode_batch(records, codec=codec), now_ms=NOW_MS)
+    # the active segment is never cleaned: roll it, so that all of the above can be
     log.append(encode_batch([NewRecord(b"last", b"", NOW_MS)]), now_ms=NOW_MS)
     log.try_roll(NOW_MS)
     log.flush()
@@ -66,6 +67,7 @@ def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[L
 
 
 def job_of(log: Log) -> CleanJob:
+    """The cleaning job for the whole log but its active segment."""
     dirt = assess(log, None, NOW_MS)
     assert dirt is not None
     return plan(log, dirt, job_id=1, map_bytes=1 << 30, wall_ms=NOW_MS)
@@ -156,11 +158,15 @@ def fetch_latency(megabytes: int) -> None:
 
 
 def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) -> list[float]:
+    """Fetch 64 KB from random offsets, one after the other, until `is_over` returns true or most_s
+    have passed. Gives: the sorted times in s.
+    """
     found: list[float] = []
     end = time.perf_counter() + most_s
     while time.perf_counter() < end and not is_over():
         began = time.perf_counter()
         topic = b"read"
+        # a Fetch of version 4 by hand: encoding a message would take part of the measured time
         body = struct.pack(">hhih", 1, 4, 7, -1) + struct.pack(">iiiibi", -1, 100, 1, 1 << 20, 0, 1)
         body += struct.pack(">h4siiqi", len(topic), topic, 1, 0, random.randrange(19_000), 1 << 16)
         sock.sendall(struct.pack(">i", len(body)) + body)
@@ -186,6 +192,7 @@ def _stalls(broker: LocalBroker) -> Counter[float]:
 
 
 def _show(when: str, found: list[float]) -> None:
+    """Print the median, the 99th percentile and the maximum of sorted times."""
     middle, late = found[len(found) // 2] * 1e3, found[len(found) * 99 // 100] * 1e3
     print(
         f"fetch {when}: median {middle:.2f} ms, 99% {late:.2f} ms, most {found[-1] * 1e3:.2f} ms, "

@@ -52,12 +52,14 @@ class Connection:
             self._answer()
 
     def _answer(self) -> Any:
+        """The next heartbeat's answer, which has to be without error."""
         (size,) = struct.unpack(">i", self._stream.read(4))
         answer = ConsumerGroupHeartbeatResponse.decode(self._stream.read(size)[5:], VERSION)
         assert answer.error_code == 0, answer
         return answer
 
     def join(self, member_id: str) -> Any:
+        """Send the first heartbeat of a member."""
         return self.heartbeat(
             member_id,
             0,
@@ -68,6 +70,7 @@ class Connection:
 
 
 def _frame(member_id: str, epoch: int, **fields: Any) -> bytes:
+    """A heartbeat as bytes, with the size before it."""
     request = ConsumerGroupHeartbeatRequest(GROUP, member_id, epoch, **fields)
     body = struct.pack(">hhih", API, VERSION, 1, 1) + b"c\0" + request.encode(VERSION)
     return struct.pack(">i", len(body)) + body

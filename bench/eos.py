@@ -321,6 +321,8 @@ def summarised(turns: Iterable[Turn]) -> list[Summary]:
 
 
 def _summary(point: Point, by_mode: dict[str, list[Turn]]) -> Summary:
+    """The medians of a point's turns, and the overhead of exactly-once in each turn."""
+
     def medians(figure: Any) -> dict[str, float]:
         return {mode: statistics.median(figure(turn) for turn in by_mode[mode]) for mode in MODES}
 

@@ -135,6 +135,8 @@ class Bench:
         gc.unfreeze()
 
     def _produce(self, work: str, batches: int) -> None:
+        """Measure Produce requests without a transaction, each with that many batches."""
+        # another idempotent producer for each kind of work
         producer_id = 1000 + batches
         sequence = self._next_sequence(producer_id)
         frames = [
@@ -150,6 +152,9 @@ class Bench:
         self._has_grown(RECORDS)
 
     def _transact(self) -> None:
+        """Measure the requests of one transaction on all partitions: adding them, a Produce for
+        each, and the commit.
+        """
         producer_id = self._transactional_producer_id
         self._time(ADD, [framed(add_partitions(producer_id, range(self.partitions)), 0)], PRODUCER)
         sequence = self._next_sequence(producer_id)
@@ -159,6 +164,7 @@ class Bench:
         ]
         self._time(PRODUCE_IN_TRANSACTION, frames, PRODUCER)
         self._time(COMMIT, [framed(end_transaction(producer_id), 1)], PRODUCER)
+        # the commit adds a marker to each partition
         self._has_grown(RECORDS + 1)
 
     def _fetch(self) -> None:
@@ -180,6 +186,9 @@ class Bench:
         self._time_out(READER)
 
     def _fetch_in_session(self) -> None:
+        """Measure a fetch session in which all partitions have a batch, and then one in which none
+        has.
+        """
         answer = self._answer_to(
             FetchResponse,
             self._asking(self.partitions, self._offset, NEW_SESSION, max_wait_ms=0),
@@ -209,9 +218,11 @@ class Bench:
     def _asking(
         self, partitions: int, offset: int, session: tuple[int, int], *, max_wait_ms: int = 500
     ) -> FetchRequest:
+        """A Fetch of the first partitions from an offset on."""
         return fetch(self._topic_id, partitions, offset, session, max_wait_ms)
 
     def _next_sequence(self, producer_id: int) -> int:
+        """The sequence number of a producer's next batch in each partition."""
         sequence = self._sequences.get(producer_id, 0)
         self._sequences[producer_id] = sequence + RECORDS
         return sequence
@@ -244,6 +255,7 @@ class Bench:
     def _answer_to(
         self, response_class: type[Response], request: Message, version: int, connection: int
     ) -> Response:
+        """Handle a request whose time is not measured. Gives: its decoded answer."""
         self.broker.on_frame(connection, framed(request, version), NOW_MS)
         ((_, pieces),), self.broker.outbox.sends = self.broker.outbox.sends, []
         answer = b"".join(
@@ -313,6 +325,7 @@ def init_producer_id() -> InitProducerIdRequest:
 
 
 def add_partitions(producer_id: int, indexes: Iterable[int]) -> AddPartitionsToTxnRequest:
+    """The request that adds partitions to the transaction."""
     topic = AddPartitionsToTxnTopic(TOPIC, list(indexes))
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=TRANSACTIONAL_ID,
@@ -323,6 +336,7 @@ def add_partitions(producer_id: int, indexes: Iterable[int]) -> AddPartitionsToT
 
 
 def end_transaction(producer_id: int) -> EndTxnRequest:
+    """The request that commits the transaction."""
     return EndTxnRequest(
         transactional_id=TRANSACTIONAL_ID, producer_id=producer_id, producer_epoch=0, committed=True
     )
@@ -341,6 +355,7 @@ def measured(partitions: int, rounds: int) -> dict[str, float]:
 
 
 def table(figures: dict[str, float]) -> str:
+    """The figures as a Markdown table, next to those of an earlier version."""
     rows = [("work", "us a partition", "before"), ("---", "---", "---")]
     rows += [
         (work, f"{figure:.1f}", f"{BEFORE[work]:.1f}" if work in BEFORE else "-")

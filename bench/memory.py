@@ -27,6 +27,7 @@ WITHIN = 0.2
 
 
 def _written(core: Core, count: int) -> None:
+    """Fill a broker with partitions that have one record each."""
     core.broker.topics.create_topic("written", count, {}, now_ms=NOW_MS)
     batch = encode_batch([RECORD])
     for log in core.broker.topics.partitions_of("written"):
@@ -94,6 +95,7 @@ def measured_kb(kinds: dict[str, int]) -> int:
 
 
 def _line(kind: str, formula: float, measured: float, unit: str) -> bool:
+    """Print a line of the table. Gives: whether the formula is within the allowed difference."""
     difference = measured / formula - 1
     print(f"| {kind} | {formula:,.0f} {unit} | {measured:,.0f} {unit} | {difference:+.0%} |")
     sys.stdout.flush()

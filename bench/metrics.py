@@ -34,6 +34,7 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def _small_requests(count: int) -> Row:
+    """Measure small Produce requests on two brokers in turns, with and without metrics."""
     with ExitStack() as stack:
         brokers = {
             name: stack.enter_context(LocalBroker(settings=settings))
@@ -94,6 +95,7 @@ def _scrapes(partitions: int) -> Row:
 
 
 def _url_of(broker: LocalBroker) -> str:
+    """The URL of the metrics, from the broker's output, which may come a moment after the start."""
     while True:
         match = re.search(r"metrics on (http://\S+)", "".join(broker.output))
         if match:

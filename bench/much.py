@@ -63,6 +63,7 @@ def offsets(directory: str, scale: float) -> None:
     count = int(GROUPS * scale) * OFFSETS_A_GROUP
     core = Core(directory)
     CASES["committed offsets"](core, count)
+    # the next broker of this process may open the directory only without this lock
     lock = core.broker.logs._lock
     assert lock is not None
     lock.release()  # as after a kill, no file is closed
@@ -185,6 +186,9 @@ def transactions(directory: str, scale: float) -> None:
 
 
 def _commit_many(directory: str, settings: dict[str, str], count: int) -> None:
+    """Commit `count` transactions of each producer, with a clock that moves 15 s for each part of
+    them, so that compaction runs between them.
+    """
     core = Core(directory, {"log.cleaner.backoff.ms": "15000", **settings})
     broker = core.broker
     ids = {name: core.begin(name) for name in (f"p{number}" for number in range(PRODUCERS))}
@@ -222,6 +226,7 @@ def _do_what_it_asks(broker: Broker, now_ms: int) -> None:
 
 
 def _start_after_transactions(name: str, directory: str) -> None:
+    """Start on a directory with many transactions, and print the cost."""
     gc.disable()  # as the daemon does after its start
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     broker = _opened(directory)

@@ -58,12 +58,16 @@ class Watcher:
             thread.start()
 
     def _look(self) -> None:
+        """Watch the number of the broker's descriptors, in a thread."""
         while True:
             self.most_descriptors = max(self.most_descriptors, descriptors(self._broker.pid))
             if self._is_over.wait(LOOKED_AT_EVERY_S):
                 return
 
     def _ask(self) -> None:
+        """Send requests of another client all the time, in a thread, and note the longest answer
+        time.
+        """
         client = Client(self._broker.port)
         while not self._is_over.wait(ASKED_EVERY_S):
             began = time.perf_counter()
@@ -105,6 +109,7 @@ def measured(what: str, broker: LocalBroker) -> Iterator[None]:
 def _print(
     what: str, cpu_s: float, wall_s: float, memory_mb: float, most: int, rest: str = ""
 ) -> None:
+    """Print a line with the cost of one step."""
     print(
         f"{what}: {cpu_s:.1f} s of CPU, {wall_s:.1f} s, {memory_mb:.0f} MB, at most {most:,} "
         f"descriptors{rest}",

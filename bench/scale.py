@@ -129,6 +129,9 @@ class Core:
             self._carry_out(now_ms)
 
     def _carry_out(self, now_ms: int) -> None:
+        """Do the work of the rim's threads until there is none: flushes, and computations of the
+        worker.
+        """
         broker, outbox = self.broker, self.broker.outbox
         while outbox.deferred or outbox.flushes or outbox.work:
             self.watched("on_sent", partial(broker.on_sent, now_ms))
@@ -169,6 +172,7 @@ class Core:
         )
         data = TopicProduceData(TOPIC, partition_data=[PartitionProduceData(0, batch)])
         took_ns = self.call(ProduceRequest(name, -1, 1000, [data]), 7)
+        # the partition's index 0 and error code 0, found without decoding the answer
         assert b"\0\0\0\0\0\0" in self.answer()
         self.offset += 1
         return took_ns
@@ -243,6 +247,7 @@ def _transactional_ids(core: Core, count: int) -> None:
 
 
 def _open_transactions(core: Core, count: int) -> None:
+    """Open that many transactions, each of another transactional id."""
     for number in range(count):
         name = f"open-{number}"
         core.add(name, core.begin(name))
@@ -254,6 +259,7 @@ def _producer_ids(core: Core, count: int) -> None:
 
 
 def _offsets(core: Core, count: int) -> None:
+    """Commit that many offsets, OFFSETS_A_GROUP by each group."""
     core.broker.topics.create_topic("read", OFFSETS_A_GROUP, {}, now_ms=NOW_MS)
     rows = [OffsetCommitRequestPartition(index, 1) for index in range(OFFSETS_A_GROUP)]
     for number in range(max(1, count // OFFSETS_A_GROUP)):
@@ -265,6 +271,7 @@ def _offsets(core: Core, count: int) -> None:
 
 
 def _idle_polls(core: Core, count: int) -> None:
+    """Connect that many clients, each with a Fetch that waits for data."""
     core.broker.topics.create_topic("quiet", 1, {}, now_ms=NOW_MS)
     rows = [FetchPartition(0, -1, 0, -1, -1, 1 << 20)]
     topics = [FetchTopic("quiet", None, rows)]
@@ -276,6 +283,7 @@ def _idle_polls(core: Core, count: int) -> None:
 
 
 def _segments(core: Core, count: int) -> None:
+    """Give the log that many segments, by a very small segment size."""
     log = core.broker.topics.partitions_of(TOPIC)[0]
     wanted, log.config = log.config, replace(log.config, segment_bytes=200)
     for _ in range(count):

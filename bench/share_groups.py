@@ -130,6 +130,7 @@ class Member:
     def fetch(self, most: int, mode: int = 0, partitions: int | None = None) -> list[Any]:
         """The rows in the answer to a ShareFetch."""
         core, topics = self.core, []
+        # only the first fetch names partitions; the session remembers them
         if self.epoch == 0:
             count = core.partitions if partitions is None else partitions
             rows = [fetch.FetchPartition(index, []) for index in range(count)]
@@ -257,6 +258,7 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def main() -> None:
+    """Print the costs, with the number of records from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     options = parser.parse_args()

@@ -163,16 +163,21 @@ class Preparation:
         self.wire, self.topic, self.group = Wire(port), topic, group
 
     def has_coordinator(self) -> bool:
+        """Whether the group's coordinator is available; the request also makes it so."""
         request = find.FindCoordinatorRequest("", 0, [self.group])
         answer = self.wire.ask(request, 4, find.FindCoordinatorResponse)
         return not answer.coordinators[0].error_code
 
     def create_topic(self) -> None:
+        """Create the topic with PARTITIONS partitions."""
         request = create.CreateTopicsRequest([create.CreatableTopic(self.topic, PARTITIONS, 1)])
         (row,) = self.wire.ask(request, 7, create.CreateTopicsResponse).topics
         assert not row.error_code, row.error_message
 
     def configure_group(self) -> None:
+        """Let the group read from the start of the topic, which is filled before its
+        members join.
+        """
         setting = alter.AlterableConfig("share.auto.offset.reset", SET, "earliest")
         resource = alter.AlterConfigsResource(GROUP_RESOURCE, self.group, [setting])
         request = alter.IncrementalAlterConfigsRequest([resource])
@@ -180,6 +185,7 @@ class Preparation:
         assert not row.error_code, row.error_message
 
     def produce(self, index: int, batch: bytes) -> bool:
+        """Write one batch. Gives: whether the broker accepted it."""
         rows = [produce.PartitionProduceData(index, batch)]
         data = produce.TopicProduceData(self.topic, partition_data=rows)
         request = produce.ProduceRequest(None, 1, 10_000, [data])
@@ -187,6 +193,7 @@ class Preparation:
         return not answer.responses[0].partition_responses[0].error_code
 
     def run(self, records: int) -> None:
+        """Create the topic, configure the group and write the records."""
         until(self.has_coordinator)
         self.create_topic()
         self.configure_group()
@@ -209,6 +216,7 @@ def consume(target: Target, members: int, records: int) -> Cost:
     there = [Member(target.port, group, topic) for _ in range(members)]
     until(partial(all_assigned, there))
     epochs: list[int] = []
+    # wait until no member gets a new assignment
     while epochs != (epochs := [member.epoch for member in there]):
         time.sleep(1.5)  # longer than share.assignment.interval.ms
         until(partial(all_assigned, there))
@@ -233,6 +241,7 @@ def measured(targets: list[Target], records: int, rounds: int) -> Iterator[str]:
     """The rows of the table: each target's figures for one and for eight members."""
     for members in MEMBERS:
         costs: dict[str, list[Cost]] = {target.name: [] for target in targets}
+        # the first round warms up, and has a column of its own
         for _ in range(rounds + 1):
             for target in targets:
                 costs[target.name].append(consume(target, members, records))

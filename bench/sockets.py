@@ -67,6 +67,7 @@ class Client:
         self.send(encode_request(request, 11, 1, "bench"))
 
     def _receive(self, size: int) -> bytes:
+        """Receive exactly that many bytes."""
         parts = bytearray()
         while len(parts) < size:
             part = self._socket.recv(size - len(parts))
@@ -158,6 +159,7 @@ def _connections(daemon: Daemon) -> None:
 
 
 def _idle_polls(daemon: Daemon) -> None:
+    """Connect clients, each with a Fetch that waits for data."""
     daemon.connect(daemon.size)
     for client in daemon.others:
         client.poll("quiet", IDLE_MS)

@@ -43,6 +43,7 @@ def best(broker: LocalBroker, action: Callable[[], None]) -> Meter:
 
 
 def row(work: str, rows: int, meter: Meter, kafka: str) -> Row:
+    """A row of the report about a run of Spark."""
     return Row(
         work,
         f"{meter.cpu_s:.2f} s",
@@ -53,6 +54,7 @@ def row(work: str, rows: int, meter: Meter, kafka: str) -> Row:
 
 
 def reading(spark: SparkSession, broker: LocalBroker, rows: int) -> Row:
+    """Measure a read of the whole topic into a sink that drops the rows."""
     frame = topic(spark, broker, TOPIC)
     assert frame.count() == rows
     meter = best(broker, lambda: frame.write.format("noop").mode("overwrite").save())
@@ -60,6 +62,7 @@ def reading(spark: SparkSession, broker: LocalBroker, rows: int) -> Row:
 
 
 def writing(spark: SparkSession, broker: LocalBroker, rows: int) -> Row:
+    """Measure a write of new rows to a topic, in one transaction."""
     frame = spark.range(rows).selectExpr(
         "CAST(id AS STRING) AS key", f"rpad(CAST(id AS STRING), {SIZE}, 'x') AS value"
     )
@@ -84,6 +87,8 @@ def writing(spark: SparkSession, broker: LocalBroker, rows: int) -> Row:
 
 
 def copying(spark: SparkSession, broker: LocalBroker, rows: int, scratch: Path) -> Row:
+    """Measure a streaming query that copies the topic to a new one."""
+
     def copy() -> None:
         name = f"copy-{time.monotonic_ns()}"
         create_topic(broker, name, 2)

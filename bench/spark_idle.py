@@ -62,6 +62,7 @@ def cpu_of(jvm: int, broker: int) -> Cpu:
     """
     fields = Path(f"/proc/{jvm}/stat").read_text().rsplit(")", 1)[1].split()
     return Cpu(
+        # utime, stime, cutime and cstime of proc(5)
         sum(int(fields[index]) for index in (11, 12, 13, 14)) / TICKS,
         sum(map(_with_children, descendants(jvm))),
         cpu_seconds(broker),
@@ -96,6 +97,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _with_children(pid: int) -> float:
+    """The CPU seconds of a process and of its ended children; 0 if it has just ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
@@ -202,6 +204,7 @@ class Variant:
             )
 
     def run(self, partitions: int, batches: int) -> dict[str, list[float]]:
+        """Let the variant's process run that many batches. Gives: the result of `Pipeline.run`."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{partitions} {batches}\n")
         self._process.stdin.flush()
@@ -211,6 +214,7 @@ class Variant:
         raise RuntimeError(f"variant {self.name} ended: {self._errors.read_text()[-3000:]}")
 
     def close(self) -> None:
+        """End the variant's process, and remove its files."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

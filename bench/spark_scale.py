@@ -68,6 +68,7 @@ def fill(broker: LocalBroker, rows: int, partitions: int, size: int) -> None:
 
 
 def _produce(connection: socket.socket, data: list[PartitionProduceData]) -> None:
+    """Send a Produce, and check that every partition accepted its batch."""
     request = ProduceRequest(None, -1, 30_000, [TopicProduceData(SOURCE, partition_data=data)])
     connection.sendall(encode_request(request, PRODUCE_VERSION, 1, "bench"))
     (size,) = struct.unpack(">i", _exactly(connection, 4))
@@ -77,6 +78,7 @@ def _produce(connection: socket.socket, data: list[PartitionProduceData]) -> Non
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
+    """Receive exactly that many bytes."""
     received = bytearray()
     while len(received) < size:
         part = connection.recv(size - len(received))

@@ -69,6 +69,7 @@ class Watch:
         self._thread = threading.Thread(target=self._watch)
 
     def _watch(self) -> None:
+        """Sample the memory of the JVM, and of the largest Python process below it, in a thread."""
         while not self._is_over.wait(0.2):
             self.jvm_mb = max(self.jvm_mb, rss_mb(self._jvm))
             for pid in descendants(self._jvm):

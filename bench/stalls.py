@@ -51,6 +51,9 @@ class Watched(Core):
         self.calls.append((time.thread_time_ns() - cpu_ns, time.perf_counter_ns() - wall_ns))
 
     def call(self, request: Message, version: int, connection: int = WORKER) -> int:
+        """Handle a request and its deferred work; each call of the core is recorded by itself,
+        since each blocks the loop by itself.
+        """
         frame = memoryview(encode_request(request, version, 1, "bench"))[4:]
         self.timed(self.broker.on_frame, connection, frame, self.now_ms)
         while self.broker.outbox.deferred:
@@ -77,6 +80,7 @@ class Watched(Core):
 
 
 def _create(core: Watched, count: int) -> None:
+    """Create a topic with that many partitions."""
     topic = CreatableTopic("wide", count, replication_factor=1)
     core.call(CreateTopicsRequest([topic], timeout_ms=60_000), 5, ADMIN)
     core.settle()

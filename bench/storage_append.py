@@ -31,6 +31,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def new_log(directory: str, name: str) -> tuple[LogManager, Log]:
+    """A new log in an empty directory."""
     path = os.path.join(directory, name)
     shutil.rmtree(path, ignore_errors=True)
     manager = LogManager(OsDisk(), path, config=LogManagerConfig(), now_ms=NOW_MS)
@@ -56,6 +57,9 @@ def floor_us(directory: str, data: bytearray, rounds: int) -> float:
 def bench_append(
     directory: str, label: str, count: int, size: int, rounds: int, spread: int = 0
 ) -> None:
+    """Print the cost of appending the same records again and again, next to the lower bound. Takes:
+    spread, by how many bytes values may differ in size.
+    """
     rng = random.Random(1)
     values = [rng.randbytes(size + (rng.randrange(spread) if spread else 0)) for _ in range(count)]
     pristine = encode_batch(
@@ -70,6 +74,8 @@ def bench_append(
     for turn in range(rounds):
         batch = bytearray(pristine)
         sequence = turn * count
+        # the next base sequence, and the CRC that includes it: otherwise the batch would be a
+        # duplicate
         batch[53:57] = sequence.to_bytes(4, "big")
         batch[17:21] = crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
         view = memoryview(batch)
@@ -86,6 +92,7 @@ def bench_append(
 
 
 def bench_read(directory: str) -> None:
+    """Print the cost of reads at the next position, at the end and at the start of a log."""
     for label, count, size in (
         ("1 MB batches", 1000, 1024),
         ("200 KB batches", 1800, 100),
@@ -110,6 +117,7 @@ def bench_read(directory: str) -> None:
 
 
 def bench_load(directory: str, partitions: int = 1000) -> None:
+    """Print the time of loading many logs after a clean stop."""
     manager, _ = new_log(directory, "load")
     data = encode_batch(
         [NewRecord(None, bytes(100), NOW_MS)] * 10, producer_id=1, producer_epoch=0, base_sequence=0
@@ -125,6 +133,7 @@ def bench_load(directory: str, partitions: int = 1000) -> None:
 
 
 def main() -> None:
+    """Run all cases, in a temporary directory below the one that the command line names."""
     directory = tempfile.mkdtemp(dir=sys.argv[1] if len(sys.argv) > 1 else None)
     try:
         bench_append(directory, "1 KB records", 1000, 1024, 60)

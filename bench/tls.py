@@ -62,6 +62,9 @@ def serve(kind: str, certificate: str, size: int, file: str) -> None:
 
 
 def _carry(kind: str, peer: ssl.SSLSocket, size: int, file: int) -> None:
+    """Transfer `size` bytes as a server of that kind does: receive, send, send from a file, or
+    echo.
+    """
     view, done = memoryview(bytearray(CHUNK_BYTES)), 0
     while done < size:
         if kind == "send":
@@ -106,6 +109,8 @@ def _exchange(peer: ssl.SSLSocket, to_send: int, to_receive: int) -> None:
     while to_send > 0 or to_receive > 0:
         has_moved = False
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            # an echo: stop sending while too much is on its way back, or both sides would wait for
+            # each other
             while to_send > 0 and (not to_receive or to_receive - to_send < MOST_UNDER_WAY):
                 to_send -= peer.send(piece[: min(to_send, len(piece))])
                 has_moved = True
@@ -122,16 +127,19 @@ def _exchange(peer: ssl.SSLSocket, to_send: int, to_receive: int) -> None:
 
 
 def client_settings(broker: LocalBroker) -> dict[str, Any]:
+    """The settings of a client for a broker with or without TLS."""
     settings = {
         "bootstrap.servers": broker.bootstrap_servers,
         "security.protocol": broker.security_protocol,
     }
+    # raised by a broker without TLS
     with contextlib.suppress(RuntimeError):
         settings["ssl.ca.location"] = broker.ca_file
     return settings
 
 
 def produce(broker: LocalBroker, count: int) -> None:
+    """Write records with librdkafka."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -151,6 +159,7 @@ def produce(broker: LocalBroker, count: int) -> None:
 
 
 def fetch(broker: LocalBroker, count: int) -> None:
+    """Read records with librdkafka, from the start."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(client_settings(broker) | {"group.id": "bench"})
@@ -205,6 +214,7 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def _rows(seconds: dict[str, list[float]], size: int) -> list[Row]:
+    """The rows of the report, from the CPU seconds of each kind of work."""
     medians = {what: statistics.median(each) for what, each in seconds.items()}
     rows = []
     for what, bare_kinds in (("produce", ("receive",)), ("fetch", ("send", "send-file"))):

@@ -59,18 +59,21 @@ class Pinger(threading.Thread):
         self.longest_s = 0.0
 
     def run(self) -> None:
+        """Send small requests all the time, and note the longest answer time."""
         while not self._ended.wait(PAUSE_S):
             began = time.perf_counter()
             self._client.ask(PING)
             self.longest_s = max(self.longest_s, time.perf_counter() - began)
 
     def end(self) -> None:
+        """Stop sending."""
         self._ended.set()
         self.join()
         self._client.close()
 
 
 def _measure(port: int, what: str, client: Client, request: Message, version: int) -> None:
+    """Print the time of one large request, and how long another client waited meanwhile."""
     pinger = Pinger(port)
     pinger.start()
     began = time.perf_counter()
@@ -85,6 +88,7 @@ def _measure(port: int, what: str, client: Client, request: Message, version: in
 
 
 def _creation(names: list[str], partitions: int) -> CreateTopicsRequest:
+    """The request that creates topics."""
     return CreateTopicsRequest(
         [CreatableTopic(name, partitions, replication_factor=1) for name in names]
     )
@@ -99,6 +103,7 @@ def _query(names: list[str]) -> MetadataRequest:
 
 
 def _one_by_one(client: Client, count: int) -> None:
+    """Print the median times of the creation and the deletion of a single topic."""
     times: tuple[list[float], list[float]] = [], []
     for number in range(count):
         for kind, (request, version) in enumerate(
@@ -114,6 +119,7 @@ def _one_by_one(client: Client, count: int) -> None:
 
 
 def _idle(broker: LocalBroker, count: int) -> None:
+    """Print the broker's memory for each idle connection."""
     before = rss_mb(broker.pid)
     clients = [Client(broker.port) for _ in range(count)]
     for client in clients:
@@ -129,6 +135,9 @@ def _idle(broker: LocalBroker, count: int) -> None:
 
 
 def _half_sent(broker: LocalBroker, count: int, size: int) -> None:
+    """Print the broker's memory for large requests of which a part has arrived. The broker stops
+    reading from most of these connections, which bounds its memory.
+    """
     before = rss_mb(broker.pid)
     sockets = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(count)]
     for sock in sockets:

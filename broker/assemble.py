@@ -189,6 +189,9 @@ def _flush_queue(
     purgatory: Purgatory,
     disk_space: DiskSpace,
 ) -> FlushQueue:
+    """Make the flush queue. Logs without records in the current journal need a checkpoint only if
+    journals of earlier runs exist.
+    """
     return FlushQueue(
         outbox,
         logs.journal,
@@ -446,6 +449,10 @@ def _apply_features(
     coordinators: Lazy[Coordinators],
     shares: Lazy[Shares],
 ) -> None:
+    """Apply the current feature levels to parts that were made before the levels changed: end all
+    share sessions if share groups are disabled, and give the transaction coordinator its new
+    settings.
+    """
     if shares.made is not None and not features.speaks_share_groups:
         shares.made.session_ends.end_all()
     if coordinators.made is not None:  # coordinators that are made later get the new levels

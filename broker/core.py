@@ -339,10 +339,12 @@ class Broker:
     def _refuse_unwritten(
         self, context: RequestContext, row: Route, request: Message, error: NotWrittenError
     ) -> None:
+        """Refuse a request whose records found no disk space, and log that."""
         self.unwritten.note(f"a {row.name} request", error, context.now_ms)
         refuse(self.requests, request, context)
 
     def _answer(self, context: RequestContext, response: Message | Encoded | NoResponse) -> None:
+        """Put the answer of a handler into the outbox."""
         requests = self.requests
         if isinstance(response, Encoded):
             requests.answer(context.connection_id, response.pieces)
@@ -497,6 +499,9 @@ class Broker:
             self.shares.made.on_tick(now_ms)
 
     def _tick_coordinators(self, made: Coordinators, now_ms: int) -> None:
+        """Handle the due timeouts of groups and transactions, and continue ends of transactions
+        that are done in parts.
+        """
         transactions, ends = made.transactions, made.transaction_ends
         deadline = made.groups.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:

@@ -154,6 +154,9 @@ class GroupRuntime:
             begin(now_ms)
 
     def _on_states_changed(self, change: StateChange, codes: Sequence[int], now_ms: int) -> None:
+        """Carry out what follows from a change of share partitions' states; without disk space,
+        write it later.
+        """
         result = self._groups.share_offsets.on_states_changed(change, codes)
         if result.partition in self._kept:
             self._keep(result, now_ms)
@@ -273,6 +276,9 @@ class GroupRuntime:
             kept.append(result)
 
     def _write_kept(self, partition: int, now_ms: int) -> None:
+        """Write the kept Results of a partition in their order; at a lack of space, try again
+        later.
+        """
         kept = self._kept[partition]
         while kept:
             try:

@@ -84,6 +84,7 @@ def replaced(pattern: re.Pattern[str], make: Callable[[re.Match[str]], str], tex
     while start <= len(text) and (match := pattern.search(text, start)):
         parts += (text[copied : match.start()], make(match))
         copied = match.end()
+        # after an empty match the search continues one character later
         start = copied + (match.start() == copied)
     return "".join(parts) + text[copied:]
 
@@ -109,6 +110,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _check_piece(text: str, piece: str, at: int, *, is_in_class: bool) -> None:
+    """Raise re.error for a piece of a pattern that has another meaning in Python than in Java."""
     if piece in _OTHER_MEANING or (is_in_class and piece == r"\b"):
         raise re.error(f"{piece} is not read here", text, at)
     if is_in_class:

@@ -214,7 +214,7 @@ def add(
             rows.append(row)
     if rows or output.as_json:
         _show(output, rows, "")
-    return _end(failures)
+    return _report_failures(failures)
 
 
 @acl.command(
@@ -275,12 +275,15 @@ def remove(
         failures.append(f"{principal_of(principal)} has no such ACL")
     if rows or output.as_json:
         _show(output, rows, "")
-    return _end(failures)
+    return _report_failures(failures)
 
 
 def _filter(
     principal: str | None, operation: int | None, resource: Resource | None, permission: str | None
 ) -> dict[str, Any]:
+    """The fields of a filter of DescribeAcls or DeleteAcls; None for an argument matches all values
+    of the field.
+    """
     return {
         "resource_type_filter": ANY if resource is None else resource.kind,
         "resource_name_filter": None if resource is None else resource.name,
@@ -297,6 +300,7 @@ def _word(words: dict[str, int], number: int) -> str:
 
 
 def _row(resource: Resource, entry: Any) -> dict[str, str]:
+    """One ACL as a row of the printed table, with words for the codes of the protocol."""
     return {
         "principal": entry.principal,
         "permission": _word(PERMISSIONS, entry.permission_type),
@@ -319,7 +323,8 @@ def _said(result: Any) -> str:
     return denied_by(error) or str(error) or error.name
 
 
-def _end(failures: Iterable[str]) -> int:
+def _report_failures(failures: Iterable[str]) -> int:
+    """Print each failure; the exit code of the command."""
     failures = list(failures)
     for failure in failures:
         note(f"barnabas: {failure}", "bad")

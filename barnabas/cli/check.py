@@ -133,7 +133,7 @@ class _Run:
             if not self._step("connection", connect):
                 return
             (admin,) = clients
-            self._step("protocol", lambda: self._speak(admin))
+            self._step("protocol", lambda: self._list_apis(admin))
             self._step("cluster", lambda: _cluster(admin))
             self._step("partitions", lambda: _partitions(admin))
             self._step("stuck", lambda: _stuck(admin, self.stuck_after_s))
@@ -143,6 +143,9 @@ class _Run:
                 self._step("coordinators", lambda: _coordinators(admin))
 
     def _step(self, name: str, do: Callable[[], str]) -> bool:
+        """Run a step, and record its result and duration. Gives: whether it succeeded; errors of a
+        broker or a connection are a failed step, and defects of our own code are raised.
+        """
         began = time.monotonic()
         try:
             result, is_good = do(), True
@@ -160,7 +163,8 @@ class _Run:
     def _add(self, name: str, is_good: bool | None, result: str, took_ms: int) -> None:
         self.steps.append({"step": name, "ok": is_good, "result": result, "took_ms": took_ms})
 
-    def _speak(self, admin: ClusterClient) -> str:
+    def _list_apis(self, admin: ClusterClient) -> str:
+        """Store the requests that the broker supports, with their versions, for --apis."""
         names = {api.key: api.name for api in APIS}
         self.apis = [
             {"key": key, "api": names.get(key, "?"), "min_version": low, "max_version": high}
@@ -205,6 +209,9 @@ def _is_expected(error: Exception) -> bool:
 
 
 def _cluster(admin: ClusterClient) -> str:
+    """The id, brokers and controller of the cluster. Raises: CheckError if the metadata name no
+    broker.
+    """
     admin.refresh([])
     brokers = ", ".join(f"{row.node_id} at {row.host}:{row.port}" for row in admin.brokers.values())
     if not brokers:
@@ -213,6 +220,9 @@ def _cluster(admin: ClusterClient) -> str:
 
 
 def _partitions(admin: ClusterClient) -> str:
+    """The number of topics and partitions. Raises: CheckError if a partition has no leader or a
+    replica that is not in sync.
+    """
     topics = describe_topics(admin)
     rows = [(topic.name, row) for topic in topics for row in topic.partitions]
     offline = [f"{name}-{row.partition_index}" for name, row in rows if row.leader_id < 0]
@@ -252,6 +262,9 @@ def _stuck(admin: ClusterClient, stuck_after_s: float) -> str:
 
 
 def _coordinators(admin: ClusterClient) -> str:
+    """The numbers of groups, transactional ids and open transactions; the step succeeds if all
+    coordinators answer.
+    """
     listed, groups = list_transactions(admin), list_groups(admin)
     open_states = ("Ongoing", "PrepareCommit", "PrepareAbort")
     open_count = sum(row.state in open_states for row in listed)

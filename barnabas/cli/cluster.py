@@ -226,6 +226,9 @@ class Connection:
         return {"client_id": CLIENT_ID, **client_settings(properties)}
 
     def _client(self) -> ClusterClient:
+        """A client of the cluster that is not connected yet. Raises: CommandError for a wrong
+        setting.
+        """
         settings = self.settings()
         return ClusterClient(
             self.addresses(), settings, self.waiting, functools.partial(self._mistake, settings)

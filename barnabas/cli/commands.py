@@ -85,6 +85,9 @@ def help_text(parser: argparse.ArgumentParser) -> str:
 
 
 def _definitions(rows: list[tuple[str, str]]) -> Iterator[str]:
+    """The lines of a list of options or commands in click's form: the names, then their texts in a
+    column.
+    """
     width = max(len(name) for name, _ in rows) + 2
     for name, text in rows:
         yield textwrap.fill(

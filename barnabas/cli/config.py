@@ -140,7 +140,7 @@ def set_values(
     """Set settings of one resource."""
     with connection.admin() as admin:
         alter_configs(admin, kind, name, dict(values), (), dry_run=dry_run)
-    _tell(output, kind, name, dict(values), [], dry_run)
+    _show_change(output, kind, name, dict(values), [], dry_run)
 
 
 @config.command("unset", epilog=ending("barnabas config unset topic orders retention.ms"))
@@ -161,12 +161,13 @@ def unset_values(
     """Reset settings to their defaults."""
     with connection.admin() as admin:
         alter_configs(admin, kind, name, {}, keys, dry_run=dry_run)
-    _tell(output, kind, name, {}, list(keys), dry_run)
+    _show_change(output, kind, name, {}, list(keys), dry_run)
 
 
-def _tell(
+def _show_change(
     output: Output, kind: str, name: str, values: dict[str, str], unset: list[str], dry_run: bool
 ) -> None:
+    """Print what the command has set and unset, or what it would have done if `dry_run`."""
     if output.as_json:
         output.data(
             {"resource": kind, "name": name, "set": values, "unset": unset, "dry_run": dry_run}

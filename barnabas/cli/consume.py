@@ -275,6 +275,7 @@ class _Printer:
         sys.stdout.buffer.flush()
 
     def _print(self, record: Any) -> None:
+        """Print one record."""
         data = self._write(record)
         self.count += 1  # counted before it is printed: a user who sees it may press Ctrl-C at once
         sys.stdout.buffer.write(data)
@@ -355,6 +356,9 @@ def _end_early(
 def _committed(
     admin: Any, group: str, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
+    """The offsets that a group has committed for these partitions, without partitions that have
+    none.
+    """
     from barnabas.cli.groups import committed_offsets
 
     committed = committed_offsets(admin, group)
@@ -362,6 +366,7 @@ def _committed(
 
 
 def _commit(commit: Callable[..., Any], positions: dict[TopicPartition, int]) -> None:
+    """Commit positions with kafka-python's types; nothing if there are none."""
     from kafka.structs import OffsetAndMetadata
 
     if not positions:
@@ -424,6 +429,9 @@ def _json_line(record: Any) -> bytes:
 
 
 def _text_line(key_separator: str | None) -> Callable[[Any], bytes]:
+    """The function that gives a record as a line of text: its value, after its key if there is a
+    separator.
+    """
     if key_separator is None:
         return lambda record: (shown_bytes(record.value) or b"") + b"\n"
     separator = key_separator.encode()

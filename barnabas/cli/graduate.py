@@ -152,7 +152,7 @@ def graduate(
             if not dry_run:
                 with _private_files():
                     _hand_over(plan, data_dir, target)
-    _tell(output, plan, where, entry, dry_run=dry_run)
+    _show_plan(output, plan, where, entry, dry_run=dry_run)
 
 
 @contextmanager
@@ -175,6 +175,9 @@ def _explained() -> Iterator[None]:
 
 @contextmanager
 def _locked(data_dir: str) -> Iterator[None]:
+    """Hold the lock of the directory, so that no broker starts there meanwhile. Raises:
+    CommandError if a broker has it.
+    """
     try:
         lock = OsDisk().lock(f"{data_dir}/{LOCK_NAME}")
     except BlockingIOError as error:
@@ -228,6 +231,7 @@ def _settings(
 
 
 def _node_id(data_dir: str) -> str | None:
+    """The node id in meta.properties; None if the file is missing or torn."""
     try:
         with open(f"{data_dir}/{META_PROPERTIES_NAME}", "rb") as file:
             return decode_properties(file.read()).get("node.id")
@@ -236,6 +240,7 @@ def _node_id(data_dir: str) -> str | None:
 
 
 def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
+    """The settings for all topics, checked. Raises: ConfigError."""
     from barnabas.broker.settings.topic_config import validate_topic_configs
 
     validate_topic_configs(topic_settings)
@@ -327,6 +332,9 @@ def _write_properties(
 
 
 def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
+    """Hand the directory over, or a copy of it if a target is given. The copy has a temporary name
+    until it is complete.
+    """
     from barnabas.broker.graduation.bootstrap import encode_bootstrap
     from barnabas.broker.graduation.copies import (
         UNFINISHED_NAME,
@@ -362,6 +370,9 @@ class _Entry(NamedTuple):
 
 
 def _entry(config: BrokerConfig) -> _Entry:
+    """The address of Kafka's first listener for clients, and the options that its tools need for
+    it.
+    """
     for listener in config.listeners:
         if listener.path is None:
             _, host, port = listener.endpoint
@@ -380,6 +391,7 @@ def _next_port(address: str) -> str:
 
 
 def _commands(where: str, entry: _Entry) -> list[str]:
+    """The commands with which the user starts Kafka and looks at its partitions."""
     return [
         f"bin/kafka-server-start.sh {where}/server.properties",
         f"bin/kafka-topics.sh --bootstrap-server {entry.address}{entry.client_options} --describe "
@@ -387,7 +399,8 @@ def _commands(where: str, entry: _Entry) -> list[str]:
     ]
 
 
-def _tell(output: Output, plan: HandOver, where: str, entry: _Entry, *, dry_run: bool) -> None:
+def _show_plan(output: Output, plan: HandOver, where: str, entry: _Entry, *, dry_run: bool) -> None:
+    """Print what is handed over, and what the user has to do next."""
     from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
 
     survey, metadata = plan.survey, plan.survey.metadata
@@ -426,16 +439,17 @@ def _tell(output: Output, plan: HandOver, where: str, entry: _Entry, *, dry_run:
             ("settings of this broker", _pairs(plan.broker_configs)),
         ]
     )
-    _tell_transactions(output, survey)
+    _show_open_transactions(output, survey)
     for text in plan.notes:
         output.line(f"note: {text}", "warning")
     if dry_run:
         output.line("Nothing was changed. server.properties would be:")
         output.line(_without_secrets(plan.properties))
-    _tell_what_is_next(output, survey.cluster_id, where, entry)
+    _show_next_steps(output, survey.cluster_id, where, entry)
 
 
-def _tell_what_is_next(output: Output, cluster_id: str, where: str, entry: _Entry) -> None:
+def _show_next_steps(output: Output, cluster_id: str, where: str, entry: _Entry) -> None:
+    """Print the commands that follow a hand-over."""
     start, look = _commands(where, entry)
     output.line("Next, in the directory of Apache Kafka:")
     output.line(f"  {start}")
@@ -448,7 +462,8 @@ def _tell_what_is_next(output: Output, cluster_id: str, where: str, entry: _Entr
     output.line(f"To return: stop Kafka, then barnabas take-over {where}")
 
 
-def _tell_transactions(output: Output, survey: Survey) -> None:
+def _show_open_transactions(output: Output, survey: Survey) -> None:
+    """Print the transactions that stay open, with a warning."""
     found = survey.open_transactions
     if not found:
         return
@@ -477,6 +492,7 @@ def _pairs(configs: dict[str, str]) -> str:
 
 
 def _without_secrets(properties: str) -> str:
+    """The lines of a properties file, with the values of secrets hidden."""
     from barnabas.broker.settings.exposure import SECRET_WORDS
 
     lines = []
@@ -511,12 +527,11 @@ def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
 
         with _locked(data_dir):
             report = bring_back(OsDisk(), data_dir, sync_file_system, is_dry_run=dry_run)
-    _tell_brought_back(output, report, data_dir, dry_run=dry_run)
+    _show_report(output, report, data_dir, dry_run=dry_run)
 
 
-def _tell_brought_back(
-    output: Output, report: BringBackReport, data_dir: str, *, dry_run: bool
-) -> None:
+def _show_report(output: Output, report: BringBackReport, data_dir: str, *, dry_run: bool) -> None:
+    """Print what was brought back from Kafka."""
     rows = {
         "topics_made": report.made,
         "topics_grown": report.grown,

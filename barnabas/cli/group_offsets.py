@@ -119,7 +119,7 @@ def reset_offsets(
         output.data({"group": group, "dry_run": dry_run, "partitions": rows})
     elif dry_run:
         note("nothing was changed (--dry-run)")
-    return _tell_errors(rows)
+    return _report_errors(rows)
 
 
 def _start_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, int]:
@@ -144,6 +144,7 @@ def _wanted(rows: list[dict[str, Any]]) -> dict[TopicPartition, int]:
 def _note_errors(
     group: str, rows: list[dict[str, Any]], codes: Mapping[TopicPartition, int]
 ) -> None:
+    """Add the explained error of its partition to each row; None without an error."""
     for row in rows:
         code = codes.get(TopicPartition(row["topic"], row["partition"]), 0)
         resource = group if code == Code.GROUP_AUTHORIZATION_FAILED else row["topic"]
@@ -181,6 +182,7 @@ def _plan(
 def _planned(
     committed: Mapping[TopicPartition, int], targets: Mapping[TopicPartition, int]
 ) -> list[dict[str, Any]]:
+    """The rows of a change of offsets, sorted by partition."""
     return [
         {
             "topic": partition.topic,
@@ -241,6 +243,9 @@ def _shifted(
     committed: dict[TopicPartition, int],
     shift_by: int,
 ) -> dict[TopicPartition, int]:
+    """The committed offsets moved by a number, each limited to its partition's range. Raises:
+    CommandError for a partition without a committed offset.
+    """
     bounds = list_offsets(admin, partitions)
     lacking = [str(partition) for partition in bounds if partition not in committed]
     if lacking:
@@ -257,6 +262,7 @@ def _shifted(
 
 
 def _refuse_members(admin: ClusterClient, group: str) -> None:
+    """Raise CommandError if the group has members, since these would overwrite the offsets."""
     described = requests.describe_group(admin, group)
     if described.state not in EMPTY_STATES:
         count = count_text(len(described.members), "member")
@@ -357,7 +363,7 @@ def delete_offsets(
         output.data({"group": group, "dry_run": dry_run, "partitions": rows})
     elif dry_run:
         note("nothing was changed (--dry-run)")
-    return _tell_errors(rows)
+    return _report_errors(rows)
 
 
 def _delete(
@@ -370,7 +376,8 @@ def _delete(
     return {row: codes.get(row.topic, 0) for row in wanted}
 
 
-def _tell_errors(rows: list[dict[str, Any]]) -> int:
+def _report_errors(rows: list[dict[str, Any]]) -> int:
+    """Print the errors of rows; the exit code of the command."""
     failed = [row for row in rows if row["error"]]
     for row in failed:
         note(f"barnabas: {row['topic']}-{row['partition']}: {row['error']}", "bad")

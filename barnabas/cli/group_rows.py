@@ -55,6 +55,7 @@ def describe_groups(
 def _describe_groups(
     admin: ClusterClient, names: Sequence[str], empty: Collection[str], missing_ok: bool
 ) -> list[dict[str, Any]]:
+    """One measurement of `describe_groups`, without the trend and the status."""
     asked = [
         Group(name, "Empty", "", "") if name in empty else requests.describe_group(admin, name)
         for name in names
@@ -101,6 +102,9 @@ def _group_row(
     shown: set[TopicPartition],
     bounds: Mapping[TopicPartition, dict[str, int]],
 ) -> dict[str, Any]:
+    """The row of a group with committed offsets. Takes: shown, its partitions, by a commit or an
+    assignment.
+    """
     owners = {partition: member for member in group.members for partition in member.partitions}
     return {
         **_head(group, shown),
@@ -143,6 +147,7 @@ def status(row: Mapping[str, Any], trend_s: float = 0.0) -> str:
 
 
 def _head(described: Group, shown: set[TopicPartition]) -> dict[str, Any]:
+    """The fields of a group that do not depend on its type."""
     return {
         "group": described.group,
         "state": described.state,
@@ -181,6 +186,7 @@ def _share_group_row(admin: ClusterClient, described: Group) -> dict[str, Any]:
 
 
 def _member(member: Member, shown: set[TopicPartition]) -> dict[str, Any]:
+    """A member of a group as a row, without partitions that do not exist."""
     return {
         "member_id": member.member_id,
         "group_instance_id": member.group_instance_id,
@@ -196,6 +202,9 @@ def _partition_row(
     bounds: dict[str, int] | None,
     owners: dict[TopicPartition, Member],
 ) -> dict[str, Any]:
+    """The row of a partition of a group. Without a committed offset, its lag is what an open
+    transaction holds back.
+    """
     committed = None if entry is None else entry.offset
     is_batch = entry is not None and is_batch_number(entry.metadata)
     end = None if bounds is None else bounds["high_watermark"]

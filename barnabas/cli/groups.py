@@ -164,6 +164,7 @@ def _add_owners(admin: ClusterClient, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_group(output: Output, row: dict[str, Any]) -> None:
+    """Print a group for people."""
     output.heading(row["group"])
     pairs = [("state", row["state"]), ("assignor", row["assignor"]), ("lag", row["lag"])]
     output.fields([*pairs, ("status", row["status"]), ("members", len(row["members"]))])
@@ -190,6 +191,7 @@ def _print_group(output: Output, row: dict[str, Any]) -> None:
 
 
 def _print_members(output: Output, row: dict[str, Any]) -> None:
+    """Print the members of a group as a table."""
     output.table(
         row["members"],
         [

@@ -80,6 +80,9 @@ def dump(output: Output, paths: Sequence[str], records: bool, count: int | None)
 
 
 def _print_rows(output: Output, rows: list[Row]) -> None:
+    """Print the rows of a file in the form that fits them: lines, batches with records, or
+    a table.
+    """
     if not rows:
         note("the file is empty")
     elif "line" in rows[0]:
@@ -101,12 +104,14 @@ def _title(key: str) -> str:
 
 
 def _field(value: Any) -> Any:
+    """A value of a row as text, a dict as key=value pairs."""
     if isinstance(value, dict):
         return " ".join(f"{key}={_field(part)}" for key, part in value.items())
     return value
 
 
 def _batch_line(row: Row) -> str:
+    """A batch of a segment as one line."""
     if "base_offset" not in row:
         return f"byte {row['position']}: {row['error']}"
     parts = [
@@ -126,6 +131,7 @@ def _batch_line(row: Row) -> str:
 
 
 def _record_line(record: Row) -> str:
+    """A record as one line; records of internal topics by their fields."""
     head = f"{record['offset']}  {time_text(record['timestamp_ms'])}"
     if "kind" not in record:
         key, value = _blob(record.get("key")), _blob(record.get("value"))
@@ -144,12 +150,14 @@ def _record_line(record: Row) -> str:
 
 
 def _words(value: Any, key: str) -> str:
+    """A field of a record of an internal topic as text; members by client and host."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "; ".join(f"{row['client_id']} at {row['client_host']}" for row in value)
     return cell(value, key)
 
 
 def _blob(value: Any) -> str:
+    """A key or value as text."""
     if isinstance(value, dict):
         return f"base64 {value['base64']}"
     return "null" if value is None else str(value)
@@ -215,6 +223,8 @@ def verify(
                 )
 
             report = look()
+            # a running broker may have written between two reads: only faults that stay are
+            # reported
             if report.faults and used:
                 time.sleep(SECOND_LOOK_S)
                 again = look()
@@ -226,7 +236,7 @@ def verify(
     for data_dir in data_dirs:
         used = in_use or log_verify.is_in_use(data_dir)
         faults += log_verify.verify_data_files(data_dir, in_use=used)
-    _tell(output, reports, faults)
+    _show_result(output, reports, faults)
     return NOT_GOOD if faults else OK
 
 
@@ -249,12 +259,14 @@ def _find(directories: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _log_bytes(directory: str) -> int:
+    """The size of a partition's segments, for the progress bar."""
     return sum(
         entry.stat().st_size for entry in os.scandir(directory) if entry.name.endswith(".log")
     )
 
 
-def _tell(output: Output, reports: list[PartitionReport], faults: list[Fault]) -> None:
+def _show_result(output: Output, reports: list[PartitionReport], faults: list[Fault]) -> None:
+    """Print the faults, the open transactions and the totals."""
     totals = {
         "partitions": len(reports),
         "segments": sum(report.segments for report in reports),

@@ -61,6 +61,7 @@ def rows_of(path: str, *, records: bool) -> Iterator[Row]:
 
 
 def _reader_of(name: str) -> Callable[[str, bytes], Iterator[Row]]:
+    """The function that reads a file of that name. Raises: CommandError."""
     for pattern, reader in _READERS:
         if re.fullmatch(pattern, name):
             return reader
@@ -94,6 +95,7 @@ def segment_rows(path: str, *, records: bool, position: int = 0) -> Iterator[Row
 
 
 def _batch_row(batch: StoredBatch) -> Row:
+    """The row of a batch, from its header."""
     header = batch.header
     try:
         codec = Codec(header.codec).name.lower()
@@ -126,6 +128,7 @@ def _batch_row(batch: StoredBatch) -> Row:
 
 
 def _record_row(topic: str, record: Record, kind: str) -> Row:
+    """The row of a record. Takes: kind, the kind of its batch."""
     row: Row = {"offset": record.offset, "timestamp_ms": record.timestamp}
     if kind in ("commit", "abort"):
         return {**row, "kind": "marker", "marker": kind}
@@ -155,6 +158,7 @@ def readable_record(topic: str, key: bytes | None, value: bytes | None) -> Row |
 
 
 def _transaction_row(key: bytes, value: bytes | None) -> Row | None:
+    """The fields of a record of __transaction_state; None for an unknown key."""
     name = transaction_records.decode_key(key)
     if name is None:
         return None
@@ -175,6 +179,9 @@ def _transaction_row(key: bytes, value: bytes | None) -> Row | None:
 
 
 def _group_row(key: bytes, value: bytes | None) -> Row | None:
+    """The fields of a record of __consumer_offsets, of a group or an offset; None for an unknown
+    key.
+    """
     whose = group_records.decode_key(key)
     if whose is None:
         return None
@@ -223,6 +230,7 @@ def _base_of(name: str) -> int:
 
 
 def _offset_index_rows(name: str, data: bytes) -> Iterator[Row]:
+    """The entries of an offset index."""
     base = _base_of(name)
     whole = len(data) - len(data) % offset_index.ENTRY_SIZE
     for relative, position in _OFFSET_ENTRY.iter_unpack(data[:whole]):
@@ -232,6 +240,7 @@ def _offset_index_rows(name: str, data: bytes) -> Iterator[Row]:
 
 
 def _time_index_rows(name: str, data: bytes) -> Iterator[Row]:
+    """The entries of a time index."""
     base = _base_of(name)
     whole = len(data) - len(data) % time_index.ENTRY_SIZE
     if whole > time_index.ENTRY_SIZE and not any(data):
@@ -248,6 +257,7 @@ def _txn_index_rows(name: str, data: bytes) -> Iterator[Row]:
 
 
 def _snapshot_rows(name: str, data: bytes) -> Iterator[Row]:
+    """The producers in a snapshot."""
     state = ProducerStateManager.decode_snapshot(data, _base_of(name), 0)
     for producer in state.producers.values():
         first_open = producer.txn_first_offset
@@ -263,6 +273,9 @@ def _snapshot_rows(name: str, data: bytes) -> Iterator[Row]:
 
 
 def _flush_journal_rows(name: str, data: bytes) -> Iterator[Row]:
+    """The entries and decisions in a flush journal; bytes that cannot be read are one row at the
+    end.
+    """
     from barnabas.storage.directory.flush_journal import frames_in
 
     end = 0
@@ -294,6 +307,7 @@ def _flush_journal_rows(name: str, data: bytes) -> Iterator[Row]:
 
 
 def _metadata_journal_rows(name: str, data: bytes) -> Iterator[Row]:
+    """The changes in a metadata journal; bytes that cannot be read are one row at the end."""
     from barnabas.broker.logs.metadata import changes_in
 
     end = 0

@@ -180,6 +180,9 @@ class _Verifier:
                 self.state, self.knows_all = state, True
 
     def _load_snapshot(self, offset: int) -> ProducerStateManager | None:
+        """The producers in a snapshot; None if it cannot be read, which is a fault, or was removed
+        meanwhile.
+        """
         name = self.snapshots[offset]
         try:
             with open(f"{self.directory}/{name}", "rb") as file:
@@ -193,6 +196,7 @@ class _Verifier:
     # --- batches ---------------------------------------------------------------------------------
 
     def _check_segment(self, base: int, *, is_active: bool, advance: Advance) -> SegmentFacts:
+        """Check the batches of a segment. Gives: the facts with which its indexes are compared."""
         name = f"{base:020}.log"
         facts = SegmentFacts(base)
         if self.next_offset >= 0 and base != self.next_offset:
@@ -215,6 +219,7 @@ class _Verifier:
         return facts
 
     def _gap_text(self, base: int) -> str:
+        """The text of a fault for missing offsets before a batch or segment."""
         return (
             f"the offsets {self.next_offset} to {base - 1} are missing (normal only if the "
             "topic was once compacted: then pass --compacted)"
@@ -230,6 +235,7 @@ class _Verifier:
         self.fault(name, bad.position, f"{bad.why}{hint}")
 
     def _check_batch(self, name: str, batch: StoredBatch, facts: SegmentFacts) -> None:
+        """Check a batch, and add it to the facts and to the state of producers."""
         header, position = batch.header, batch.position
         self.batches += 1
         if header.base_offset in self.snapshots and header.base_offset != self.bases[0]:
@@ -250,6 +256,9 @@ class _Verifier:
         self.next_offset = max(header.next_offset, self.next_offset)
 
     def _check_offsets(self, name: str, position: int, header: BatchHeader) -> None:
+        """Check that a batch follows the one before it, and has a record for each of its
+        offsets.
+        """
         base = header.base_offset
         if header.last_offset_delta < 0 or header.record_count < 0:
             self.fault(
@@ -273,6 +282,7 @@ class _Verifier:
             )
 
     def _check_leader_epoch(self, name: str, position: int, header: BatchHeader) -> None:
+        """Check that leader epochs do not fall, and note where each begins."""
         if header.leader_epoch < self.leader_epoch:
             self.fault(
                 name,
@@ -284,6 +294,7 @@ class _Verifier:
             self.epochs.append((header.leader_epoch, header.base_offset, name, position))
 
     def _check_records(self, name: str, batch: StoredBatch) -> None:
+        """Decode the records of a batch, and compare their offsets and times with its header."""
         header = batch.header
         try:
             records = records_of(batch.data)
@@ -314,6 +325,7 @@ class _Verifier:
     # --- producers -------------------------------------------------------------------------------
 
     def _check_producer(self, name: str, batch: StoredBatch, facts: SegmentFacts) -> None:
+        """Check a batch against the state of its producer, as a broker does before an append."""
         header = batch.header
         if header.is_control:
             self._check_marker(name, batch, facts)
@@ -363,6 +375,7 @@ class _Verifier:
                 )
 
     def _check_marker(self, name: str, batch: StoredBatch, facts: SegmentFacts) -> None:
+        """Check a marker, and note the aborted transaction that it ends."""
         header = batch.header
         if self.topic == CLUSTER_METADATA or header.record_count == 0:
             return  # other control records, and markers that a compaction has emptied
@@ -429,6 +442,7 @@ class _Verifier:
     # --- the other files -------------------------------------------------------------------------
 
     def _read(self, name: str) -> bytes | None:
+        """The content of a file of the partition; None if there is none."""
         try:
             with open(f"{self.directory}/{name}", "rb") as file:
                 return file.read()
@@ -470,6 +484,7 @@ class _Verifier:
                 self._load_snapshot(offset)
 
     def _check_small_files(self) -> None:
+        """Check the leader epochs, the topic id and the manifest."""
         manifest = self._decoded(checkpoints.MANIFEST_NAME, Manifest.decode)
         epochs = self._decoded(checkpoints.LEADER_EPOCH_NAME, checkpoints.decode_epochs)
         if epochs is not None:
@@ -537,6 +552,9 @@ class _Verifier:
         return (self.bases[0] if self.bases else 0, max(self.next_offset, 1))
 
     def _decoded(self, name: str, decode: Callable[[bytes], Decoded]) -> Decoded | None:
+        """The decoded content of a file; None if it is missing or cannot be read, which is
+        a fault.
+        """
         data = self._read(name)
         if data is None:
             return None
@@ -606,6 +624,7 @@ def verify_topic_ids(directories: list[str]) -> Iterator[Fault]:
 
 
 def _read_or_none(path: str) -> bytes | None:
+    """The content of a file; None if there is none."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -614,6 +633,7 @@ def _read_or_none(path: str) -> bytes | None:
 
 
 def _check_flush_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
+    """The fault of a flush journal that has bytes after its last complete frame."""
     from barnabas.storage.directory.flush_journal import frames_in, later_frame
 
     data = _read_or_none(path) or b""
@@ -630,6 +650,7 @@ def _check_flush_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
 
 
 def _check_metadata_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
+    """The fault of a metadata journal that has bytes after its last complete frame."""
     from barnabas.broker.logs.metadata import changes_in
 
     data = _read_or_none(path) or b""

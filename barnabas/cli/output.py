@@ -111,6 +111,7 @@ def _is_plain(stream: TextIO) -> bool:
 
 
 def _has_numbers(rows: Sequence[Mapping[str, Any]], column: Column) -> bool:
+    """Whether a column has numbers and nothing else, so that it is aligned to the right."""
     values = [row.get(column.key) for row in rows]
     return all(isinstance(value, int) or value is None for value in values) and any(
         type(value) is int for value in values
@@ -142,6 +143,7 @@ def _width(text: str) -> int:
 
 
 def _console(stream: TextIO) -> Console:
+    """rich's console for a stream, without colours and line breaks in a pipe."""
     from rich.console import Console
 
     is_pipe = not stream.isatty()

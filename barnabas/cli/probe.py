@@ -70,6 +70,7 @@ def _speaks_http(host: str, port: int) -> bool:
 
 
 def _connect(host: str, port: int, *, has_tls: bool) -> socket.socket:
+    """Connect, with TLS if requested; the certificate is not checked, since no secret is sent."""
     sock = socket.create_connection((host, port), timeout=STEP_S)
     if not has_tls:
         return sock
@@ -100,6 +101,7 @@ def _ask(sock: socket.socket, api_key: int, version: int, body: bytes) -> bytes:
 
 
 def _read(sock: socket.socket, count: int) -> bytes:
+    """Receive up to that many bytes; fewer at the end of the stream."""
     data = b""
     while len(data) < count:
         part = sock.recv(count - len(data))

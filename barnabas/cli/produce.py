@@ -171,7 +171,7 @@ def produce(
         except (KeyboardInterrupt, Exception):
             note(_unfinished(topic, sender, transactional_id), "warning")
             raise
-    _tell(output, topic, sender, transactional_id)
+    _show_result(output, topic, sender, transactional_id)
 
 
 @contextmanager
@@ -229,6 +229,9 @@ def _encoders(schemas: SchemaOptions, connection: Connection, topic: str) -> dic
 
 
 def _unfinished(topic: str, sender: RecordSender, transactional_id: str | None) -> str:
+    """The note about a command that ended early: how many records were acknowledged and
+    committed.
+    """
     text = f"{topic}: ended before all records were sent: {sender.acknowledged()}"
     if transactional_id is None:
         return text
@@ -238,7 +241,10 @@ def _unfinished(topic: str, sender: RecordSender, transactional_id: str | None) 
     return f"{text}, {sender.committed} of them committed in {transactions}"
 
 
-def _tell(output: Output, topic: str, sender: RecordSender, transactional_id: str | None) -> None:
+def _show_result(
+    output: Output, topic: str, sender: RecordSender, transactional_id: str | None
+) -> None:
+    """Print how many records were sent, and in how many transactions."""
     if output.as_json:
         output.data(
             {

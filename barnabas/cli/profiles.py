@@ -92,6 +92,7 @@ def read_profiles() -> Profiles:
 
 
 def _parse(data: Mapping[str, object]) -> Profiles:
+    """The profiles in a TOML document. Raises: ValueError."""
     unknown = sorted(set(data) - {"current", "profiles"})
     if unknown:
         raise ValueError(f"{unknown[0]} is unknown: use current and profiles")
@@ -105,6 +106,7 @@ def _parse(data: Mapping[str, object]) -> Profiles:
 
 
 def _profile(name: str, table: Mapping[str, object]) -> Profile:
+    """The profile in a TOML table. Raises: ValueError."""
     unknown = sorted(set(table) - {"bootstrap_server", "timeout", "settings"})
     if unknown:
         raise ValueError(
@@ -143,6 +145,7 @@ def write_profiles(profiles: Profiles) -> None:
 
 
 def _text(profiles: Profiles) -> str:
+    """The profiles as a TOML document."""
     lines = []
     if profiles.current is not None:
         lines += [f"current = {_quoted(profiles.current)}"]

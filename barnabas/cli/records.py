@@ -131,6 +131,7 @@ def parse_json_line(line: bytes, place: str) -> InputValue:
 
 
 def _whole_number(parsed: dict[str, Any], name: str, place: str) -> int | None:
+    """A field of a record's JSON that has to be a whole number or missing. Raises: CommandError."""
     value = parsed.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise CommandError(f"{place}: {name} must be a whole number")

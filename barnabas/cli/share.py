@@ -148,6 +148,7 @@ class Shared(NamedTuple):
 
 
 def _line(record: Shared, *, as_json: bool) -> bytes:
+    """A record as a line, of its value or of JSON."""
     if not as_json:
         return (record.value or b"") + b"\n"
     fields = json_record(record) | {"delivery_count": record.delivery_count}
@@ -191,6 +192,7 @@ class _Member:
         self._next_beat = time.monotonic() + wait_ms / 2000
 
     def _heartbeat(self, epoch: int) -> ShareGroupHeartbeatResponse:
+        """Send a heartbeat with a member epoch: 0 joins the group, LEAVE leaves it."""
         if not self._admin.speaks(HEARTBEAT):
             raise CommandError("the cluster has no share groups: it is older than Apache Kafka 4.2")
         request = ShareGroupHeartbeatRequest(
@@ -207,6 +209,7 @@ class _Member:
         return answer
 
     def _follow(self, assignment: Any) -> None:
+        """Take an assignment, and close the sessions at leaders whose partitions have changed."""
         before = self._assigned
         self._assigned = {}
         for row in assignment.topic_partitions:
@@ -244,9 +247,13 @@ class _Member:
                 return
 
     def _fetch_from(self, node_id: int, places: list[tuple[Any, int]], most: int) -> Any:
+        """Fetch from one leader. Gives: its answer; None if the leader has lost the session, so
+        that the next fetch begins another.
+        """
         epoch = self._sessions.get(node_id, 0)
         topics = [
             FetchTopic(topic_id, [FetchPartition(index, [])])
+            # only the first fetch of a session names partitions
             for topic_id, index in (places if epoch == 0 else ())
         ]
         request = ShareFetchRequest(
@@ -264,6 +271,7 @@ class _Member:
         return answer
 
     def _records(self, node_id: int, topic_id: Any, name: str, row: Any) -> Iterator[Shared]:
+        """The acquired records in a row of an answer; they are noted for `acknowledge`."""
         from barnabas.protocol.records import batches_in, records_of
 
         data = bytes(row.records or b"")
@@ -293,11 +301,13 @@ class _Member:
             self._sessions[node_id] += 1
 
     def _close(self, node_id: int) -> None:
+        """Close the session at a leader, which releases its records."""
         if self._sessions.pop(node_id, None) is not None:
             self._acquired.pop(node_id, None)
             self._acknowledge(node_id, CLOSE)
 
     def _acknowledge(self, node_id: int, epoch: int) -> None:
+        """Acknowledge all records of a leader. Takes: epoch, the session's epoch, or CLOSE."""
         rows = self._acquired.pop(node_id, [])
         topics = [
             AcknowledgeTopic(

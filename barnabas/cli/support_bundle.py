@@ -223,6 +223,7 @@ def _secrets(properties: Mapping[str, str]) -> list[str]:
 
 
 def _client(connection: Connection, properties: Mapping[str, str]) -> dict[str, Any]:
+    """The client's settings without secrets."""
     return {
         "bootstrap_server": connection.bootstrap_servers,
         "timeout": connection.timeout_s,
@@ -233,6 +234,7 @@ def _client(connection: Connection, properties: Mapping[str, str]) -> dict[str, 
 
 
 def _versions() -> dict[str, Any]:
+    """The versions of Barnabas, Python and the libraries."""
     from importlib import metadata
 
     names = ("click", "crc32c", "cramjam", "cryptography", "kafka-python", "rich")
@@ -275,6 +277,8 @@ def _add_cluster(bundle: _Bundle, connection: Connection) -> None:
 
 
 def _raiser(error: Exception) -> Callable[[], Any]:
+    """A function that raises an error, so that `_Bundle.add` records it."""
+
     def fail() -> Any:
         raise error
 
@@ -282,6 +286,7 @@ def _raiser(error: Exception) -> Callable[[], Any]:
 
 
 def _cluster(admin: ClusterClient) -> dict[str, Any]:
+    """The brokers of the cluster, and the requests that they support."""
     from barnabas.protocol.api_table import APIS
 
     names = {api.key: api.name for api in APIS}
@@ -314,6 +319,7 @@ def _settings(admin: ClusterClient) -> dict[str, Any]:
 
 
 def _topics(admin: ClusterClient) -> list[dict[str, Any]]:
+    """The topics with their altered settings, replicas and offsets."""
     from barnabas.cli.client.configs import describe_configs
     from barnabas.cli.client.topics import name_of
     from barnabas.cli.offsets import describe_topics, list_offsets, partitions_of
@@ -347,6 +353,7 @@ def _topics(admin: ClusterClient) -> list[dict[str, Any]]:
 
 
 def _groups(admin: ClusterClient) -> list[dict[str, Any]]:
+    """The groups with their lags."""
     from barnabas.cli.client.groups import list_groups
     from barnabas.cli.group_rows import describe_groups
 
@@ -355,6 +362,7 @@ def _groups(admin: ClusterClient) -> list[dict[str, Any]]:
 
 
 def _transactions(admin: ClusterClient) -> dict[str, Any]:
+    """The transactional ids, and the stuck partitions."""
     from barnabas.cli.client.transactions import list_transactions
     from barnabas.cli.why_stuck import owner_text, state_text, stuck_partitions
 

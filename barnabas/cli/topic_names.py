@@ -63,6 +63,9 @@ def select_topics(
 
 
 def _matcher(name: str, *, regex: bool) -> re.Pattern[str]:
+    """The regular expression for a name, a shell pattern, or (with `regex`) a regular expression.
+    Raises: click.UsageError.
+    """
     if not regex:
         import fnmatch
 

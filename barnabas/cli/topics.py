@@ -85,6 +85,7 @@ def list_topics(
 
 
 def _summary(topic: MetadataResponseTopic) -> dict[str, Any]:
+    """A topic as a row of `list`."""
     partitions = topic.partitions
     return {
         "topic": topic.name,
@@ -232,6 +233,7 @@ def _description(
     settings: Sequence[Setting],
     offsets: dict[TopicPartition, dict[str, int]],
 ) -> dict[str, Any]:
+    """A topic as a row of `describe`."""
     rows = sorted(topic.partitions, key=lambda row: row.partition_index)
     return {
         "topic": topic.name,

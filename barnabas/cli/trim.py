@@ -111,6 +111,7 @@ def delete(
 
 
 def _row(partition: TopicPartition, start: int, target: int) -> dict[str, Any]:
+    """The row of a partition: its old and new start, and the number of deleted offsets."""
     return {
         **partition._asdict(),
         "log_start_offset": start,
@@ -121,6 +122,7 @@ def _row(partition: TopicPartition, start: int, target: int) -> dict[str, Any]:
 
 
 def _print(output: Output, rows: list[dict[str, Any]]) -> None:
+    """Print what would be deleted."""
     output.table(
         rows,
         [

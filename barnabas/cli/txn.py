@@ -139,6 +139,7 @@ def _timeout_text(timeout_ms: int) -> str:
 
 
 def _description(transaction: Transaction) -> dict[str, Any]:
+    """A transaction as a row of `describe`."""
     return {
         "transactional_id": transaction.transactional_id,
         "coordinator_id": transaction.coordinator_id,
@@ -182,6 +183,7 @@ def why_stuck(connection: Connection, output: Output, name: str | None) -> int:
 
 
 def _list_stuck(connection: Connection, output: Output) -> int:
+    """List all stuck partitions; the exit code."""
     with connection.admin() as admin:
         stuck = stuck_partitions(admin)
     now_ms = _now_ms()
@@ -219,6 +221,7 @@ def _list_stuck(connection: Connection, output: Output) -> int:
 
 
 def _stuck_data(row: StuckPartition, now_ms: int) -> dict[str, Any]:
+    """A stuck partition for JSON."""
     holder = row.holder
     return {
         "topic": row.partition.topic,
@@ -332,6 +335,9 @@ def _abort_on(
 def _choose(
     transactions: Sequence[OpenTransaction], partition: TopicPartition, start_offset: int | None
 ) -> OpenTransaction:
+    """The transaction to abort: that at the given offset, else the first hanging one, else the
+    first one. Raises: CommandError.
+    """
     if not transactions:
         raise CommandError(f"no transaction is open on {partition}")
     if start_offset is None:
@@ -350,6 +356,9 @@ def _choose(
 def _wait_until_closed(
     admin: ClusterClient, partition: TopicPartition, transaction: OpenTransaction
 ) -> None:
+    """Wait until the marker has ended the transaction. Raises: CommandError if it has not within
+    MARKER_PATIENCE_S.
+    """
     deadline = time.monotonic() + MARKER_PATIENCE_S
     while any(
         row.producer_id == transaction.producer_id and row.start_offset == transaction.start_offset

@@ -235,6 +235,7 @@ def remove(
 
 
 def _deletion(name: str, mechanism: str) -> ScramCredentialDeletion:
+    """The request's row that deletes a user's credential."""
     from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
 
     return ScramCredentialDeletion(name, MECHANISMS[mechanism])

@@ -60,6 +60,7 @@ class Silence:
             raise self.over(what)
 
     def _maybe_note(self, what: str) -> None:
+        """Write once, after NOTE_AFTER_S, what the command waits for."""
         if not self._is_noted and time.monotonic() - self._since >= NOTE_AFTER_S:
             self._is_noted = True
             note(f"waiting for {self.address}: {what} (--timeout {self.timeout_s:g} s)")
@@ -131,6 +132,7 @@ class _Call:
         threading.Thread(target=self._run, name="waits-for-cluster", daemon=True).start()
 
     def _run(self) -> None:
+        """The thread's function: make the call, and keep its result or its error."""
         try:
             self._value = self._function()
         except BaseException as error:
@@ -138,6 +140,7 @@ class _Call:
         self.done.set()
 
     def result(self) -> Any:
+        """The result of the finished call. Raises: the error of the call."""
         if self._error is not None:
             raise self._error
         return self._value
@@ -164,6 +167,9 @@ class Patient:
         self._at_once = at_once
 
     def __getattr__(self, name: str) -> Any:
+        """A method of the client, each call of which waits as `Waiting.call` does; other attributes
+        are returned unchanged.
+        """
         assert not name.startswith("_"), f"{name} would not wait as other calls do"
         attribute = getattr(self.client, name)
         if not callable(attribute) or name in self._at_once:

@@ -192,6 +192,7 @@ class Cluster:
             self._leaderships.pop(name, None)
             return []
         of_topic, leaderships = self._leaderships.get(name, (None, []))
+        # the topic was deleted and created again under the same name
         if of_topic is not topic:
             leaderships = []
             self._leaderships[name] = (topic, leaderships)
@@ -306,6 +307,8 @@ class Cluster:
             self.controller_id = next((node.node_id for node in self.nodes_there()), node_id)
 
         def without_node(_: str, before: Leadership) -> Leadership:
+            # the last in-sync replica stays in the list, as in Apache Kafka: only it has all
+            # records
             in_sync = tuple(one for one in before.in_sync if one != node_id) or before.in_sync
             leader = before.leader if before.leader != node_id else self._first_available(before)
             return Leadership(leader, before.replicas, in_sync)
@@ -324,6 +327,7 @@ class Cluster:
             if leader == NO_LEADER and node_id in replicas:
                 if node_id in in_sync:
                     leader = node_id
+                # an unclean election: the broker is not in sync, and records that it lacks are lost
                 elif self._may_lose(name):
                     leader, in_sync = node_id, (node_id,)
             return Leadership(leader, replicas, self._in_sync(leader, replicas, in_sync))
@@ -377,6 +381,9 @@ class Cluster:
             self.leaderships(name)
 
     def _change(self, change: Callable[[str, Leadership], Leadership]) -> list[TopicPartition]:
+        """Replace the leadership of every partition by the result of `change`. Gives: the
+        partitions whose leader has changed.
+        """
         moved = []
         for name in self._topics.metadata.topics:
             for index, before in enumerate(list(self.leaderships(name))):
@@ -384,6 +391,7 @@ class Cluster:
         return moved
 
     def _set(self, partition: TopicPartition, after: Leadership) -> list[TopicPartition]:
+        """Store the leadership of a partition. Gives: the partition, if its leader has changed."""
         name, index = partition
         leaderships = self.leaderships(name)
         before, leaderships[index] = leaderships[index], after
@@ -396,6 +404,9 @@ class Cluster:
         return next(iter(self._in_sync_there(leadership)), NO_LEADER)
 
     def _in_sync_there(self, leadership: Leadership) -> list[int]:
+        """The replicas of a partition that are in sync and whose brokers run, in the order of the
+        replicas.
+        """
         return [
             one
             for one in leadership.replicas

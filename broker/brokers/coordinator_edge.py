@@ -221,6 +221,9 @@ class _Edge:
     def _handle_several(
         self, several: Several, request: Message, context: RequestContext
     ) -> Answer:
+        """Handle a request that names several groups or ids: pass those that this broker
+        coordinates to the handler, and add the refusals of the others to its answer.
+        """
         items = getattr(request, several.field)
 
         def key_of(item: Any) -> str:
@@ -314,6 +317,9 @@ class _Edge:
         return request.error_response(context.api_version, code)
 
     def _keep_own(self, listed: Several, answer: Any, context: RequestContext) -> None:
+        """Remove the rows of groups or ids that other brokers coordinate from the answer to a list
+        request.
+        """
         assert listed.key is not None
         rows = getattr(answer, listed.rows)
         rows[:] = [
@@ -321,6 +327,7 @@ class _Edge:
         ]
 
     def _is_own(self, topic: str, key: str, context: RequestContext) -> bool:
+        """Whether this broker coordinates a group or transactional id."""
         cluster = self._edge.cluster
         partition = cluster.coordinator_partition(topic, key)
         return cluster.leads(context.node_id, *partition)

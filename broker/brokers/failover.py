@@ -113,6 +113,8 @@ class Failover:
                 f"There is no partition {index} of a topic '{name}'.",
             )
         leader, replicas, _ = leadership
+        # an unclean election is only needed without a leader, a preferred one if another replica
+        # than the first leads
         if leader == (leader if is_unclean and leader != NO_LEADER else replicas[0]):
             return (
                 Code.ELECTION_NOT_NEEDED,
@@ -148,6 +150,9 @@ class Failover:
             raise ValueError("there is one broker: start several with --brokers N")
 
     def _follow(self, moved: Sequence[TopicPartition], now_ms: int) -> None:
+        """Complete a change of leaders: begin a new leader epoch, answer the waiting requests whose
+        coordinator has moved, and retry waiting fetches.
+        """
         if not moved:
             return
         logs = self._topics.begin_leader_epoch(moved)

@@ -70,6 +70,7 @@ def decoded_value(values: Values) -> dict[str, Any]:
 
 
 def _shown(decoded: Decoded | None) -> dict[str, Any] | None:
+    """A decoded key or value as the page shows it, truncated; None if it has no schema id."""
     if decoded is None:
         return None
     return {

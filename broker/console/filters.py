@@ -89,11 +89,13 @@ class Facts:
         self._key_json = self._value_json = _NOT_PARSED
 
     def key_json(self) -> Any:
+        """The key as JSON, parsed on first use; MISSING if it is no JSON."""
         if self._key_json is _NOT_PARSED:
             self._key_json = _parsed(self.key_text())
         return self._key_json
 
     def value_json(self) -> Any:
+        """The value as JSON, parsed on first use; MISSING if it is no JSON."""
         if self._value_json is _NOT_PARSED:
             self._value_json = _parsed(self.value_text())
         return self._value_json
@@ -107,6 +109,9 @@ class Facts:
         return self._text(self.record.value, 1)
 
     def _text(self, data: bytes | None, place: int) -> bytes | str | None:
+        """The data as text by its schema, if it has a schema id and can be decoded; otherwise the
+        data. Takes: place, 0 for the key, 1 for the value.
+        """
         if not has_schema_id(data):
             return data
         if self._decoded is NOT_DECODED:
@@ -124,6 +129,7 @@ class Facts:
 
 
 def _parsed(data: bytes | str | None) -> Any:
+    """The JSON value of a key or value; MISSING if it is no JSON, or too large to parse."""
     if data is None or len(data) > MOST_JSON_BYTES:
         return MISSING
     try:
@@ -163,6 +169,7 @@ def _has_text(text: bytes | str | None, needle: str) -> bool:
 
 
 def _has(data: bytes | None, needle: str) -> bool:
+    """Whether data contain a text that is already in lower case (casefolded)."""
     if data is None:
         return False
     if needle.isascii():
@@ -185,88 +192,101 @@ class _Parser:
         self._depth = 0
 
     def whole(self) -> Condition:
+        """Parse the whole filter. Raises: FilterError."""
         condition = self._any()
         if self._token.kind != "end":
-            raise self._wrong("`and`, `or` or the end")
+            raise self._unexpected("`and`, `or` or the end")
         return condition
 
     @property
     def _token(self) -> _Token:
         return self._tokens[self._next]
 
-    def _take(self) -> _Token:
+    def _next_token(self) -> _Token:
+        """The next token, which is consumed. At the end, the end token is returned again and
+        again.
+        """
         token = self._token
         self._next += token.kind != "end"
         return token
 
-    def _is(self, *texts: str) -> bool:
-        """Whether the next token is one of the given words or signs; if so it is consumed."""
+    def _accept(self, *texts: str) -> bool:
+        """Whether the next token is one of these words or signs; if so it is consumed."""
         token = self._token
         if token.kind in ("name", "sign") and token.text.lower() in texts:
             self._next += 1
             return True
         return False
 
-    def _wrong(self, expected: str) -> FilterError:
+    def _unexpected(self, expected: str) -> FilterError:
+        """The error for the next token, which is not what the grammar requires there."""
         token = self._token
         found = "the end" if token.kind == "end" else f"`{token.text}`"
         return FilterError(f"{expected} is expected, not {found}", token.at)
 
     def _any(self) -> Condition:
+        """Parse conditions that are joined by `or`, which binds less than `and`."""
         parts = [self._all()]
-        while self._is("or"):
+        while self._accept("or"):
             parts.append(self._all())
         return parts[0] if len(parts) == 1 else lambda facts: any(part(facts) for part in parts)
 
     def _all(self) -> Condition:
+        """Parse conditions that are joined by `and`."""
         parts = [self._one()]
-        while self._is("and"):
+        while self._accept("and"):
             parts.append(self._one())
         return parts[0] if len(parts) == 1 else lambda facts: all(part(facts) for part in parts)
 
     def _one(self) -> Condition:
+        """Parse one condition: a comparison, a negation, or a condition in parentheses."""
         self._depth += 1
         if self._depth > DEEPEST:
             raise FilterError(f"a filter has at most {DEEPEST} levels", self._token.at)
         try:
-            if self._is("not"):
+            if self._accept("not"):
                 condition = self._one()
                 return lambda facts: not condition(facts)
-            if self._is("("):
+            if self._accept("("):
                 condition = self._any()
-                if not self._is(")"):
-                    raise self._wrong("`)`")
+                if not self._accept(")"):
+                    raise self._unexpected("`)`")
                 return condition
             return self._comparison()
         finally:
             self._depth -= 1
 
     def _comparison(self) -> Condition:
+        """Parse a comparison: a field, then `contains`, `is [not] null`, `[not] in` or an
+        operator.
+        """
         name, read = self._field()
-        if self._is("contains"):
+        if self._accept("contains"):
             return self._contains(name, read)
-        if self._is("is"):
-            is_not = self._is("not")
-            if not self._is("null"):
-                raise self._wrong("`null`")
+        if self._accept("is"):
+            is_not = self._accept("not")
+            if not self._accept("null"):
+                raise self._unexpected("`null`")
             return lambda facts: (read(facts) is None) is not is_not
-        is_not = self._is("not")
-        if self._is("in"):
+        is_not = self._accept("not")
+        if self._accept("in"):
             literals = self._literals(name)
             return lambda facts: (
                 any(_equal(read(facts), literal) for literal in literals) is not is_not
             )
         if is_not:
-            raise self._wrong("`in`")
+            raise self._unexpected("`in`")
         return self._order(name, read)
 
     def _contains(self, name: str, read: Callable[[Facts], Any]) -> Condition:
+        """Parse the text after `contains`. Gives: a condition that ignores case."""
         if name in NUMBER_FIELDS:
             raise FilterError(f"`{name}` is a number: `contains` is for text", self._token.at)
-        token = self._take()
+        token = self._next_token()
         if token.kind != "string":
+            # back to the wrong token, which the error describes
             self._next -= token.kind != "end"
-            raise self._wrong("a text in quotes")
+            raise self._unexpected("a text in quotes")
         needle = _unquoted(token).casefold()
 
         def holds(facts: Facts) -> bool:
@@ -280,43 +300,52 @@ class _Parser:
         return holds
 
     def _literals(self, name: str) -> list[Any]:
-        if not self._is("("):
-            raise self._wrong("`(`")
+        """Parse the list in parentheses after `in`."""
+        if not self._accept("("):
+            raise self._unexpected("`(`")
         literals = [self._literal(name)]
-        while self._is(","):
+        while self._accept(","):
             literals.append(self._literal(name))
-        if not self._is(")"):
-            raise self._wrong("`,` or `)`")
+        if not self._accept(")"):
+            raise self._unexpected("`,` or `)`")
         return literals
 
     def _order(self, name: str, read: Callable[[Facts], Any]) -> Condition:
-        if self._is("=", "=="):
+        """Parse a comparison by an operator (=, !=, <, <=, >, >=)."""
+        if self._accept("=", "=="):
             wanted = self._literal(name)
             return lambda facts: _equal(read(facts), wanted)
-        if self._is("!="):
+        if self._accept("!="):
             unwanted = self._literal(name)
             return lambda facts: not _equal(read(facts), unwanted)
         for sign, order in _ORDERS.items():
-            if self._is(sign):
+            if self._accept(sign):
                 bound = self._literal(name)
                 return lambda facts: _ordered(read(facts), bound, order)
-        raise self._wrong("a comparison (=, !=, <, <=, >, >=, contains, in, is null)")
+        raise self._unexpected("a comparison (=, !=, <, <=, >, >=, contains, in, is null)")
 
     def _literal(self, name: str) -> Any:
-        token = self._take()
+        """Parse a constant: a text, a number, true, false or null; a text for `time` becomes
+        milliseconds.
+        """
+        token = self._next_token()
         if token.kind == "string":
             return _time_of(token) if name == "time" else _unquoted(token)
         if token.kind == "number":
             return float(token.text) if re.search("[.eE]", token.text) else int(token.text)
         if token.kind == "name" and token.text.lower() in _CONSTANTS:
             return _CONSTANTS[token.text.lower()]
+        # back to the wrong token, which the error describes
         self._next -= token.kind != "end"
-        raise self._wrong("a text in quotes or a number")
+        raise self._unexpected("a text in quotes or a number")
 
     def _field(self) -> tuple[str, Callable[[Facts], Any]]:
+        """Parse a field with its path. Gives: the field's name, and a function that reads its
+        value.
+        """
         token = self._token
         if token.kind != "name" or token.text not in FIELDS:
-            raise self._wrong(f"a field ({', '.join(FIELDS)})")
+            raise self._unexpected(f"a field ({', '.join(FIELDS)})")
         self._next += 1
         name, path = token.text, self._path()
         if path and name not in ("key", "value", "headers"):
@@ -333,27 +362,31 @@ class _Parser:
         return name, _READERS[name]
 
     def _path(self) -> list[str | int]:
+        """Parse the parts after a field's name: `.name`, `."name"` or `[number]`, any number of
+        them.
+        """
         path: list[str | int] = []
         while True:
-            if self._is("."):
-                token = self._take()
+            if self._accept("."):
+                token = self._next_token()
                 if token.kind not in ("name", "string"):
                     self._next -= token.kind != "end"
-                    raise self._wrong("the name of a part")
+                    raise self._unexpected("the name of a part")
                 path.append(_unquoted(token) if token.kind == "string" else token.text)
-            elif self._is("["):
-                token = self._take()
+            elif self._accept("["):
+                token = self._next_token()
                 if token.kind != "number" or not token.text.isdigit():
                     self._next -= token.kind != "end"
-                    raise self._wrong("a number from 0 on")
+                    raise self._unexpected("a number from 0 on")
                 path.append(int(token.text))
-                if not self._is("]"):
-                    raise self._wrong("`]`")
+                if not self._accept("]"):
+                    raise self._unexpected("`]`")
             else:
                 return path
 
 
 def _tokens(text: str) -> list[_Token]:
+    """The tokens of a filter; the last one is of kind "end". Raises: FilterError."""
     tokens, at = [], 0
     end = len(text.rstrip())
     while at < end:
@@ -398,6 +431,8 @@ def _all_headers(facts: Facts) -> str | None:
 
 
 def _header(name: str) -> Callable[[Facts], Any]:
+    """A function that reads the first header of that name; MISSING if the record has none."""
+
     def read(facts: Facts) -> Any:
         return next((data for key, data in facts.record.headers if key == name), MISSING)
 
@@ -416,6 +451,7 @@ _READERS: dict[str, Callable[[Facts], Any]] = {
 
 
 def _within(value: Any, path: list[str | int]) -> Any:
+    """The part of a JSON value at a path; MISSING if the value has no such part."""
     for part in path:
         if isinstance(part, str):
             value = value.get(part, MISSING) if isinstance(value, dict) else MISSING

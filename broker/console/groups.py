@@ -97,6 +97,7 @@ _STATES = {AVAILABLE: "waiting", ACQUIRED: "held", ACKNOWLEDGED: "done", ARCHIVE
 
 
 def _run_value(topic: str, index: int, run: Run, now_ms: int) -> dict[str, Any]:
+    """A run of records of a share group for JSON."""
     state = _STATES[run.state]
     return {
         "topic": topic,
@@ -123,6 +124,7 @@ def describe_members(groups: GroupCoordinator, group_id: str) -> list[dict[str, 
 
 
 def _classic_members(group: Group) -> list[dict[str, Any]]:
+    """The members of a classic group for JSON; an assignment that cannot be parsed is empty."""
     return [
         {
             "member_id": member.member_id,
@@ -139,15 +141,19 @@ def _classic_members(group: Group) -> list[dict[str, Any]]:
 
 
 def _consumer_members(groups: GroupCoordinator, group: Group) -> list[dict[str, Any]]:
-    return [_member(one) for one in groups.describe_consumer_group(group, MOST_MEMBERS).members]
+    return [
+        _member_value(one) for one in groups.describe_consumer_group(group, MOST_MEMBERS).members
+    ]
 
 
 def _share_members(groups: GroupCoordinator, group: Group) -> list[dict[str, Any]]:
     """The members of a share group; several members may have the same partition."""
-    return [_member(one) for one in groups.share_requests.describe(group, MOST_MEMBERS).members]
+    return [
+        _member_value(one) for one in groups.share_requests.describe(group, MOST_MEMBERS).members
+    ]
 
 
-def _member(member: ConsumerMember | ShareMember) -> dict[str, Any]:
+def _member_value(member: ConsumerMember | ShareMember) -> dict[str, Any]:
     return {
         "member_id": member.member_id,
         "client_id": member.client_id,

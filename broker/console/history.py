@@ -181,6 +181,8 @@ class History:
             return NO_TREND._replace(moves=moves)
         first_ms, first = known[0]
         later = [lag for _, lag in islice(known, 1, None)]
+        # the lag grows if it is now above the first sample and above the middle one, and no later
+        # sample was as low as the first: a lag that falls after a peak does not grow
         grows = (
             len(known) >= FEWEST_OF_TREND
             and min(*later, group.lag) > first
@@ -189,6 +191,9 @@ class History:
         return Trend(group.lag - int(first), now_ms - first_ms, grows, moves)
 
     def _moves(self, group: GroupState) -> bool | None:
+        """Whether the group has committed other offsets since the last sample; None without an
+        earlier sample.
+        """
         last = self._groups_before.get(group.group_id)
         if last is None:
             return None

@@ -185,6 +185,7 @@ def _decoded_or(decoded: Decoded | None, data: bytes | None) -> Any:
 
 
 def _text(data: bytes | None) -> Any:
+    """Bytes as text; in base64 if they are not UTF-8."""
     if data is None:
         return None
     try:

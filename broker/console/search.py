@@ -182,6 +182,9 @@ class _Reader:
         return values
 
     def pop(self) -> Record:
+        """Remove and return the newest remaining record. After the last record of a batch, `before`
+        is the start of the batch, so that the next window ends there.
+        """
         record = self.records.pop()
         self.before = record.offset
         if not self.records and self.header is not None:

@@ -220,6 +220,7 @@ def headers_in(slice: Slice) -> Iterator[tuple[BatchHeader, bool | None]]:
 
 
 def _is_commit(slice: Slice, position: int, header: BatchHeader) -> bool | None:
+    """Whether the marker at a position commits; None if it cannot be read."""
     if header.size_bytes > MOST_MARKER_BYTES:
         return None
     try:
@@ -285,6 +286,8 @@ class _Walk:
         if self._next_offset == -1:
             self._begin = first
             count = max(1, self._window.end_offset - first)
+            # the length of the divisions of PLAIN spans: a power of two, from the number of offsets
+            # in the strip
             self._division = 1 << (count // PLAIN_DIVISIONS).bit_length()
         self._next_offset = header.next_offset
         kind, transaction = self._kinds.of(header, is_commit), -1
@@ -305,6 +308,9 @@ class _Walk:
         )
 
     def _begin_or_go_on(self, header: BatchHeader, fate: str) -> int:
+        """The number of the transaction to which a batch belongs: the producer's latest one if it
+        has no marker yet and the same fate, otherwise a new one.
+        """
         latest = self._latest.get(header.producer_id)
         if latest is not None:
             transaction = self._transactions[latest]
@@ -326,6 +332,7 @@ class _Walk:
         return self._begin > 0
 
     def _note(self, transaction: Transaction) -> int:
+        """Add a transaction as its producer's latest one. Gives: its number."""
         self._transactions.append(transaction)
         self._latest[transaction.producer_id] = len(self._transactions) - 1
         return len(self._transactions) - 1

@@ -40,6 +40,8 @@ def topic_rows(broker: Broker) -> dict[str, TopicRow]:
     for row in broker.observed.partitions:
         of_topic = sums.get(row.topic)
         if of_topic is None:
+            # in the order of TopicRow: partitions, records, bytes, unreadable offsets, stuck
+            # partitions
             of_topic = sums[row.topic] = [0, 0, 0, 0, 0]
         of_topic[0] += 1
         of_topic[1] += row.high_watermark - row.log_start_offset

@@ -175,6 +175,9 @@ def _open_row(
     places: Sequence[tuple[PartitionState, OpenTransaction]],
     id_state: TransactionalIdState | None,
 ) -> OpenRow:
+    """The row of one producer's open transaction. Takes: places, the partitions with data of the
+    transaction; the partitions that were added but have no data come from the coordinator's state.
+    """
     with_data = {(row.topic, row.partition) for row, _ in places}
     added = id_state.partitions if id_state is not None else ()
     epoch = places[0][1].producer_epoch if places else (id_state.producer_epoch if id_state else -1)
@@ -307,6 +310,7 @@ def group_value(
 
 
 def _holder_value(broker: Broker, offset: CommittedOffsetState) -> dict[str, Any]:
+    """The transaction that holds a group back in a partition, for JSON."""
     row = broker.partition[offset.topic, offset.partition]
     transaction = broker.first_open(row)
     state = None if transaction is None else broker.id_of_producer.get(transaction.producer_id)
@@ -428,6 +432,9 @@ def answer_of(broker: Broker, row: PartitionState, groups: Sequence[WaitingGroup
 def _holding(
     broker: Broker, row: PartitionState, transaction: OpenTransaction
 ) -> HoldingTransaction:
+    """An open transaction as `why_stuck` explains it. Without a coordinator's state, only the log's
+    facts are known.
+    """
     state = broker.id_of_producer.get(transaction.producer_id)
     holding = HoldingTransaction(
         transaction.producer_id,

@@ -87,6 +87,9 @@ class Fault:
         return True
 
     def _fits(self, request: ObservedRequest, connection: int) -> bool:
+        """Whether all fields of the rule match the request; a field that is None matches
+        everything. nth, times and chance are not checked here.
+        """
         if self.topic is None:
             named = self.partition is None or any(
                 self.partition in partitions for partitions in request.topics.values()
@@ -158,6 +161,9 @@ def fault_of(values: Mapping[str, Any]) -> Fault:
 
 
 def _checked(fault: Fault) -> Fault:
+    """Check that the fields of a rule go together, and seed its random numbers. Raises:
+    ValueError.
+    """
     if fault.action in (Action.DELAY, Action.DELAY_ANSWER) and fault.ms <= 0:
         raise ValueError(f"`{fault.action.value}` needs `ms`, a number of milliseconds")
     if (fault.action is Action.ERROR) != (fault.code is not None):
@@ -186,6 +192,7 @@ def _checked(fault: Fault) -> Fault:
 
 
 def _code_of(value: object) -> Code:
+    """An error code by its name or number. Raises: ValueError."""
     try:
         if isinstance(value, str) and not value.lstrip("-").isdigit():
             return Code[value.upper()]

@@ -29,6 +29,7 @@ class ForgetfulFile(OsFile):
         disk.note(path, self.size, is_new=True)
 
     def fsync(self) -> None:
+        # read before the fsync: what is appended meanwhile is not durable
         size = self.size
         super().fsync()
         self._disk.note(self.path, size)
@@ -78,6 +79,7 @@ class ForgetfulDisk(OsDisk):
             file.write(str(count))
 
     def _losses(self) -> int:
+        """How many power losses the file in the data directory counts."""
         try:
             with open(self._losses_path, encoding="ascii") as file:
                 return int(file.read())
@@ -98,6 +100,7 @@ class ForgetfulDisk(OsDisk):
                 self._durable[new + path[len(old) :]] = self._durable.pop(path)
 
     def unlink(self, path: str) -> None:
+        """Delete a file, and the record of its durable length."""
         super().unlink(path)
         with self._lock:
             self._durable.pop(path, None)
@@ -110,6 +113,9 @@ class ForgetfulDisk(OsDisk):
                 del self._durable[gone]
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        """Replace a file. After a power loss the new file is complete, so it has no record of a
+        durable length.
+        """
         super().write_atomic(path, data, sync=sync)
         with self._lock:
             self._durable.pop(path, None)  # the path now belongs to another file

@@ -157,12 +157,16 @@ def plain(value: Any) -> Any:
 
 
 def _records(data: Any) -> Any:
+    """The records of a message as their size and the headers of their batches."""
     if data is None:
         return None
     return {"bytes": len(data), "batches": list(_batches(bytes(data)))}
 
 
 def _batches(data: bytes) -> Iterator[dict[str, Any]]:
+    """The headers of the batches in data; after an unreadable batch an entry with the error, and no
+    more.
+    """
     try:
         for _, header in batches_in(data):
             yield {

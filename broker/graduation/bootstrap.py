@@ -120,6 +120,7 @@ class ClusterImage(KafkaMetadata):
         }
 
     def _take(self, record: KafkaRecord) -> None:
+        """Apply a record: partitions and features here, all else as for a take-over."""
         fields = record.fields
         if record.api_key == PARTITION:
             self.partitions.setdefault(fields["topic_id"], {})[fields["partition_id"]] = (
@@ -195,6 +196,9 @@ def _control_batch(kind: int, value: bytes, offset: int, wall_ms: int) -> bytear
 
 
 def _parts(plan: HandOver) -> Iterator[list[KafkaRecord]]:
+    """The records of the file in the batches in which they are written; the feature levels are
+    first, since Kafka reads the others by them.
+    """
     yield [
         KafkaRecord(FEATURE_LEVEL, {"name": name, "level": level})
         for name, level in sorted(plan.features.items())
@@ -205,6 +209,7 @@ def _parts(plan: HandOver) -> Iterator[list[KafkaRecord]]:
 
 
 def _records(plan: HandOver) -> Iterator[KafkaRecord]:
+    """The records of topics, settings, users, ACLs and quotas, and the next producer id."""
     survey, metadata = plan.survey, plan.survey.metadata
     directory_id = decode_topic_id(survey.directory_id)
     for topic in survey.topics:
@@ -242,6 +247,7 @@ def _records(plan: HandOver) -> Iterator[KafkaRecord]:
 def _partition(
     topic_id: uuid.UUID, index: int, node_id: int, leader_epoch: int, directory_id: uuid.UUID
 ) -> KafkaRecord:
+    """The record of a partition whose only replica, and leader, is the given node."""
     return KafkaRecord(
         PARTITION,
         {
@@ -260,6 +266,7 @@ def _partition(
 
 
 def _configs(kind: int, resource: str, configs: Mapping[str, str]) -> Iterable[KafkaRecord]:
+    """The records of the settings of one resource."""
     for name, value in sorted(configs.items()):
         yield KafkaRecord(
             CONFIG,

@@ -132,6 +132,7 @@ def bring_back(
         image = _image_of_bootstrap(data_dir, given)
     _check_partitions(disk, data_dir, image, node_id)
     path = f"{data_dir}/{JOURNAL_NAME}"
+    # the changes are merged into a copy: an error leaves the journal as it is
     draft_path = f"{path}.draft"
     disk.unlink(draft_path + SIZE_SUFFIX)  # left by an interrupted call of this function
     disk.write_atomic(draft_path, _read_journal(disk, path), sync=False)
@@ -154,6 +155,8 @@ def bring_back(
     _forget_logs(disk, data_dir, image)
     sync(data_dir)
     if disk.exists(f"{data_dir}/{BOOTSTRAP_NAME}"):
+        # kept under another name until the end: after a kill, this function is called again and
+        # reads the file
         disk.rename(f"{data_dir}/{BOOTSTRAP_NAME}", f"{data_dir}/{GIVEN_NAME}")
         disk.fsync_dir(data_dir)
     discard_kafka_metadata(disk, data_dir)
@@ -164,6 +167,7 @@ def bring_back(
 
 
 def _node_id(disk: Disk, data_dir: str) -> int:
+    """The node id in meta.properties. Raises: GraduationError."""
     path = f"{data_dir}/{META_PROPERTIES_NAME}"
     try:
         return int(decode_properties(disk.read(path))["node.id"])
@@ -213,6 +217,9 @@ def _check_log(disk: Disk, data_dir: str, *, is_begun: bool) -> None:
 
 
 def _read_journal(disk: Disk, path: str) -> bytes:
+    """The content of our metadata journal, as the hand-over left it. Raises: GraduationError if it
+    is missing.
+    """
     try:
         return disk.read(path)
     except FileNotFoundError as error:
@@ -269,6 +276,7 @@ def _check_partitions(disk: Disk, data_dir: str, image: ClusterImage, node_id: i
 
 
 def _why_not_whole(name: str, partition: KafkaPartition, node_id: int) -> str:
+    """The problem with a partition of which this node has no complete copy."""
     if partition.isr:
         return f"{name} is in sync on {partition.isr}, not on {node_id}"
     able = partition.eligible or partition.last_known
@@ -315,6 +323,7 @@ class _Merge:
         return self.report
 
     def _take_topics(self) -> None:
+        """Delete, create, grow and configure topics, so that the draft has those of Kafka."""
         draft, now, report = self.draft, self.now, self.report
         gone = [
             topic

@@ -93,6 +93,9 @@ def _files(directory: str) -> Iterator[tuple[str, bool]]:
 
 
 def _copy_file(source: str, target: str, *, may_link: bool = False) -> None:
+    """Copy a file by the cheapest means: as a clone that shares its blocks, as a hard link if
+    `may_link` (the file never changes), or byte by byte.
+    """
     if _is_cloned(source, target):
         return
     if may_link:

@@ -328,6 +328,7 @@ def _logins(
 
 
 def _login(module: str, options: Mapping[str, str]) -> str:
+    """A JAAS text with the options of a login module."""
     words = "".join(
         f" {name if _WORD.fullmatch(name) else _quoted(name)}={_quoted(text)}"
         for name, text in options.items()

@@ -150,6 +150,9 @@ def take_survey(disk: Disk, data_dir: str) -> Survey:
 
 
 def _as_open(transaction: TransactionMetadata) -> OpenTransaction:
+    """An open transaction as the reports show it, and whether it waits for a decision of two-phase
+    commit.
+    """
     return OpenTransaction(
         transaction.transactional_id,
         transaction.producer_id,
@@ -181,6 +184,9 @@ def check_decided(survey: Survey) -> None:
 
 
 def _check_state(disk: Disk, data_dir: str) -> None:
+    """Check that the directory is ours, and was stopped cleanly. Raises: GraduationError,
+    UncleanError.
+    """
     if is_graduated(disk, data_dir):
         raise GraduationError(
             f"{data_dir} was handed over already: start Kafka there, or bring it back with "
@@ -205,6 +211,9 @@ def _check_state(disk: Disk, data_dir: str) -> None:
 
 
 def _ids(disk: Disk, data_dir: str) -> tuple[int, str, str]:
+    """The node id, cluster id and directory id in meta.properties. Raises: GraduationError,
+    UncleanError.
+    """
     path = f"{data_dir}/{META_PROPERTIES_NAME}"
     try:
         properties = decode_properties(disk.read(path))
@@ -308,6 +317,7 @@ def _partition_count(survey: Survey, name: str) -> int:
 
 
 def _records(disk: Disk, directory: str) -> Iterator[Record]:
+    """The data records in all segments of a partition's directory, in order."""
     for name in disk.list(directory):
         if name.endswith(LOG_SUFFIX):
             data = disk.read(f"{directory}/{name}")

@@ -64,12 +64,14 @@ def note_of_streams_groups(types: Mapping[str, str], kafka: KafkaVersion) -> str
 
 
 def _unknown(types: Mapping[str, str], kafka: KafkaVersion, kind: str) -> list[str]:
+    """The names of the groups of a type that the release does not know, sorted."""
     if _FEATURES[kind] in kafka.features:
         return []
     return sorted(name for name, of_group in types.items() if of_group == kind)
 
 
 def _shown(names: Iterable[str]) -> str:
+    """The first names of a list, and the number of the others."""
     shown = list(names)
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return f"{', '.join(shown[:_SHOWN])}{more}"

@@ -63,14 +63,14 @@ def on_create_acls(
     """
     authorizer = access.authorizer
     if authorizer is None or not authorizer.is_on:
-        return _created(request, KafkaError(Code.SECURITY_DISABLED, NO_AUTHORIZER))
+        return _all_refused(request, KafkaError(Code.SECURITY_DISABLED, NO_AUTHORIZER))
     for creation in request.creations:
         _check_not_zero(_numbers_of(creation, "resource_pattern_type"))
     if any(_has_any(creation) for creation in request.creations):
         error = KafkaError(
             Code.UNKNOWN_SERVER_ERROR, "ANY and MATCH are for filters: name what the ACL is about."
         )
-        return _created(request, error)
+        return _all_refused(request, error)
     present = set(metadata.acls.values())
     acls: dict[uuid.UUID, Acl] = {}
     results = []
@@ -89,7 +89,8 @@ def on_create_acls(
     return CreateAclsResponse(results=results)
 
 
-def _created(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
+def _all_refused(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
+    """The answer that refuses all creations of a request with the same error."""
     return CreateAclsResponse(
         results=[AclCreationResult(error.code, error.message) for _ in request.creations]
     )
@@ -111,6 +112,7 @@ def _check_not_zero(numbers: tuple[int, int, int, int]) -> None:
 
 
 def _has_any(creation: AclCreation) -> bool:
+    """Whether a creation has a value that only filters may have."""
     return (
         creation.resource_type == ResourceType.ANY
         or creation.resource_pattern_type in (PatternType.ANY, PatternType.MATCH)
@@ -120,6 +122,7 @@ def _has_any(creation: AclCreation) -> bool:
 
 
 def _is_known(numbers: tuple[int, int, int, int]) -> bool:
+    """Whether all numbers of an ACL or a filter are values of Kafka's protocol."""
     return all(
         number in kind.__members__.values() for kind, number in zip(_NUMBERS, numbers, strict=True)
     )
@@ -179,6 +182,7 @@ def on_describe_acls(
 
 
 def _filter(wire: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    """The filter of a request, without its API's class."""
     return AclFilter(
         wire.resource_type_filter, wire.resource_name_filter, wire.pattern_type_filter,
         wire.principal_filter, wire.host_filter, wire.operation, wire.permission_type,

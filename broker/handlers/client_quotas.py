@@ -57,6 +57,7 @@ def on_describe_client_quotas(
 
 
 def _check_components(components: Sequence[ComponentData]) -> None:
+    """Check the components of a filter. Raises: KafkaError."""
     types = [component.entity_type for component in components]
     for component in components:
         entity_type, match_type = component.entity_type, component.match_type
@@ -89,6 +90,7 @@ def _check_components(components: Sequence[ComponentData]) -> None:
 def _matches(
     entity: Mapping[str, str | None], components: Sequence[ComponentData], *, strict: bool
 ) -> bool:
+    """Whether an entity has every component of the filter; strict: and no other part."""
     for component in components:
         if component.entity_type not in entity:
             return False
@@ -168,6 +170,7 @@ def in_kafkas_order(quotas: Mapping[str, float]) -> dict[str, float]:
     Kafka stores them in a Java HashMap, and lists it slot by slot. Keys in the same slot are in the
     order in which they were set; those of one request in the order of a HashMap of 16 slots.
     """
+    # a HashMap grows when three quarters of its slots are in use
     slots = 4 if len(quotas) <= 3 else 8
     return {key: quotas[key] for key in sorted(quotas, key=lambda key: _slot(key, slots))}
 

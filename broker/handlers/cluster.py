@@ -161,6 +161,7 @@ class ClusterHandler:
         return ElectLeadersResponse(error_code=code, replica_election_results=topics)
 
     def _elect(self, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+        """Hold elections with several brokers, for the named partitions or for all."""
         kind = request.election_type if context.api_version >= 1 else PREFERRED
         if kind not in (PREFERRED, UNCLEAN):
             return ElectLeadersResponse(error_code=Code.INVALID_REQUEST)
@@ -225,6 +226,9 @@ class ClusterHandler:
         )
 
     def _check_move(self, name: str, index: int, replicas: list[int] | None) -> None:
+        """Check that a partition can be moved to these replicas; None cancels a move. Raises:
+        KafkaError.
+        """
         if not self._partition_exists(name, index):
             raise KafkaError(
                 Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -332,6 +336,9 @@ class ClusterHandler:
 
 
 def _why_missing(name: str) -> Code:
+    """The error code for a topic that does not exist: of an invalid name, or of an unknown
+    topic.
+    """
     try:
         check_topic_name(name)
     except KafkaError as error:

@@ -113,6 +113,9 @@ class ConfigHandler:
         return DescribeConfigsResponse(results=results)
 
     def _entries(self, resource_type: int, name: str, context: RequestContext) -> list[ConfigEntry]:
+        """All settings of a resource. Raises: KafkaError if the resource does not exist, or is
+        another broker.
+        """
         if resource_type == TOPIC:
             return topic_entries(self._config, self._topic(name).configs)
         if resource_type == CLIENT_METRICS:
@@ -135,6 +138,7 @@ class ConfigHandler:
         return entries
 
     def _topic(self, name: str) -> Topic:
+        """The topic with that name. Raises: KafkaError."""
         check_topic_name(name)
         topic = self._topics.metadata.topic(name)
         if topic is None:
@@ -152,6 +156,7 @@ class ConfigHandler:
             )
 
     def _check_broker_name(self, name: str) -> None:
+        """Raise KafkaError INVALID_REQUEST if no broker has that id."""
         if not self._cluster.is_one:
             if name not in map(str, self._cluster.nodes):
                 raise KafkaError(
@@ -247,6 +252,7 @@ class ConfigHandler:
         return rows
 
     def _replace(self, validate_only: bool, resource: plain.AlterConfigsResource) -> None:
+        """Replace all settings of a resource (AlterConfigs). Raises: KafkaError."""
         _store(
             validate_only,
             self._target(resource.resource_type, resource.resource_name),
@@ -254,6 +260,9 @@ class ConfigHandler:
         )
 
     def _change(self, validate_only: bool, resource: incremental.AlterConfigsResource) -> None:
+        """Change some settings of a resource, or the levels of loggers (IncrementalAlterConfigs).
+        Raises: KafkaError.
+        """
         if resource.resource_type == BROKER_LOGGER:
             self._check_broker_name(resource.resource_name)
             _change_levels(resource.configs, validate_only=validate_only)
@@ -262,6 +271,9 @@ class ConfigHandler:
         _store(validate_only, target, _changed(target, resource))
 
     def _target(self, resource_type: int, name: str) -> _Target:
+        """Where the settings of a resource are stored, and how they are checked. Raises: KafkaError
+        if the resource cannot be altered.
+        """
         if resource_type == TOPIC:
             return self._topic_target(name)
         if resource_type == CLIENT_METRICS:
@@ -305,6 +317,9 @@ class ConfigHandler:
         )
 
     def _topic_target(self, name: str) -> _Target:
+        """The target for a topic. Whether the topic exists is checked after the settings, see
+        `_check_topic_configs`.
+        """
         check_topic_name(name)
         topic = self._topics.metadata.topic(name)
         own = {} if topic is None else topic.configs
@@ -332,6 +347,7 @@ class ConfigHandler:
 def _described(
     entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: int
 ) -> DescribeConfigsResourceResult:
+    """A setting as DescribeConfigs returns it."""
     setting = entry.setting
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
@@ -405,6 +421,7 @@ class _Outcome(NamedTuple):
 
 
 def _check_keys(resource: plain.AlterConfigsResource | incremental.AlterConfigsResource) -> None:
+    """Raise KafkaError INVALID_REQUEST if a resource names a setting twice."""
     seen: set[str] = set()
     for config in resource.configs:
         if config.name in seen:
@@ -416,6 +433,9 @@ def _check_keys(resource: plain.AlterConfigsResource | incremental.AlterConfigsR
 
 
 def _store(validate_only: bool, target: _Target, configs: dict[str, str]) -> None:
+    """Check the new settings of a resource, and store them if they differ and the request does not
+    only validate.
+    """
     target.check(configs)
     if not validate_only and configs != target.configs:
         target.store(configs)
@@ -456,6 +476,7 @@ def _level(config: incremental.AlterableConfig) -> str | None:
 
 
 def _changed(target: _Target, resource: incremental.AlterConfigsResource) -> dict[str, str]:
+    """The settings of a resource after the operations of a request. Raises: KafkaError."""
     configs = dict(target.configs)
     for config in resource.configs:
         if config.config_operation == Operation.SET:
@@ -474,6 +495,7 @@ def _changed(target: _Target, resource: incremental.AlterConfigsResource) -> dic
 
 
 def _value(config: AlterableConfig) -> str:
+    """The value to set. Raises: KafkaError INVALID_REQUEST if it is null."""
     if config.value is None:
         raise KafkaError(
             Code.INVALID_REQUEST,
@@ -502,6 +524,7 @@ def _changed_list(target: _Target, config: incremental.AlterableConfig) -> str:
 
 
 def _check_broker_default_configs(configs: dict[str, str]) -> None:
+    """Check dynamic settings for all brokers. Raises: KafkaError."""
     _check_broker_configs(configs)
     for name in configs:
         if ALL_BROKER_SETTINGS[name].per_broker:
@@ -512,6 +535,7 @@ def _check_broker_default_configs(configs: dict[str, str]) -> None:
 
 
 def _check_broker_configs(configs: dict[str, str]) -> None:
+    """Check dynamic settings of a broker. Raises: KafkaError."""
     for name, text in configs.items():
         setting = ALL_BROKER_SETTINGS.get(name)
         if setting is None:

@@ -89,6 +89,7 @@ def on_find_coordinator(
 
 
 def _may_be_share(config: BrokerConfig, context: RequestContext) -> bool:
+    """Whether the version of the request and the emulated release have share groups."""
     features = config.release.features
     return context.api_version >= SHARE_SINCE and any(
         feature.name == SHARE_VERSION for feature in features
@@ -138,6 +139,7 @@ def _coordinator(
     key: str | None,
     context: RequestContext,
 ) -> tuple[Code, Endpoint]:
+    """The broker that leads the partition of a key; an error code and NOWHERE if there is none."""
     if topic is None or key is None:
         return Code.INVALID_REQUEST, NOWHERE
     node_id = cluster.node_id

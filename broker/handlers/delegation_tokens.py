@@ -88,6 +88,9 @@ def on_describe_delegation_token(
 
 
 def _refusal(connections: Mapping[int, ConnectionState], context: RequestContext) -> Code:
+    """The code for a client without authentication, or the code for a broker without a secret
+    key.
+    """
     if connections[context.connection_id].principal == ANONYMOUS:
         return Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return Code.DELEGATION_TOKEN_AUTH_DISABLED

@@ -83,6 +83,7 @@ def _start_after(log: Log, offset: int) -> int:
 
 
 def _log_of(topics: TopicRegistry | NodeTopics, name: str, index: int) -> Log:
+    """The log of a partition whose records may be deleted. Raises: KafkaError."""
     if name in INTERNAL_TOPICS:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION)
     log = topics.require_partition(name, index)

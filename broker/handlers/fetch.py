@@ -119,6 +119,7 @@ class _Fetch:
         self.logs: list[tuple[FetchTarget, Log]]
         self._refused: list[Fetched]
         self._targets: dict[Log, FetchTarget] = {}
+        # for a waiting fetch: the bytes that each log has for it, and their sum
         self._sizes: dict[Log, int] = {}
         self._size = 0
         self._generation = -1
@@ -160,11 +161,13 @@ class _Fetch:
                 self.logs.append((target, log))
 
     def _may_read(self, access: Access, topic: str) -> bool:
+        """Whether the client may read a topic, as a replica or by READ on the topic."""
         if self._as_replica is not None:
             return self._as_replica
         return topic in access.readable or access.may(READ, TOPIC, topic)
 
     def _topic_name(self, key: TopicKey) -> str | None:
+        """The name of a topic that the request gives by name or by id; None for an unknown id."""
         if not isinstance(key, uuid.UUID):
             return key
         topic = self._handler.metadata.topic_by_id(key)
@@ -278,6 +281,9 @@ class _Fetch:
     def _read_one(
         self, target: FetchTarget, log: Log, left: int, min_one_batch: bool
     ) -> FetchedPartition:
+        """Read one log, up to `left` bytes. Gives: its row of the answer; an error is a row as
+        well.
+        """
         try:
             if target.current_leader_epoch >= 0:  # in Fetch every negative epoch means no epoch
                 check_leader_epoch(log, target.current_leader_epoch)
@@ -359,6 +365,7 @@ class _Fetch:
     def _encoded(
         self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int
     ) -> list[Piece]:
+        """The frame of the answer, after its errors are counted."""
         if self._handler.requests.errors is not None:
             for _, rows in topics:
                 self._handler.requests.errors.count_rows(self._context.api_key, rows)

@@ -82,6 +82,7 @@ def _delete_groups(
     request: DeleteGroupsRequest,
     context: RequestContext,
 ) -> Slices:
+    """The slices of `on_delete_groups`: GROUPS_DELETED_AT_ONCE in each."""
     now_ms = yield
     group_ids = list(dict.fromkeys(request.groups_names))
     results: list[DeletableGroupResult] = []

@@ -125,6 +125,7 @@ class ListOffsetsHandler:
         context: RequestContext,
         searched: dict[Log, Searched],
     ) -> None:
+        """Look all rows up again; answer, or wait for further deferred work."""
         answer, put_off = self._answer(request, context, searched)
         if put_off:
             self._go_on_later(request, context, searched, put_off)
@@ -138,6 +139,10 @@ class ListOffsetsHandler:
         searched: dict[Log, Searched],
         put_off: list[tuple[Log, SearchTakesLong]],
     ) -> None:
+        """Let the worker search the batches that take long, then look all rows up again with the
+        results.
+        """
+
         def run() -> list[SearchResult]:
             return [search.run() for _, search in put_off]
 

@@ -51,6 +51,7 @@ def _describe(
     request: DescribeLogDirsRequest,
     context: RequestContext,
 ) -> Slices:
+    """The slices of `on_describe_log_dirs`."""
     yield
     if request.topics is None:
         wanted: dict[str, Iterable[int] | None] = dict.fromkeys(registry.metadata.topics)
@@ -85,6 +86,7 @@ def _describe(
 
 
 def _is_replica(cluster: Cluster, log: Log, context: RequestContext) -> bool:
+    """Whether the broker of the request has a replica of the log; a single broker has all."""
     if cluster.is_one:
         return True
     leadership = cluster.leadership(log.topic, log.partition)
@@ -117,6 +119,7 @@ def on_alter_replica_log_dirs(
 
 
 def _why_immovable(registry: TopicRegistry, topic: str, index: int) -> Code:
+    """The error code for a partition that does not exist or is offline; otherwise NONE."""
     try:
         registry.require_partition(topic, index)
     except KafkaError as error:

@@ -319,6 +319,7 @@ class MetadataHandler:
         codes: Mapping[str, Code],
         access: _TopicAccess | None,
     ) -> Slices:
+        """The rows of the requested topics, in slices; of all topics if the request names none."""
         requested = request.topics
         rows = []
         left = ROWS_READ_AT_ONCE
@@ -362,6 +363,7 @@ class MetadataHandler:
         return rows
 
     def _found_by_id(self, topic_id: uuid.UUID, access: _TopicAccess | None) -> MetadataTopic:
+        """The row of a topic that the request gives by id. A refusal does not contain the name."""
         topic = self._topics.metadata.topic_by_id(topic_id)
         if topic is None:
             return MetadataTopic(Code.UNKNOWN_TOPIC_ID, None, topic_id)
@@ -370,6 +372,7 @@ class MetadataHandler:
         return self._found(topic)
 
     def _found(self, topic: Topic) -> MetadataTopic:
+        """The row of an existing topic with its partitions."""
         logs = self._topics.partitions_of(topic.name)
         if not self._cluster.is_one or self._cluster.standby is not None:
             return MetadataTopic(
@@ -455,6 +458,7 @@ def _is_wide(request: MetadataRequest) -> bool:
 
 
 def _parts(request: MetadataRequest) -> Iterator[MetadataRequest]:
+    """A wide request as requests for NAMED_AT_ONCE topics each."""
     rows: Iterator[MetadataRequestTopic] = iter(request.topics or ())
     while some := list(islice(rows, NAMED_AT_ONCE)):
         yield MetadataRequest(
@@ -466,6 +470,7 @@ def _parts(request: MetadataRequest) -> Iterator[MetadataRequest]:
 
 
 def _names_ids_too_soon(request: MetadataRequest, context: RequestContext) -> bool:
+    """Whether a request has topic ids, or null names, in a version that does not support them."""
     return context.api_version < ASKED_BY_ID_SINCE and any(
         wanted.name is None or wanted.topic_id for wanted in request.topics or ()
     )
@@ -488,6 +493,9 @@ def _once(requested: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str, uuid
 
 
 def _why_missing(name: str) -> Code:
+    """The error code for a topic that does not exist: of an invalid name, or of an unknown
+    topic.
+    """
     try:
         check_topic_name(name)
     except KafkaError as error:

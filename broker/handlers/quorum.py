@@ -82,6 +82,7 @@ def on_describe_quorum(
 
 
 def _refused(request: DescribeQuorumRequest) -> list[DescribeQuorumResponseTopicData]:
+    """A refusal for each partition that the request names."""
     code = Code.UNKNOWN_TOPIC_OR_PARTITION
     return [
         DescribeQuorumResponseTopicData(

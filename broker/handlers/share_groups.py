@@ -84,6 +84,7 @@ def _described(
     shares: Shares,
     request: DescribeShareGroupOffsetsRequest,
 ) -> Slices:
+    """The slices of `on_describe_share_group_offsets`."""
     yield
     described = []
     rows = 0
@@ -108,6 +109,9 @@ def _described(
 def _wanted(
     groups: GroupCoordinator, group: DescribeShareGroupOffsetsRequestGroup
 ) -> Iterator[tuple[str, Sequence[int]]]:
+    """The topics and partitions of a group that the request asks for; without named topics, all
+    that have a state.
+    """
     if group.topics is None:
         yield from groups.share_requests.initialized_partitions(group.group_id).items()
         return

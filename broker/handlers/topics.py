@@ -112,6 +112,9 @@ class TopicHandler:
         )
 
     def _create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Slices:
+        """The slices of `on_create_topics`: all topics are checked first, then those without an
+        error are created.
+        """
         may_see = self._settings_shown(context)  # now, as the client may disconnect later
         now_ms = yield
         counts = _counts(topic_request.name for topic_request in request.topics)
@@ -203,6 +206,7 @@ class TopicHandler:
         return answer
 
     def _config_rows(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """The settings of a new topic for the answer."""
         return [
             CreatableTopicConfigs(
                 name=entry.setting.name,
@@ -229,6 +233,9 @@ class TopicHandler:
         )
 
     def _delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> Slices:
+        """The slices of `on_delete_topics`: all topics are checked first, then those without an
+        error are deleted.
+        """
         now_ms = yield
         if context.api_version >= BY_ID_SINCE:
             wanted: list[tuple[str | None, uuid.UUID]] = [
@@ -236,6 +243,8 @@ class TopicHandler:
             ]
         else:
             wanted = [(name, NO_ID) for name in request.topic_names]
+        # by id where the topic exists: a topic that is given once by name and once by id is given
+        # twice
         keys = [self._existing_id(name, topic_id) or (name, topic_id) for name, topic_id in wanted]
         counts = _counts(keys)
         if len(wanted) > CHECKED_AT_ONCE:
@@ -345,6 +354,9 @@ class TopicHandler:
     def _create_partitions(
         self, request: CreatePartitionsRequest, context: RequestContext
     ) -> Slices:
+        """The slices of `on_create_partitions`: all topics are checked first, then those without an
+        error are grown.
+        """
         now_ms = yield
         mutations = self._mutations(context)
         counts = _counts(topic_request.name for topic_request in request.topics)
@@ -392,6 +404,9 @@ class TopicHandler:
         return 0 if topic is None else max(0, topic_request.count - topic.partition_count)
 
     def _check_growth(self, topic_request: CreatePartitionsTopic, total: int) -> None:
+        """Check that a topic can grow as requested. Raises: KafkaError. Takes: total, the number of
+        partitions that the whole request adds.
+        """
         topic = self._topics.metadata.topic(topic_request.name)
         if topic is None:
             raise KafkaError(
@@ -468,6 +483,7 @@ def _created(
 
 
 def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
+    """The row of a topic that is refused."""
     return CreatableTopicResult(
         name=name,
         topic_id=NO_ID,
@@ -491,6 +507,7 @@ def _refuse_internal(name: str, what: str) -> None:
 
 
 def _counts(keys: Iterable[Key]) -> dict[Key, int]:
+    """How often each key occurs."""
     counts: dict[Key, int] = {}
     for key in keys:
         counts[key] = counts.get(key, 0) + 1

@@ -257,6 +257,7 @@ class TxnOffsetCommitHandler:
     def _commit_offsets(
         self, request: TxnOffsetCommitRequest, context: RequestContext
     ) -> TxnOffsetCommitResponse | Parked:
+        """Commit the offsets now: the previous transaction of the id is complete."""
         if any(self._topics.is_later(topic.name, context) for topic in request.topics):
             # the request was held back, and means earlier topics with these names
             return _offset_commit_refused(request, Code.UNKNOWN_TOPIC_OR_PARTITION)
@@ -295,6 +296,7 @@ class TxnOffsetCommitHandler:
 
 
 def _offset_commit_refused(request: TxnOffsetCommitRequest, code: Code) -> TxnOffsetCommitResponse:
+    """The answer with the same error for all partitions."""
     topics = [
         TxnOffsetCommitResponseTopic(
             topic.name,
@@ -353,6 +355,7 @@ class WriteTxnMarkersHandler:
     def _write(
         self, request: WriteTxnMarkersRequest, context: RequestContext
     ) -> WriteTxnMarkersResponse:
+        """Write all markers of a request, now that their logs have files."""
         markers = []
         for marker in request.markers:
             topics = []
@@ -370,6 +373,7 @@ class WriteTxnMarkersHandler:
     def _write_one(
         self, marker: WritableTxnMarker, name: str, index: int, context: RequestContext
     ) -> Code:
+        """Write one marker to one partition. Gives: its error code."""
         topics, now_ms = self._cluster.topics_here(context), context.now_ms
         if marker.producer_epoch < 0 or marker.producer_id < 0:
             return Code.UNKNOWN_SERVER_ERROR
@@ -417,6 +421,7 @@ def on_describe_producers(
 def _describe_producers(
     cluster: Cluster, request: DescribeProducersRequest, context: RequestContext
 ) -> Slices:
+    """The slices of `on_describe_producers`."""
     yield
     here = cluster.topics_here(context)
     topics = []

@@ -104,6 +104,7 @@ class KafkaMetadata:
 
     def take(self, values: Iterable[bytes]) -> None:
         """Apply records, in their order. Raises UnreadableMetadata."""
+        # the records of an unfinished metadata transaction (KIP-868); None outside of one
         waiting: list[KafkaRecord] | None = None
         api_keys = self.API_KEYS | _OF_TRANSACTIONS
         for value in values:
@@ -124,6 +125,7 @@ class KafkaMetadata:
                 self._take(record)
 
     def _take(self, record: KafkaRecord) -> None:
+        """Apply one record."""
         fields = record.fields
         if record.api_key == TOPIC:
             self.topic_ids[fields["name"]] = fields["topic_id"]
@@ -147,6 +149,7 @@ class KafkaMetadata:
             self._take_security(record)
 
     def _take_security(self, record: KafkaRecord) -> None:
+        """Apply a record of users or ACLs; other records are ignored."""
         fields = record.fields
         if record.api_key == ACCESS_CONTROL_ENTRY:
             self.acls[fields["id"]] = Acl(*(fields[name] for name in Acl._fields))
@@ -160,6 +163,7 @@ class KafkaMetadata:
             self.scram_credentials.pop((fields["name"], fields["mechanism"]), None)
 
     def _take_client_quota(self, fields: Mapping[str, Any]) -> None:
+        """Apply a change of one quota; an entity without quotas is removed."""
         entity = tuple(sorted(fields["entity"]))
         quotas = self.client_quotas.setdefault(entity, {})
         if fields["remove"]:

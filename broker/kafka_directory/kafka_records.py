@@ -186,6 +186,7 @@ class _Reader:
         self._value, self._at = value, 0
 
     def _take(self, count: int) -> bytes:
+        """The next bytes. Raises: UnreadableMetadata if there are fewer."""
         value = self._value[self._at : self._at + count]
         if len(value) != count:
             raise UnreadableMetadata("a record is cut off")
@@ -193,6 +194,7 @@ class _Reader:
         return value
 
     def varint(self) -> int:
+        """Read an unsigned varint."""
         number = 0
         for shift in range(0, 35, 7):
             byte = self._take(1)[0]
@@ -216,6 +218,7 @@ class _Reader:
         return self._take(length - 1) if length else None
 
     def string(self) -> str | None:
+        """Read a text, or null."""
         data = self.blob()
         try:
             return None if data is None else data.decode()
@@ -272,6 +275,7 @@ def encode_record(record: KafkaRecord) -> bytes:
 
 
 def _put_varint(number: int, out: bytearray) -> None:
+    """Append an unsigned varint."""
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
         number >>= 7
@@ -279,6 +283,7 @@ def _put_varint(number: int, out: bytearray) -> None:
 
 
 def _put_bytes(data: bytes | None, out: bytearray) -> None:
+    """Append bytes in the compact form: the length + 1 as a varint, 0 for None."""
     if data is None:
         out.append(0)
     else:
@@ -287,6 +292,9 @@ def _put_bytes(data: bytes | None, out: bytearray) -> None:
 
 
 def _put(kind: str, value: Any, out: bytearray) -> None:
+    """Append a value of that type; the name of an array's type is that of its elements with an
+    s.
+    """
     if kind in _NUMBERS:
         out += _NUMBERS[kind].pack(value)
     elif kind == "uuid":

@@ -203,6 +203,7 @@ class Compaction:
         return self._logs.logs.get((log.topic, log.partition)) is log and log.config.is_compacted
 
     def _end(self, now_ms: int) -> None:
+        """End the cleaning of the current log; the next check is due at once."""
         self._under_way = self._job = self._result = None
         self._store_error = ""
         self._rest = ()
@@ -243,6 +244,9 @@ class Compaction:
             self._next_ms = now_ms
 
     def _dirtiest(self, logs: list[Log], now_ms: int) -> tuple[Log, Dirt] | None:
+        """The log with the highest share of dirty bytes among those that are due; None if none is
+        due.
+        """
         from barnabas.storage.cleaning.clean_plan import is_due
 
         best: tuple[Log, Dirt] | None = None
@@ -271,6 +275,9 @@ class Compaction:
         return self._cleaned_to.get((log.topic, log.partition))
 
     def _assess(self, log: Log, now_ms: int) -> Dirt | None:
+        """How dirty a log is; None if it is unknown now, because an index is being built or the log
+        cannot be read.
+        """
         from barnabas.storage.cleaning.clean_plan import assess
 
         key = TopicPartition(log.topic, log.partition)
@@ -324,6 +331,7 @@ class Compaction:
         self._note_failure(key, str(error), now_ms)
 
     def _note_failure(self, key: TopicPartition, error: str, now_ms: int) -> None:
+        """Schedule the next attempt at a log; the wait doubles with each failure."""
         count = self._failures.get(key, (0, 0))[0] + 1
         wait_ms = min(FIRST_RETRY_MS << min(count - 1, 16), LAST_RETRY_MS)
         self._failures[key] = count, now_ms + wait_ms
@@ -349,6 +357,9 @@ class Compaction:
         return f"{self._logs.data_dir}/{CLEANER_NAME}"
 
     def _load(self) -> Offsets:
+        """The offsets in the checkpoint up to which logs are cleaned. Without a usable file all
+        logs are cleaned from their start, which does no harm.
+        """
         try:
             data = self._logs.disk.read(self._path())
             return decode_offsets(data) if data else {}  # empty if Apache Kafka has created it
@@ -370,6 +381,7 @@ class Compaction:
 
 
 def _sizes(result: CleanResult) -> str:
+    """The result of a cleaning as text for the log."""
     replaced = sum(len(segment.replaces) for segment in result.segments)
     return (
         f"{result.read_bytes} bytes read, {replaced} segments became {len(result.segments)} "

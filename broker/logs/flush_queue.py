@@ -286,6 +286,9 @@ class FlushQueue:
             pass  # a callback may wait again, for data that are already durable
 
     def _begin_one(self, may_journal: bool, now_ms: int) -> None:
+        """Put the next flush job into the outbox, if any log has to be flushed; otherwise delete
+        old journals.
+        """
         tokens: list[tuple[Log, FlushToken]] = []
         files: list[Syncable] = []
         while self._next or self._waiting_for_frame or self._is_later_due(now_ms):
@@ -424,6 +427,9 @@ class FlushQueue:
         files: list[Syncable],
         now_ms: int,
     ) -> None:
+        """Append a frame to the journal, unless it is empty. After: `files` has the journal's file.
+        Raises: NotWrittenError.
+        """
         journal = self._journal
         assert journal is not None
         if entries or frame.records:
@@ -455,6 +461,7 @@ class FlushQueue:
     def _take_files(
         self, log: Log, tokens: list[tuple[Log, FlushToken]], files: list[Syncable]
     ) -> None:
+        """Flush a log in its own files, and not by the journal."""
         self._to_checkpoint.pop(log, None)
         token = log.durability.begin_flush()
         if token is not None:
@@ -492,6 +499,9 @@ class FlushQueue:
             self._begin(now_ms)
 
     def _roll_journal(self) -> None:
+        """Begin the next journal. The old one is deleted once its logs are flushed in their own
+        files.
+        """
         assert self._journal is not None
         self._journal.begin_next()
         self._to_checkpoint, self._in_journal = self._in_journal, {}

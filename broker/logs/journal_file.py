@@ -134,6 +134,7 @@ class JournalFile:
         self._make_name_durable()
 
     def _make_name_durable(self) -> None:
+        """Flush the directory, if the file's name may not be durable yet."""
         if not self._is_name_durable:
             self._disk.fsync_dir(self._directory)
             self._is_name_durable = True

@@ -289,11 +289,13 @@ class ClusterMetadata:
         self._change(topic, replace(topic, replicas=replicas))
 
     def set_broker_configs(self, configs: dict[str, str]) -> None:
+        """Store all dynamic settings of this broker."""
         self._append({"kind": "broker_configs", "configs": configs})
         self.broker_configs = dict(configs)
         self._maybe_rewrite()
 
     def set_broker_default_configs(self, configs: dict[str, str]) -> None:
+        """Store all dynamic settings for all brokers."""
         self._append({"kind": "broker_default_configs", "configs": configs})
         self.broker_default_configs = dict(configs)
         self._maybe_rewrite()
@@ -373,6 +375,7 @@ class ClusterMetadata:
             self._torn_at = -1
 
     def close(self) -> None:
+        """Close the journal; a rewriting that has not ended is dropped."""
         self.cut_torn()
         if self.rewriting is not None:
             self.rewriting = None
@@ -385,6 +388,7 @@ class ClusterMetadata:
     # --- the journal -----------------------------------------------------------------------------
 
     def _change(self, topic: Topic, changed: Topic) -> None:
+        """Store a topic's new settings and replicas, then let the existing object have them."""
         self._append(_topic_frame(changed))
         topic.partition_count, topic.configs = changed.partition_count, changed.configs
         topic.replicas = changed.replicas
@@ -394,6 +398,7 @@ class ClusterMetadata:
         self.topics[topic.name] = self._by_id[topic.topic_id] = topic
 
     def _drop(self, name: str) -> None:
+        """Remove a topic from memory."""
         topic = self.topics.pop(name, None)
         if topic is not None:
             del self._by_id[topic.topic_id]
@@ -449,6 +454,7 @@ class ClusterMetadata:
         )
 
     def _open(self) -> JournalFile:
+        """Open and replay the journal; a missing one is created. Raises: JournalError, OSError."""
         self._durable_size = DurableSize(self._disk, self._path)
         if self._durable_size.noted is not None and not self._disk.exists(self._path):
             logger.error(
@@ -540,6 +546,9 @@ class ClusterMetadata:
             ) from error
 
     def _replay_topic(self, topic: Topic) -> None:
+        """Apply the creation or a change of a topic. A topic with the same name and another id
+        replaces the earlier one.
+        """
         existing = self.topics.get(topic.name)
         if existing is not None and existing.topic_id == topic.topic_id:
             existing.partition_count, existing.configs = topic.partition_count, topic.configs
@@ -561,6 +570,7 @@ class ClusterMetadata:
             + len(self.acls)
             + len(self.client_quotas)
             + len(self.group_configs)
+            # the header, both settings of brokers, the features, the producer ids
             + 5
         )
         if self.rewriting is not None or self._frames < max(
@@ -674,6 +684,9 @@ def _living_frames(metadata: ClusterMetadata) -> Iterator[dict[str, Any]]:
 
 
 def _topic_frame(topic: Topic) -> dict[str, Any]:
+    """The frame of a topic's creation or change; replicas only if it has some, since earlier
+    versions do not know them.
+    """
     frame = {
         "kind": "topic",
         "name": topic.name,
@@ -693,6 +706,7 @@ def _client_metrics_frame(name: str, configs: dict[str, str]) -> dict[str, Any]:
 
 
 def _scram_frame(key: tuple[str, int], credential: ScramCredential | None) -> dict[str, Any]:
+    """The frame of a user's credential; None deletes it."""
     user, mechanism = key
     kept = None if credential is None else list(credential)
     return {

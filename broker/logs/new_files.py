@@ -69,6 +69,7 @@ class FilesAhead:
         self.begin([other for other in following if other is not None])
 
     def _go_on(self) -> None:
+        """Let the thread make the next few files, unless it is still making others."""
         if self._is_under_way or not self._waiting:
             return
         self._is_under_way = True
@@ -122,6 +123,7 @@ class FilesAhead:
         """
         files = log.files.new_files
         if files is None:
+            # making a few files takes less time than waiting for the thread
             if made < self.most_by_request:
                 self._begin_after(log, topic)
                 return None

@@ -89,6 +89,9 @@ class NewTopics:
         return count
 
     def _checked_partition_count(self, topic_request: CreatableTopic) -> int:
+        """The number of partitions of a new topic. Raises: KafkaError for counts and replicas that
+        are not possible.
+        """
         if topic_request.assignments:
             if topic_request.num_partitions != UNSET or topic_request.replication_factor != UNSET:
                 raise KafkaError(
@@ -119,6 +122,9 @@ class NewTopics:
         return self.requested_count(topic_request)
 
     def _check_assignments(self, assignments: Sequence[CreatableReplicaAssignment]) -> None:
+        """Check replicas that are assigned by hand. Raises: KafkaError
+        INVALID_REPLICA_ASSIGNMENT.
+        """
         indexes = sorted(assignment.partition_index for assignment in assignments)
         for assignment in assignments:
             self.check_replicas(assignment.partition_index, assignment.broker_ids)
@@ -136,6 +142,7 @@ class NewTopics:
             )
 
     def check_replicas(self, index: int, broker_ids: Sequence[int]) -> None:
+        """Check the replicas of one partition. Raises: KafkaError INVALID_REPLICA_ASSIGNMENT."""
         if not self._cluster.is_one:
             self._cluster.check_replicas(index, broker_ids)
             return
@@ -151,6 +158,7 @@ class NewTopics:
 
 
 def _checked_configs(topic_request: CreatableTopic, release: Release) -> dict[str, str]:
+    """The settings of a new topic. Raises: KafkaError INVALID_CONFIG."""
     configs = {config.name: config.value for config in topic_request.configs}
     try:
         validate_topic_configs(configs, release)

@@ -150,6 +150,7 @@ class Start:
         _flush_what_readers_saw(self._logs, sync)
 
     def _replay(self) -> None:
+        """Replay transactions, then offsets. Raises: LogDirectoryError if a log is damaged."""
         for name, replay in (
             (TRANSACTIONS_TOPIC, self._replay_transactions),
             (OFFSETS_TOPIC, self._replay_offsets),
@@ -161,11 +162,13 @@ class Start:
                     raise internal_log_is_damaged(name, log.partition, error) from error
 
     def _replay_transactions(self, log: Log) -> None:
+        """Replay a partition of __transaction_state."""
         for record in records_of_log(log):
             if record.key is not None:
                 self._transactions.replay(log.partition, record.offset, record.key, record.value)
 
     def _replay_offsets(self, log: Log) -> None:
+        """Replay a partition of __consumer_offsets; its markers end the transactions of offsets."""
         index = log.partition
         for header, batch in log.read_batches():
             if header.is_control:

@@ -42,6 +42,9 @@ class Syncs:
             self._go_on(now_ms)
 
     def _go_on(self, now_ms: int) -> None:
+        """Continue the first change of the queue up to its next wait; the flusher then fsyncs the
+        files and calls this again.
+        """
         while self._queue:
             steps, then = self._queue[0]
             try:

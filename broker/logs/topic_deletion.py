@@ -105,6 +105,7 @@ class TopicDeletion:
         return Wait(begin, partial(_flush_all, logs))
 
     def _undurable(self, names: Collection[str]) -> list[Log]:
+        """The logs with records on which a new topic of these names has to wait."""
         logs = self._transaction_ends.undurable()
         if any(name in names for name in self._topics.metadata.deletions.values()):
             logs += self._topics.logs_of(OFFSETS_TOPIC)
@@ -146,6 +147,8 @@ class TopicDeletion:
             self._unfinished.pop(topic_id, None)
 
     def _finish_again(self, names: Mapping[uuid.UUID, str], now_ms: int) -> None:
+        """Do the last steps of a deletion for which disk space was missing."""
+
         def finish() -> Slices:
             now_ms = yield
             yield from self._finish(names, now_ms)
@@ -170,6 +173,7 @@ class TopicDeletion:
         self._lacks_checkpoint = False
 
     def _delete_logs(self, partitions: Sequence[tuple[str, int, Log | None]], now_ms: int) -> None:
+        """Delete some logs, with the fetches that wait for them and their cleaning."""
         for name, index, log in partitions:
             self._topics.logs.remove(name, index, now_ms)
             if log is not None:

@@ -373,6 +373,9 @@ class TopicRegistry:
     def _loaded_or_new_log(
         self, topic: Topic, index: int, config: LogConfig, now_ms: int, *, leader_epoch: int = 0
     ) -> Log | None:
+        """The log of a partition with its topic's settings: the loaded one, or a new one. None if
+        it is offline. Raises: LogDirectoryError if a log of an internal topic is damaged.
+        """
         log = self.logs.logs.get((topic.name, index))
         if (topic.name, index) in self.logs.offline:
             if topic.internal:
@@ -460,6 +463,9 @@ class TopicRegistry:
         return topic_setting_value(self._config, {} if topic is None else topic.configs, setting)
 
     def _configure_all(self) -> None:
+        """Begin to apply a change of the broker's settings to all logs; a change that is under way
+        is replaced by this one.
+        """
         # each log gets the settings that are in force at its turn
         self.configuring = self._configuring_all()
         self.on_tick()
@@ -492,11 +498,15 @@ class TopicRegistry:
                 index, left = index + 1, left - 1
 
     def _configure(self, topic: Topic) -> None:
+        """Apply a topic's settings to its logs."""
         config = self._log_config(topic)
         for log in self._partitions.get(topic.name, ()):
             self._set_config(log, config)
 
     def _set_config(self, log: Log | None, config: LogConfig) -> None:
+        """Set a log's settings. If more records become readable by them, the waiting fetches are
+        tried at the next tick.
+        """
         if log is not None and log.config != config:
             before = log.high_watermark
             log.config = config

@@ -70,6 +70,7 @@ class Histogram:
         self._sum_ns += (self._sum_ns - self._marked_sum_ns) * count // total
         before = 0
         for number, up_to in enumerate(accumulate(latest)):
+            # cumulative counts are rounded, so that the sum of the shares is exactly `count`
             share = (up_to * count + total // 2) // total
             self._counts[number] += share - before
             before = share

@@ -71,6 +71,7 @@ class BoundedLines:
     def may_write(self, kind: str, peer: str, now_ms: int) -> bool:
         """Whether one more line may be written; if not, it is counted."""
         key = (kind, peer)
+        # a row is the time at which its minute began, and the number of lines since
         row = self._rows.get(key)
         if row is None and len(self._rows) >= self._most_peers:
             key = (kind, OTHERS)

@@ -52,6 +52,9 @@ class LoginCounts:
 
 
 def _mechanisms(listener: ListenerConfig) -> tuple[str, ...]:
+    """The mechanisms by which clients can log in at a listener; NO_MECHANISM counts failures before
+    a mechanism is chosen.
+    """
     if listener.has_sasl:
         return (*listener.sasl_mechanisms, NO_MECHANISM)
     if listener.has_tls and listener["ssl.client.auth"] != "none":

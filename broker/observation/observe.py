@@ -142,6 +142,7 @@ def partition_state(log: Log) -> PartitionState:
 
 
 def _open_transactions(log: Log) -> tuple[OpenTransaction, ...]:
+    """The open transactions on a log, with their producers."""
     producers = log.producer_state.producers
     return tuple(
         OpenTransaction(
@@ -243,6 +244,9 @@ def _assigned(groups: GroupCoordinator, group: Group) -> Iterator[tuple[str, int
 def _look_at_group(
     group: Group, topics: TopicRegistry, waiting: list[tuple[str, int]]
 ) -> Look[GroupState]:
+    """The state of a group that is not a share group. Takes: waiting, partitions without a
+    committed offset that get a row as well.
+    """
     rows: list[CommittedOffsetState] = []
     for partition, committed in list(group.offsets.committed.items()):
         log = topics.partition(*partition)

@@ -99,6 +99,7 @@ class _Usage:
         self.rate: Rate | None = None
 
     def record(self, amount: float, now_ms: int) -> None:
+        """Record a use; the first one creates the Rate."""
         if self.rate is None:
             self.rate = Rate(self.windows, now_ms)
         self.rate.record(amount, now_ms)
@@ -227,6 +228,7 @@ class ClientQuotas:
             bytes_ms = fetched.throttle_ms(now_ms)
         throttle_ms = self._throttle(context, bytes_ms, self._work_ms(client, context))
         if bytes_ms and fetched is not None:
+            # the answer will have no data, so their bytes are not used
             fetched.record(-response_bytes, now_ms)
         return throttle_ms, bytes_ms > 0
 
@@ -311,6 +313,7 @@ class ClientQuotas:
         return self._resolved(connection, context) if client is None else client
 
     def _resolved(self, connection: ConnectionState, context: RequestContext) -> _Client:
+        """Find the quotas of a client, and remember them; _FREE if it has none."""
         self._make_room(context.now_ms)
         user, client_id = connection.principal.removeprefix("User:"), context.client_id
         quotas = self._metadata.client_quotas
@@ -326,6 +329,9 @@ class ClientQuotas:
         return client
 
     def _usage_of(self, key: str, user: str, client_id: str) -> _Usage | None:
+        """The use under a quota that applies to a client, shared by all clients of that quota; None
+        if none applies.
+        """
         limit = limit_of_client(self._metadata.client_quotas, key, user, client_id)
         if limit is None:
             return None

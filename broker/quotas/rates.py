@@ -86,6 +86,8 @@ class Rate:
             total += sample.total
             oldest_ms = min(oldest_ms, sample.start_ms)
         elapsed_ms = now_ms - oldest_ms
+        # as in Apache Kafka, a rate is over at least number - 1 whole windows: right after the
+        # start it would be too high
         elapsed_ms += max(0, number - 1 - elapsed_ms // size_ms) * size_ms
         elapsed_ms = max(elapsed_ms, 1)
         rate = total * 1000 / elapsed_ms
@@ -114,6 +116,7 @@ class TokenBucket:
         return self._limit * self._windows.number * self._windows.size_ms / 1000
 
     def _fill(self, limit: float, now_ms: int) -> None:
+        """Add the tokens that have accrued since the last call, up to a full bucket."""
         self._limit = limit
         if self._last_ms is None:
             self._tokens = self._most()

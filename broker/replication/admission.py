@@ -83,6 +83,9 @@ class Admission(Generic[Peer]):
         return made_room
 
     def _make_room(self) -> MadeRoom[Peer]:
+        """Drop the oldest connection of the host with the most unproved ones: a host that floods
+        the port drops its own.
+        """
         counts = Counter(greeting.host for greeting in self._greeting.values())
         ((host, _),) = counts.most_common(1)
         eldest = next(peer for peer, one in self._greeting.items() if one.host == host)

@@ -171,6 +171,9 @@ class CatchUp:
         return self._remove(entry, self._held.pop(entry))
 
     def _cut(self, path: str, size: int) -> Sequence[Operation]:
+        """The operation that cuts the copy of a file that is being compared; none if the copy is
+        shorter.
+        """
         pending = self._pending[path]
         if pending.size <= size:
             return ()
@@ -178,6 +181,9 @@ class CatchUp:
         return (Operation(Kind.TRUNCATE, path, size),)
 
     def _move(self, path: str, new_path: str | None) -> None:
+        """Rename the files that are being compared, after a rename of a file or directory; drop
+        them if new_path is None.
+        """
         if new_path not in (None, path):
             self._pending.pop(new_path, None)  # the rename has replaced the file with that name
         inside = path + "/"
@@ -218,6 +224,7 @@ class CatchUp:
         return operations
 
     def _directories(self, entry: str) -> Iterator[str]:
+        """A directory and all directories below it, parents first."""
         yield entry
         for name in self._disk.list(f"{self._data_dir}/{entry}"):
             if self._disk.is_dir(f"{self._data_dir}/{entry}/{name}"):

@@ -175,6 +175,7 @@ class Following:
         self._replica.close()
 
     def _on_message(self, message: list[Any]) -> Iterator[bytes]:
+        """Process a message of the leader. Gives: the parts of the answer."""
         name, *values = message
         if not self._is_welcome:
             yield from self._on_greeting(name, values)
@@ -199,6 +200,9 @@ class Following:
             raise WireError(f"the leader says {name[:20]!r}")
 
     def _on_greeting(self, name: str, values: list[Any]) -> Iterator[bytes]:
+        """Process a message before the welcome: each side proves that it knows the secret, then the
+        standby sends its inventory.
+        """
         if name == "challenge" and len(values) == 2:
             nonce, shown = values
             if not isinstance(nonce, bytes) or not isinstance(shown, bytes):
@@ -221,6 +225,7 @@ class Following:
             raise WireError(f"a leader begins with {name[:20]!r}")
 
     def _inventory(self) -> Iterator[bytes]:
+        """The frames that list the files of the copy, with checksums."""
         rows: list[Any] = []
         piece_count = 0
         for path, part in take_inventory(self._disk, self._data_dir):
@@ -270,6 +275,7 @@ def _words(value: Any) -> str:
 
 
 def _answers_wait(value: Any) -> AnswersWait:
+    """The leader's setting in its message. Raises: WireError."""
     try:
         return AnswersWait(value)
     except ValueError as error:

@@ -364,6 +364,8 @@ class Leadership:
                 if node_id in wanted.in_sync}  # fmt: skip
         for node_id in wanted.in_sync:
             is_me = node_id == self._node.node_id
+            # this node has the epoch once its directory is open; another node gets it when it joins
+            # the set
             if self.has_opened if is_me else node_id not in record.in_sync:
                 held[node_id] = wanted.leader_epoch
         return held
@@ -414,6 +416,7 @@ class Leadership:
         return is_whole and 0 < self._node.leader_epoch < record.held_epochs.get(self.node_id, 0)
 
     def _claimed(self, record: LeaseRecord) -> LeaseRecord:
+        """A record by which this node leads, in a higher epoch than all before."""
         node = self._node
         return self._written(
             record._replace(
@@ -425,6 +428,9 @@ class Leadership:
         )
 
     def _written(self, record: LeaseRecord) -> LeaseRecord:
+        """A record with a unique id of this write: if the outcome of the write is unknown, a later
+        read shows by the id whether it was applied.
+        """
         self._write_count += 1
         node = self._node
         write_id = f"{node.node_id}-{node.session}-{self._write_count}"
@@ -467,6 +473,9 @@ class Leadership:
         self._next_ms = now_ms + self._settings.ttl_ms // POLL_PARTS
 
     def _check_is_of_this_cluster(self, record: LeaseRecord | None) -> None:
+        """Check that the record and the directory belong to the same cluster. Raises:
+        LeaseRecordError.
+        """
         ours = self.cluster_id
         if record is not None and record.cluster_id and ours and record.cluster_id != ours:
             raise LeaseRecordError(

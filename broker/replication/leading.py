@@ -129,6 +129,7 @@ class StandbyLink:
             self._on_message(message, now_ms)
 
     def _on_message(self, message: list[Any], now_ms: int) -> None:
+        """Process a message of the standby, as its state allows. Raises: WireError."""
         name, *values = message
         if self.state is State.GREETING:
             self._on_greeting(name, values, now_ms)
@@ -144,6 +145,7 @@ class StandbyLink:
             raise WireError(f"a standby that is {self.state.name} says {name[:20]!r}")
 
     def _on_greeting(self, name: str, values: list[Any], now_ms: int) -> None:
+        """Process a message of a connection that has not proved the secret. Raises: WireError."""
         if name == "hello" and len(values) == 2 and not self._has_greeted:
             version, nonce = values
             if version != VERSION:
@@ -159,6 +161,9 @@ class StandbyLink:
             raise WireError(f"a standby begins with {name[:20]!r}")
 
     def _take_proof(self, values: list[Any], now_ms: int) -> None:
+        """Check the standby's proof of the secret, and note its node id and addresses. Raises:
+        WireError.
+        """
         shown, node_id, address, listeners = values
         known = proof(self._secret, "standby", self._nonce)
         if not isinstance(shown, bytes) or not hmac.compare_digest(shown, known):
@@ -180,6 +185,7 @@ class StandbyLink:
         self.state = State.COMPARING
 
     def _take_inventory(self, values: list[Any]) -> None:
+        """Add a part of the standby's list of files. Raises: WireError."""
         try:
             for path, size, checksums in values[0]:
                 part = Held(int(size), tuple(map(int, checksums)))
@@ -198,6 +204,7 @@ class StandbyLink:
                 self._add(one)
 
     def _add(self, operation: Operation) -> None:
+        """Queue an operation for the standby. Raises: WireError if it is too far behind."""
         # checked before the operation is added, since a single one may be larger
         if self._waiting_bytes > MOST_WAITING_BYTES:
             raise WireError(f"it is more than {MOST_WAITING_BYTES >> 20} MiB behind")
@@ -392,11 +399,15 @@ class Leading:
         self._welcome_if_out()
 
     def _check_node_id(self, link: StandbyLink) -> None:
+        """Raise WireError if the standby has the same node id as this node."""
         leadership = self._leadership
         if leadership is not None and link.node_id == leadership.node_id:
             raise WireError(f"the standby has this node's node.id, {link.node_id}: set another")
 
     def _welcome_if_out(self) -> None:
+        """Let a proven standby begin, once no other node may take over: its copy is changed from
+        then on.
+        """
         link = self.link
         if link is not None and link.state is State.PROVEN and not self._others_in_sync():
             link.welcome(self.cluster_id)

@@ -154,6 +154,7 @@ class EtcdExchange(LeaseExchange):
         self._token = ""
 
     def _read(self) -> Asking:
+        """The record and its version, which is the key's mod_revision."""
         answer = yield from self._call("/v3/kv/range", {"key": self._key})
         pairs = answer.get("kvs")
         if not pairs:
@@ -161,6 +162,9 @@ class EtcdExchange(LeaseExchange):
         return Found(str(pairs[0]["mod_revision"]), base64.b64decode(pairs[0]["value"]))
 
     def _write(self, write: Write) -> Asking:
+        """Write the record if its version is unchanged: a transaction with a comparison. Version 0:
+        there is no key.
+        """
         compare = {
             "key": self._key,
             "target": "MOD",
@@ -172,6 +176,7 @@ class EtcdExchange(LeaseExchange):
         return Written(str(answer["header"]["revision"])) if answer.get("succeeded") else Conflict()
 
     def _call(self, path: str, body: Any) -> Asking:
+        """The answer to a request, after a login if a user is set. Raises: EngineError."""
         settings = self._settings
         if settings.user and not self._token:
             login = {"name": settings.user, "password": settings.password}
@@ -203,6 +208,9 @@ class KubernetesExchange(LeaseExchange):
         self._metadata: dict[str, Any] = {}  # metadata of the Lease, with labels of other programs
 
     def _read(self) -> Asking:
+        """The record, from an annotation of the Lease, and its version, which is the
+        resourceVersion.
+        """
         status, lease = yield from self._call("GET", f"{self._path}/{self._settings.name}")
         if status == NOT_FOUND:
             return Found(ABSENT, b"")
@@ -214,6 +222,7 @@ class KubernetesExchange(LeaseExchange):
         return found
 
     def _write(self, write: Write) -> Asking:
+        """Create or replace the Lease if its version is unchanged."""
         name = self._settings.name
         if write.version == ABSENT:
             body = self._lease({"name": name}, write.value)
@@ -230,6 +239,7 @@ class KubernetesExchange(LeaseExchange):
         return written
 
     def _lease(self, metadata: Mapping[str, Any], value: bytes) -> dict[str, Any]:
+        """The Lease: our record is an annotation; the spec shows the same to Kubernetes' tools."""
         record = decode_lease_record(value)
         annotations = {**(metadata.get("annotations") or {}), ANNOTATION: value.decode()}
         return {
@@ -245,6 +255,7 @@ class KubernetesExchange(LeaseExchange):
         }
 
     def _call(self, method: str, path: str, body: Any = None) -> Asking:
+        """The answer to a request with the pod's token. Raises: EngineError."""
         try:
             headers = {"Authorization": f"Bearer {self._token()}"}
         except OSError as error:

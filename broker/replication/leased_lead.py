@@ -95,6 +95,9 @@ class LeasedLead:
         return True
 
     def _look_at_standby(self) -> None:
+        """Note the other node for clients, and log when it becomes able to take over, or no longer
+        is.
+        """
         standby = self.standby = standby_of(self._keeper, self._leading)
         may_take_over = standby is not None and standby.is_in_sync
         if standby is not None and may_take_over is not self._may_be_succeeded:

@@ -89,6 +89,9 @@ class LostPartitions:
                 self._disk.unlink(mark)
 
     def _remove_waiting(self) -> None:
+        """Remove the waiting directories that the leader has deleted. A directory that it has lost
+        is an error, or is set aside if a power loss explains it.
+        """
         topics = topics_in(self._disk.read(f"{self._data_dir}/{JOURNAL_NAME}"))
         lost = [name for name in self._waiting if self._is_lost(name, topics)]
         for name in [name for name in lost if self._may_be_of_power_loss(name)]:
@@ -107,6 +110,7 @@ class LostPartitions:
         self._waiting.clear()
 
     def _has_records(self, name: str) -> bool:
+        """Whether the path is a partition's directory with a log file that is not empty."""
         directory = f"{self._data_dir}/{name}"
         return (
             _PARTITION.fullmatch(name) is not None
@@ -137,6 +141,7 @@ class LostPartitions:
         return self._has_lost_power and not self._flushed.get((topic_name, int(number)))
 
     def _set_aside(self, name: str) -> None:
+        """Rename a directory to a name that a broker ignores, and log that."""
         aside = free_stray_path(self._disk, self._data_dir, name)
         self._disk.rename(f"{self._data_dir}/{name}", aside)
         logger.warning(
@@ -147,6 +152,7 @@ class LostPartitions:
         )
 
     def _topic_id(self, name: str) -> uuid.UUID | None:
+        """The topic's id in a partition's directory; None if it is missing or torn."""
         path = f"{self._data_dir}/{name}/{PARTITION_METADATA_NAME}"
         try:
             return decode_partition_metadata(self._disk.read(path))

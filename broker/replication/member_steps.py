@@ -169,6 +169,7 @@ class MemberSteps(StandbySteps):
             self.copy.sync.begin()
 
     def _warn_of_trouble(self) -> None:
+        """Log why no node leads, at most once in TROUBLE_EVERY_S."""
         now_s = self._now_s()
         if now_s - self._warned_s < TROUBLE_EVERY_S:
             return

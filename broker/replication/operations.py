@@ -162,12 +162,18 @@ class Replica:
             self._files.popitem()[1].close()
 
     def _path(self, name: str) -> str:
+        """The path of a file in the copy. Raises: DivergedError if it is not below the data
+        directory.
+        """
         parts = name.split("/")
         if not name or any(part in ("", ".", "..") for part in parts) or "\0" in name:
             raise DivergedError(f"{name!r} is not a path below the data directory")
         return f"{self._data_dir}/{name}"
 
     def _open(self, name: str) -> File:
+        """The open file, which is created if it is missing; the file that was used longest ago is
+        closed if too many are open.
+        """
         file = self._files.get(name)
         if file is not None:
             self._files.move_to_end(name)
@@ -182,11 +188,13 @@ class Replica:
         return file
 
     def _close(self, name: str) -> None:
+        """Close a file, if it is open."""
         file = self._files.pop(name, None)
         if file is not None:
             file.close()
 
     def _close_below(self, name: str) -> None:
+        """Close a file, or all files in a directory."""
         inside = name + "/"
         for known in [one for one in self._files if one == name or one.startswith(inside)]:
             self._close(known)

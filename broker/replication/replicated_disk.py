@@ -108,8 +108,8 @@ class ReplicatedDisk:
         return ReplicatedFile(self, file, name)
 
     def mkdir(self, path: str) -> None:
-        """Make a directory, as `Disk` does, and mark it.
-
+        """Make a directory, as `Disk` does. A new directory of a partition gets a mark
+        (NOT_SENT_NAME), which stays until the standby has the directory.
         Another thread makes the directories of new logs.
         """
         is_inside = path.startswith(self._inside)
@@ -121,14 +121,17 @@ class ReplicatedDisk:
         self._tell_of(Kind.MAKE_DIRECTORY, path)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename as `Disk` does; the bytes of a file of the cleaner's process are published
-        first."""
+        """Rename as `Disk` does. The bytes of a file that the cleaner's process has written are
+        published first, since that process does not publish them.
+        """
         name, new_name = self._name(old), self._name(new)
         if name is not None and is_unfinished(old) and self.publish is not None:
             self._tell_content(old, name)
         self._disk.rename(old, new)
         if name is not None and new_name is not None:
             self.tell(Operation(Kind.RENAME, name, new_path=new_name))
+        # the old name is local, so the standby has nothing that it could rename: the content is
+        # sent
         elif new_name is not None and is_of_new_files(old):
             self._tell_new_directory(new, new_name)
         elif new_name is not None and old.endswith(REPLACING_SUFFIX) and self.publish is not None:
@@ -160,6 +163,7 @@ class ReplicatedDisk:
         return None if is_local(name) else name
 
     def _tell_of(self, kind: Kind, path: str) -> None:
+        """Publish an operation on a path, unless the path is not replicated."""
         name = self._name(path)
         if name is not None:
             self.tell(Operation(kind, name))
@@ -175,6 +179,7 @@ class ReplicatedDisk:
                 self.tell(Operation(Kind.REPLACE, f"{name}/{file}", data=content))
 
     def _tell_content(self, path: str, name: str) -> None:
+        """Publish a file with all its content: its creation, then its bytes in pieces."""
         # the file is read when it is sent, and closed with its last piece
         file = self._disk.open(path)
         self.tell(Operation(Kind.CREATE, name))

@@ -87,6 +87,7 @@ class Frames:
 
 
 def _message(body: bytes) -> list[Any]:
+    """Decode the body of a frame: a list that begins with the message's name. Raises: WireError."""
     try:
         message = msgpack.unpackb(body, use_list=True)
     except (ValueError, msgpack.UnpackException) as error:

@@ -364,6 +364,9 @@ def import_modules(api: Api, *, is_one: bool) -> None:
 
 
 def _reader(parts: Parts, api: Api, row: Row) -> Read[Any]:
+    """The function that reads requests of an API: that of the message class, or the one that the
+    row names.
+    """
     if not row.read:
         return message_class(api, "Request").read
     module, _, name = row.read.partition(":")

@@ -28,6 +28,7 @@ class EncodedRows:
             out += self._chunks.popleft()
 
     def add(self, rows: Sequence[Any], version: int) -> None:
+        """Encode rows, so that they are no longer needed as objects."""
         chunk = bytearray()
         for row in rows:
             row.write(chunk, version)

@@ -100,6 +100,9 @@ class FetchSession:
         self.targets: Targets = {}
 
     def to_end(self, target: FetchTarget) -> None:
+        """Move a partition to the end of the order in which the session is read: a fetch has room
+        for the first partitions only, so the others have their turn next (KIP-227).
+        """
         key = (_name_of(target.topic), target.index)
         if self.targets.pop(key, None) is not None:
             self.targets[key] = target
@@ -188,6 +191,7 @@ class FetchSessions:
             return Planned([], None, incremental=False)
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.last_used_ms = now_ms
+        # to the end of the order of use, by which unused sessions are evicted
         self._sessions[session_id] = self._sessions.pop(session_id)
         if self.weight > self._most_partitions and not self._evict_resting(0, 0, now_ms):
             self.forget(session_id)
@@ -214,6 +218,8 @@ class FetchSessions:
         if len(self._sessions) < self._slots:
             return True
         old = [one for one in self._sessions.values() if now_ms - one.began_ms >= EVICTION_MS]
+        # as in Apache Kafka, a larger new session may replace a smaller one that is older than two
+        # minutes
         least = min(old, key=lambda one: one.weight, default=None)
         if least is None or least.weight >= weight:
             return False
@@ -237,6 +243,7 @@ class FetchSessions:
     def _new_session(
         self, targets: Targets, weight: int, *, uses_topic_ids: bool, now_ms: int, owner: str
     ) -> FetchSession:
+        """Store a new session under a random unused id."""
         session_id = self._ids.random31()
         while session_id in self._sessions:
             session_id = self._ids.random31()

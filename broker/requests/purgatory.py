@@ -124,11 +124,17 @@ class Purgatory:
         self._remove(fetch)
 
     def next_deadline_ms(self) -> int | None:
+        """The earliest deadline of a waiting fetch; None if none waits. Answered fetches at the
+        front are dropped.
+        """
         while self._deadlines and self._deadlines[0][2].done:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def _remove(self, fetch: WaitingFetch) -> None:
+        """Forget an answered or cancelled fetch. Its deadline stays in the heap until most of the
+        heap is such deadlines.
+        """
         if fetch.done:
             return
         fetch.done = True

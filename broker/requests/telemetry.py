@@ -146,7 +146,10 @@ class Telemetry:
         text = f"{interval_ms} {','.join(names)}".encode()
         number = zlib.crc32(client_id.bytes, zlib.crc32(text))
         return MetricsSubscription(
-            number - (1 << 32) if number >> 31 else number, interval_ms, names
+            # the id is a signed int32 in the protocol
+            number - (1 << 32) if number >> 31 else number,
+            interval_ms,
+            names,
         )
 
 

@@ -149,6 +149,7 @@ class ToGroups:
         return self._if_share_groups(handle)
 
     def _if_share_groups(self, handle: Handler[Request]) -> Handler[Request]:
+        """Handle a request if share groups are on; otherwise refuse it."""
         features = self._features
 
         def handle_if_on(request: Request, context: RequestContext) -> Answer:

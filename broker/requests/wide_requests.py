@@ -97,6 +97,9 @@ def _of_rows(rows: str, answers: str, *key: str) -> tuple[Level, ...]:
 def _of_partitions(
     topics: Level, rows: str = "partitions", answers: str = "partitions", *key: str
 ) -> tuple[Level, ...]:
+    """The levels of a request with partitions in topics. Takes: key, the fields that identify a
+    partition; without them the partitions are plain numbers.
+    """
     return topics, Level(rows, answers, key)
 
 
@@ -326,6 +329,9 @@ def _in_pairs(rows: list[Any], levels: tuple[Level, ...]) -> list[Any]:
 
 
 def _name(row: Any, key: tuple[str, ...]) -> Any:
+    """The value by which a row is the same as another row: the value of its key field, or a tuple
+    of several.
+    """
     if len(key) == 1:
         return getattr(row, key[0])
     values = [getattr(row, field) for field in key]
@@ -386,6 +392,7 @@ def parts_of(
 def _leaf_parts(
     rows: list[Any], key: tuple[str, ...], at_once: int, *, is_paired: bool
 ) -> Iterator[tuple[list[Any], int]]:
+    """`parts_of` for a list without inner lists. Two rows of a pair stay in one part."""
     first = 0
     while first < len(rows):
         end = first + at_once
@@ -438,6 +445,9 @@ class CollectedAnswer:
             self._answer = answer
 
     def _add(self, target: EncodedRows, rows: Sequence[Any], level: int, continued: int) -> None:
+        """Add rows of a level: rows of the last level are encoded at once; others stay open, since
+        the next part may continue them.
+        """
         if level == len(self._levels) - 1:
             target.add(rows, self._version)
             return
@@ -461,6 +471,7 @@ class CollectedAnswer:
             target.add((one.row,), self._version)
 
     def whole(self) -> Message:
+        """The answer to all parts."""
         self._close(self._rows, 0)
         setattr(self._answer, self._levels[0].answers, self._rows)
         answer: Message = self._answer
@@ -628,6 +639,7 @@ class WideRequests:
         self.on_answered(connection_id)
 
     def _do_slice(self, one: _InSlices, now_ms: int) -> None:
+        """Do a slice of work, and answer the request after the last one."""
         connection_id = one.context.connection_id
         # removed first, since the last slice may begin other work in slices
         del self._under_way[connection_id]
@@ -642,6 +654,7 @@ class WideRequests:
             self.on_answered(connection_id)
 
     def _handle_part(self, wide: _Wide, now_ms: int) -> None:
+        """Pass the next part to the handler; after the last part send the collected answer."""
         requests, shape = self._requests, wide.shape
         part = next(wide.parts, None)
         if part is None:
@@ -670,6 +683,7 @@ class WideRequests:
             requests.reply_to_part(context, answer)
 
     def _refuse_rest(self, wide: _Wide, request: Message, take: Callable[[Message], None]) -> None:
+        """Refuse a part without handling it, because the answer is already too long."""
         from barnabas.broker.requests.refusals import refused_rows
 
         if not wide.is_cut_short:
@@ -685,6 +699,7 @@ class WideRequests:
         take(refused_rows(request, wide.context.api_version, Code.POLICY_VIOLATION))
 
     def _answer(self, wide: _Wide) -> None:
+        """Send the answer to all parts, and free the request's place."""
         del self._under_way[wide.context.connection_id]
         self._requests.reply(wide.context.ticket, wide.answer.whole())
         self.on_answered(wide.context.connection_id)

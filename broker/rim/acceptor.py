@@ -212,6 +212,9 @@ class Acceptor:
                 self._listen_to(listener)
 
     def _on_connect(self, listener: Listener) -> None:
+        """Accept the waiting connections of a listener, up to BACKLOG of them and within the
+        limits.
+        """
         limits = self._connection_limits()
         for number in range(BACKLOG):
             if listener.socket is None or not self._accepts or listener.pause is not None:
@@ -322,6 +325,7 @@ class Acceptor:
         return self._limits
 
     def _set_limits_of_listeners(self) -> None:
+        """Give the listeners that have settings of their own their limits."""
         for listener in self.listeners:
             if listener.config.limits_connections:
                 from barnabas.broker.rim.connection_limits import limits_of_listener
@@ -339,6 +343,7 @@ class Acceptor:
         self._complain("listener %s accepts no connections for now: %s", listener.config.name, why)
 
     def _end_pause(self, listener: Listener) -> None:
+        """Accept at the listener again, or pause again if it is still full."""
         if listener.limits is not None and listener.limits.is_full:
             listener.pause = self._loop.call_later(ACCEPT_PAUSE_S, self._end_pause, listener)
         else:
@@ -376,6 +381,7 @@ class Acceptor:
             self._admission_timer = self._loop.call_later(timeout_ms / 1000, self._close_unadmitted)
 
     def _close_unadmitted(self) -> None:
+        """Close the connections whose deadline has passed, and wait for the next deadline."""
         self._admission_timer = None
         while self._unadmitted:
             connection_id, (deadline_s, connection) = next(iter(self._unadmitted.items()))
@@ -440,6 +446,7 @@ class Acceptor:
         self._core.logs.disk.reserve_descriptors(count)
 
     def _try_accepting(self) -> None:
+        """Accept again at all listeners, or try again later if there is still no room."""
         is_full = self._limits is not None and self._limits.is_full
         if self._may_connect() and not is_full:
             self._accept_timer = None
@@ -512,6 +519,7 @@ def unix_listener_at(path: str) -> socket.socket:
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        # the connection is refused if no process listens there any more
         if stat.S_ISSOCK(_mode_of(path)) and sock.connect_ex(path) == errno.ECONNREFUSED:
             os.unlink(path)
         sock.close()
@@ -530,6 +538,7 @@ def unix_listener_at(path: str) -> socket.socket:
 
 
 def _mode_of(path: str) -> int:
+    """The type and permissions of a path; 0 if it does not exist."""
     try:
         return os.stat(path).st_mode
     except FileNotFoundError:

@@ -66,6 +66,7 @@ class AuditLog:
 
 
 def _line(time: str, record: AuditRecord) -> str:
+    """The line of one record."""
     fields = {
         "time": time,
         "principal": record.principal,

@@ -55,6 +55,9 @@ class CleanerProcess:
         self._stopping = False
 
     def submit(self, job: CleanJob) -> None:
+        """Run a job after the earlier ones; `on_done` is called in the cleaner's thread at
+        its end.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="cleaner", daemon=True)
             self._thread.start()
@@ -73,6 +76,9 @@ class CleanerProcess:
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        """The thread's function: send one job after the other to the process, and end the process
+        when it is idle.
+        """
         while True:
             try:
                 job = self._jobs.get(timeout=self._idle_s if self._process is not None else None)
@@ -90,6 +96,7 @@ class CleanerProcess:
                 self._on_done(job, result, error)
 
     def _clean(self, job: CleanJob) -> tuple[CleanResult | None, str]:
+        """Let the process run a job. Gives: the result, or None and the error."""
         try:
             process = self._process or self._start_process()
             assert process.stdin is not None and process.stdout is not None
@@ -104,6 +111,7 @@ class CleanerProcess:
         return _unpack_answer(answer)
 
     def _start_process(self) -> subprocess.Popen[bytes]:
+        """Start the process. Raises: OSError, also if the broker is stopping."""
         command = [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(sys.path)]
         with self._lock:
             if self._stopping:
@@ -112,6 +120,7 @@ class CleanerProcess:
             return self._process
 
     def _end_process(self) -> int | None:
+        """End the process by the end of its input. Gives: its exit code; None if there is none."""
         with self._lock:
             process, self._process = self._process, None
         if process is None:
@@ -158,6 +167,7 @@ def serve() -> None:
 
 
 def _receive(stream: IO[bytes], jobs: queue.SimpleQueue[bytes]) -> None:
+    """The receiving thread of the process: queue the jobs until the input ends."""
     while (frame := _read_frame(stream)) is not None:
         jobs.put(frame)
     os._exit(0)  # the broker has ended, or stops this process: end at once, even during a job
@@ -182,6 +192,7 @@ def _read_frame(stream: IO[bytes]) -> bytes | None:
 
 
 def _pack_job(job: CleanJob) -> bytes:
+    """A job as bytes for the process."""
     fields: dict[str, Any] = job._asdict()
     fields["aborted"] = TxnIndex(list(job.aborted)).encode()
     packed: bytes = msgpack.packb(fields)
@@ -189,6 +200,7 @@ def _pack_job(job: CleanJob) -> bytes:
 
 
 def _unpack_job(data: bytes) -> CleanJob:
+    """The job from its bytes."""
     fields = msgpack.unpackb(data, strict_map_key=False, use_list=False)
     fields["aborted"] = tuple(TxnIndex.decode(fields["aborted"]).entries)
     fields["levels"] = Levels(*fields["levels"])
@@ -201,6 +213,7 @@ def _pack_result(result: CleanResult) -> bytes:
 
 
 def _unpack_answer(data: bytes) -> tuple[CleanResult | None, str]:
+    """The result from the answer of the process, or None and the error."""
     fields = msgpack.unpackb(data, use_list=False)
     if "error" in fields:
         return None, fields["error"]

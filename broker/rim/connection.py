@@ -142,6 +142,7 @@ class Connection:
         self._resume_reading()
 
     def _resume_reading(self) -> None:
+        """Let the loop report received bytes again."""
         if not self._reading and not self.closed:
             self._reading = True
             self._loop.add_reader(self._socket.fileno(), self._on_readable)
@@ -156,6 +157,7 @@ class Connection:
             self._loop.call_soon(self._on_readable)
 
     def _pause_reading(self) -> None:
+        """Leave further bytes in the kernel's buffer, which slows the client down."""
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._socket.fileno())
@@ -254,6 +256,7 @@ class Connection:
         self.pump()
 
     def _take_gathered(self) -> tuple[Any, ...]:
+        """The gathered small answers as one piece; empty if there are none."""
         gathered = self._gathered
         if not gathered:
             return ()
@@ -367,6 +370,9 @@ class Connection:
         return why is not None
 
     def _write(self, pieces: Sequence[Any]) -> None:
+        """Send pieces, after the pieces that are still unsent. One piece of bytes, the usual case,
+        is sent without the queue.
+        """
         if self._server.silence is not None and self._is_silenced():
             return
         out = self._out
@@ -392,12 +398,18 @@ class Connection:
         self._flush()
 
     def _on_writable(self) -> None:
+        """Send more of the unsent bytes; after the last one continue with the client's next
+        request.
+        """
         self._is_active = True
         self._flush()
         if not self._out and not self.closed:
             self.pump()
 
     def _flush(self) -> None:
+        """Send the queued pieces until the socket accepts no more; slices are sent from their files
+        by sendfile.
+        """
         if self._server.silence is not None and self._is_silenced():
             return
         out, sock = self._out, self._socket
@@ -470,6 +482,7 @@ class Connection:
             size -= length
 
     def _write_later(self) -> None:
+        """Let the loop report when the socket accepts more."""
         if not self._writing:
             self._writing = True
             self._loop.add_writer(self._socket.fileno(), self._on_writable)

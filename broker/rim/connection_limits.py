@@ -120,6 +120,7 @@ class ConnectionLimits:
         return None
 
     def _refusal(self, address: str, now_ms: int) -> Refusal | None:
+        """Why an address may not have another connection; None if it may."""
         if address.startswith(UNIX_SCHEME):
             return None  # a socket in the file system has no address
         wait_ms = self._throttle_address(address, now_ms)
@@ -151,6 +152,9 @@ class ConnectionLimits:
         return _pause_ms(self._rate, most, self._windows, now_ms)
 
     def _throttle_address(self, address: str, now_ms: int) -> int:
+        """The time in ms that a connection has to wait because of its address's rate. A connection
+        that has to wait is not counted.
+        """
         limit = limit_of_address(self._quotas, address)
         if limit is None:
             return 0

@@ -167,7 +167,7 @@ class ClusterClient:
         sock.settimeout(2 * self.waiting.timeout_s)  # `Waiting` ends earlier
         began = time.monotonic()
 
-        def hopeless() -> str:
+        def security_mistake() -> str:
             """The error in the security settings, probed once if the connection takes longer than
             PROBE_AFTER_S; empty before that.
             """
@@ -177,7 +177,7 @@ class ClusterClient:
             began = time.monotonic() + self.waiting.timeout_s  # no second probe
             return self._mistake()
 
-        waiting = Waiting(self.waiting.address, self.waiting.timeout_s, hopeless)
+        waiting = Waiting(self.waiting.address, self.waiting.timeout_s, security_mistake)
         try:
             connection = waiting.call(
                 "its answer to a new client",
@@ -194,7 +194,10 @@ class ClusterClient:
         self._open[host, port] = connection
         return connection
 
-    def _of_node(self, node_id: int) -> BrokerConnection:
+    def _connection_to(self, node_id: int) -> BrokerConnection:
+        """The connection to a broker of the metadata. Raises: UnreachableError if the metadata do
+        not have the broker, or if it cannot be connected to.
+        """
         broker = self.brokers.get(node_id)
         if broker is None:
             raise UnreachableError(f"the cluster's metadata have no broker {node_id}")
@@ -256,7 +259,7 @@ class ClusterClient:
 
     def node(self, node_id: int, kind: Kind[Request, Response], request: Request) -> Response:
         """The answer of the broker with that id to a request."""
-        return self.trying(lambda: self._ask(self._of_node(node_id), kind, request), kind)
+        return self.trying(lambda: self._ask(self._connection_to(node_id), kind, request), kind)
 
     def controller(
         self,
@@ -272,7 +275,7 @@ class ClusterClient:
 
         def ask() -> Response:
             at = self._any_connection() if self.controller_id < 0 else None
-            answer = self._ask(at or self._of_node(self.controller_id), kind, request)
+            answer = self._ask(at or self._connection_to(self.controller_id), kind, request)
             if code_of(answer) == Code.NOT_CONTROLLER:
                 raise RefusedError(Code.NOT_CONTROLLER)
             return answer
@@ -295,7 +298,9 @@ class ClusterClient:
         """
 
         def ask() -> Response:
-            answer = self._ask(self._of_node(self.coordinator_id(key, key_type)), kind, request)
+            answer = self._ask(
+                self._connection_to(self.coordinator_id(key, key_type)), kind, request
+            )
             code = code_of(answer)
             if code in PASSING:
                 raise RefusedError(code, "", key)

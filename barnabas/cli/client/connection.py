@@ -123,6 +123,7 @@ class BrokerConnection:
         return self._decode(kind.response_class, self._answer(request, version), version)
 
     def _decode(self, response_class: type[Response], frame: bytes, version: int) -> Response:
+        """The response in a frame. Raises: CommandError if it cannot be read."""
         try:
             return decode_response(response_class, frame, version)[1]
         except (struct.error, IndexError, MalformedMessageError) as error:
@@ -147,6 +148,9 @@ class BrokerConnection:
         return frame
 
     def _read(self, count: int) -> bytes:
+        """Receive exactly that many bytes. Raises: ConnectionLostError if the broker closes the
+        connection first.
+        """
         parts = []
         while count:
             part = self._socket.recv(min(count, 1 << 20))

@@ -102,6 +102,7 @@ def describe_group(client: ClusterClient, name: str) -> Group:
     is_unknown = found.error_code == Code.GROUP_ID_NOT_FOUND
     if found.error_code and not is_unknown:
         raise RefusedError(found.error_code, found.error_message, name)
+    # a broker answers so about a group that is not classic: ask for each of the other kinds
     if is_unknown or found.group_state == "Dead":
         for describe in (_consumer_group, _share_group, _streams_group):
             group = describe(client, name)
@@ -127,6 +128,7 @@ def assigned(data: bytes) -> tuple[TopicPartition, ...]:
     """
     partitions = []
     try:
+        # after the version and the count of topics
         at = 6
         for _ in range(struct.unpack_from(">i", data, 2)[0]):
             (size,) = struct.unpack_from(">h", data, at)
@@ -151,6 +153,7 @@ def _described(client: ClusterClient, name: str, kind: Kind[Any, Any]) -> Any:
 
 
 def _consumer_group(client: ClusterClient, name: str) -> Group | None:
+    """A consumer group (KIP-848); None for a group of another kind."""
     from barnabas.protocol.messages.consumer_group_describe import (
         ConsumerGroupDescribeRequest,
         ConsumerGroupDescribeResponse,
@@ -162,6 +165,7 @@ def _consumer_group(client: ClusterClient, name: str) -> Group | None:
 
 
 def _share_group(client: ClusterClient, name: str) -> Group | None:
+    """A share group; None for a group of another kind."""
     from barnabas.protocol.messages.share_group_describe import (
         ShareGroupDescribeRequest,
         ShareGroupDescribeResponse,
@@ -173,6 +177,7 @@ def _share_group(client: ClusterClient, name: str) -> Group | None:
 
 
 def _group(found: Any, protocol: str) -> Group:
+    """A consumer or share group from its description."""
     members = tuple(
         Member(
             row.member_id, getattr(row, "instance_id", None), row.client_id, row.client_host,

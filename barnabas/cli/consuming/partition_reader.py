@@ -111,6 +111,9 @@ class PartitionReader:
     def _move(
         self, partition: TopicPartition, position: int, advance: Callable[[int], Any]
     ) -> None:
+        """Advance the position of a partition, and the progress bar by as much. With a given end,
+        the position does not pass the end.
+        """
         if self._ends is not None:
             position = min(position, max(self._ends[partition], self.positions[partition]))
         advance(position - self.positions[partition])

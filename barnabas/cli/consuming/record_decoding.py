@@ -57,6 +57,9 @@ class RecordPreparation:
         return shown
 
     def _decoded(self, record: Any) -> ShownRecord | None:
+        """The record with its decoded key and value; None if it is to be skipped. Raises:
+        Undecodable.
+        """
         parts: dict[str, Any] = {"key": record.key, "value": record.value}
         for name, decoder in self._decoders.items():
             if parts[name] is None:  # a tombstone, for example

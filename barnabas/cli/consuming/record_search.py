@@ -47,6 +47,7 @@ class RecordSearch:
         return is_found is not self._inverted
 
     def _texts(self, record: Any) -> Iterator[str]:
+        """The texts of a record in which the patterns are searched."""
         for place in ("key", "value"):
             if place in self._places and (data := shown_bytes(getattr(record, place))) is not None:
                 yield data.decode("utf-8", "replace")
@@ -56,6 +57,7 @@ class RecordSearch:
 
 
 def _compiled(text: str, ignore_case: bool) -> re.Pattern[str]:
+    """The compiled pattern. Raises: WrongPattern."""
     try:
         return re.compile(text, re.IGNORECASE if ignore_case else 0)
     except re.error as error:

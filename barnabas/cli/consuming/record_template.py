@@ -56,6 +56,7 @@ def compile_template(template: str) -> Write:
 
 
 def _joined(parts: Sequence[bytes | Write]) -> Write:
+    """A function that joins the literal parts and the fields of a record."""
     return lambda record: b"".join(
         part if isinstance(part, bytes) else part(record) for part in parts
     )
@@ -166,6 +167,8 @@ def _headers(template: str, separator: str) -> Write:
 
 
 def _time(form: str | None) -> Write:
+    """The function that gives a record's time, in ISO 8601 or by a form of strftime."""
+
     def text(record: Any) -> bytes:
         if record.timestamp is None or record.timestamp < 0:
             return b""
@@ -180,6 +183,10 @@ def _time(form: str | None) -> Write:
 
 
 def _length(attribute: str) -> Write:
+    """The function that gives the number of bytes of a key or value before decoding; -1 for
+    null.
+    """
+
     def text(record: Any) -> bytes:
         data = getattr(record, attribute)
         data = data.raw if isinstance(data, Decoded) else data

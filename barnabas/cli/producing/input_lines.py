@@ -37,6 +37,7 @@ def open_input(path: str, look: Callable[[], None]) -> InputFile:
 
 
 def _file(path: str) -> Iterator[bytes]:
+    """The lines of a file. Raises: CommandError."""
     try:
         with open(path, "rb") as file:
             for line in file:

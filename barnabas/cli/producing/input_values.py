@@ -171,6 +171,9 @@ def _without(value: dict[str, Any], omitted: Sequence[str]) -> dict[str, Any]:
 
 
 def _partition(place: str, value: Mapping[str, Any], field: str | None) -> int | None:
+    """The partition in a field; None without a field, or if the field is empty. Raises:
+    CommandError.
+    """
     if field is None:
         return None
     found = _field(place, value, field, "--partition-field")

@@ -52,6 +52,7 @@ class RecordEncoding:
 
 
 def _bytes(value: Any, place: str) -> bytes | None:
+    """A JSON value as bytes; bytes and None are unchanged. Raises: CommandError."""
     if value is None or isinstance(value, bytes):
         return value
     try:

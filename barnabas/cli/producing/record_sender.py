@@ -81,6 +81,7 @@ class RecordSender:
             raise
 
     def _commit(self) -> None:
+        """Wait for all answers, and commit the transaction."""
         self._wait()
         self._producer.commit_transaction()
         self.transactions += 1
@@ -107,6 +108,7 @@ class RecordSender:
             note(f"the open transaction will be aborted by its timeout: {error}")
 
     def _check_partition(self, partition: int | None) -> None:
+        """Raise CommandError if the topic has no such partition."""
         if partition is not None and partition not in self._partitions:
             count = count_text(len(self._partitions), "partition")
             raise CommandError(
@@ -115,6 +117,9 @@ class RecordSender:
             )
 
     def _send_one(self, record: InputRecord) -> None:
+        """Put a record into the producer's queue; if too many records are unanswered, wait for
+        their answers first.
+        """
         if len(self._pending) >= PENDING_MOST:
             self._wait()
         self._check_partition(record.partition)
@@ -155,6 +160,7 @@ class RecordSender:
         return f"{count_text(count, 'record')} {was} acknowledged"
 
     def _wait(self) -> None:
+        """Wait until all sent records are acknowledged."""
         from kafka.errors import KafkaTimeoutError
 
         while self._pending:

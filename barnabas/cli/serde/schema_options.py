@@ -118,6 +118,7 @@ def schema_options(*, producing: bool) -> Callable[[Command], Command]:
 
 
 def _options(producing: bool) -> list[Callable[[Any], Any]]:
+    """The schema options of `consume` or `produce`."""
     how = "registry, registry:ID, registry:FILE or FILE" if producing else "registry or FILE"
     parts = (VALUE, KEY)
     options = [

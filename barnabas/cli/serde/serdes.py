@@ -180,6 +180,7 @@ def _header(schema_id: int, serde: Serde) -> bytes:
 
 
 def _text(path: Path) -> str:
+    """The text of a schema's file. Raises: SchemaError."""
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -62,6 +62,7 @@ class AdminViews:
                     "name": row.name,
                     "value": None if row.is_sensitive else row.value,
                     "is_secret": row.is_sensitive,
+                    # 1 is the source of a setting of the topic itself (DYNAMIC_TOPIC_CONFIG)
                     "is_default": row.config_source != 1,
                     "source": SOURCES.get(row.config_source, "unknown"),
                     "documentation": row.documentation or "",
@@ -93,6 +94,9 @@ class AdminViews:
         }
 
     def _user_rows(self, answer: DescribeUserScramCredentialsResponse) -> list[dict[str, Any]]:
+        """The users with SCRAM credentials and those of barnabas.users.file, by name, without
+        secrets.
+        """
         rows = {
             row.user: [
                 f"{BY_NUMBER[info.mechanism].name}, {info.iterations:,} iterations"
@@ -119,6 +123,7 @@ def _rows(code: int, what: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _acl_rows(answer: DescribeAclsResponse) -> list[dict[str, Any]]:
+    """The ACLs of an answer as rows of the page, sorted."""
     rows = [
         {
             "principal": acl.principal,
@@ -146,6 +151,7 @@ def _quota_rows(answer: DescribeClientQuotasResponse) -> list[dict[str, Any]]:
 
 
 def _refused(code: int, what: str) -> BadRequest:
+    """The error for the page if the broker refused a request: 403 if the user lacks a right."""
     name = Code(code).name if code in Code._value2member_map_ else str(code)
     if name.endswith("AUTHORIZATION_FAILED"):
         return BadRequest(f"You may not {what} ({name}).", 403)

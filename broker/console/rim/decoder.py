@@ -103,6 +103,10 @@ class Decoder:
     # --- the process -----------------------------------------------------------------------------
 
     def _decode(self, parts: Sequence[bytes]) -> list[Decoded]:
+        """Decode keys and values by the process. If one of them ends the process or takes too long,
+        it gets an error, and a new process decodes the rest; after MOST_RESTARTS all others get an
+        error.
+        """
         done: list[Decoded] = []
         restarts = 0
         with self._lock:
@@ -163,11 +167,13 @@ class Decoder:
         return ours
 
     def _end_later(self) -> None:
+        """Check after the idle time whether the process can end."""
         timer = threading.Timer(self._idle_s, self._maybe_end)
         timer.daemon = True
         timer.start()
 
     def _maybe_end(self) -> None:
+        """End the process if it was not used for the idle time; otherwise check again later."""
         with self._lock:
             if self._process is None:
                 return
@@ -177,6 +183,7 @@ class Decoder:
             self._end()
 
     def _end(self) -> None:
+        """Close the socket and kill the process, if there is one. Called under the lock."""
         process, self._process = self._process, None
         sock, self._sock = self._sock, None
         if sock is not None:

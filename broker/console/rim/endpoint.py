@@ -160,21 +160,23 @@ class Console:
         return response._replace(headers={**SECURITY_HEADERS, **response.headers})
 
     def _answer(self, request: Request) -> Response:
+        """The answer without the security headers: a file of the page, data, or an error."""
         file = self._files.get(request.path)
         if file is not None and request.method == "GET":
             return Response(200, file[1], file[0])
         try:
             if request.method == "POST":
-                return self._changed(request)
+                return self._answer_post(request)
             if request.method != "GET":
                 return error_response(405, "The console takes GET and POST only.")
-            return self._shown(request)
+            return self._answer_get(request)
         except LoginNeeded:
             return json_response({"error": "Log in first.", "login": True}, 401)
         except BadRequest as error:
             return _refusal(error)
 
-    def _shown(self, request: Request) -> Response:
+    def _answer_get(self, request: Request) -> Response:
+        """The answer to a GET of data: a download, or a view as JSON."""
         viewer = self._logins.viewer(request)
         if request.path == "/api/download":
             return self._guarded(lambda: self._download(viewer, request.query))
@@ -187,7 +189,7 @@ class Console:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    def _changed(self, request: Request) -> Response:
+    def _answer_post(self, request: Request) -> Response:
         """The answer to a POST."""
         body = _body(request)
         if request.path == "/api/login":
@@ -226,6 +228,7 @@ class Console:
             self._turn.release()
 
     def _download(self, viewer: Viewer, query: Query) -> Response:
+        """The records that a search finds, as a file of JSON lines."""
         lines = self._records.download(viewer, query)
         name = "".join(
             letter for letter in query.get("topic", "") if letter.isalnum() or letter in "._-"
@@ -238,6 +241,9 @@ class Console:
         )
 
     def _now(self, viewer: Viewer) -> dict[str, Any]:
+        """The fields that every answer with data has: the broker, the user, and totals for the
+        page's header.
+        """
         broker, server = self._source.look(viewer), self._server.broker
         addresses = [f"{host}:{port}" for host, port in self._server.addresses]
         return {

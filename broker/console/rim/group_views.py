@@ -92,6 +92,8 @@ class GroupViews:
         }
 
     def _members(self, name: str) -> list[dict[str, Any]]:
+        """The members of a group, read in the loop's thread."""
+
         def members() -> Look[list[dict[str, Any]]]:
             yield
             return describe_members(self._source.server.broker.groups, name)
@@ -142,6 +144,9 @@ class GroupViews:
         rows: Sequence[CommittedOffsetState],
         waits: Mapping[tuple[str, str, int], bool],
     ) -> list[dict[str, Any]]:
+        """Committed offsets for JSON: whether the group waits there, and its progress since the
+        last sample.
+        """
         name = group.group_id
         before = self._source.history(lambda history: history.positions(name))
         return [

@@ -120,6 +120,9 @@ def _take_up(
     listener: Listener | None,
     node_id: int | None,
 ) -> Look[None]:
+    """Let the acceptor accept one end of the socket pair as a client's connection. Runs in the
+    loop's thread.
+    """
     yield
     first = next(iter(server.broker.cluster.nodes)) if node_id is None else node_id
     at = server.acceptor.listener_of(first) if listener is None else listener
@@ -144,6 +147,7 @@ def login(
 
 
 def _token(client: InnerClient, token: bytes) -> bytes:
+    """Send a SASL token. Gives: the broker's token. Raises: LoginRefused."""
     answer = client.ask(SaslAuthenticateRequest(token), SaslAuthenticateResponse, 2)
     if answer.error_code != Code.NONE:
         raise LoginRefused
@@ -159,6 +163,7 @@ def _scram(client: InnerClient, mechanism: str, user: str, password: str) -> Non
     fields = dict(part.split("=", 1) for part in answer.split(","))
     salt, iterations = base64.b64decode(fields["s"]), int(fields["i"])
     salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+    # biws is base64 of "n,,": no channel binding, as the first message said
     without_proof = f"c=biws,r={fields['r']}"
     messages = f"{first},{answer},{without_proof}".encode()
     client_key = hmac.digest(salted, b"Client Key", hash_name)

@@ -109,6 +109,7 @@ class LogViews:
         return self._rows
 
     def _last_rates(self, names: list[str]) -> Look[dict[str, Rates]]:
+        """The rates of topics at the last sample, read in slices in the loop's thread."""
         history, rates = self._source.sampler.history, {}
         for place, name in enumerate(names, 1):
             rates[name] = history.last_rates(name)
@@ -133,6 +134,7 @@ class LogViews:
         return self._source.run(look())
 
     def _topic_value(self, broker: views.Broker, name: str) -> dict[str, Any]:
+        """A topic for JSON: its size, and how many of its partitions are stuck."""
         rows = broker.topics[name]
         return {
             "topic": name,

@@ -63,6 +63,7 @@ class Logins:
             session = self._sessions.use(token, self._server.steady_ms()) if token else None
         if session is None:
             raise LoginNeeded
+        # the password was changed or removed after the login
         if self._credential(session.user, session.mechanism) != session.credential:
             with self._lock:
                 self._sessions.end(token)
@@ -83,6 +84,8 @@ class Logins:
         with self._lock:
             if not self._sessions.may_try(host, now_ms):
                 raise BadRequest("There were too many attempts: try again in a minute.", 429)
+            # counted before the outcome is known, so that attempts at the same time are bounded as
+            # well; a success removes this failure
             self._sessions.failed(host, now_ms)
         mechanism = self._mechanism(listener, user)
         if not self._at_once.acquire(timeout=10):
@@ -111,6 +114,7 @@ class Logins:
         return f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}"
 
     def _token(self, request: Request) -> str:
+        """The session's token in the request's cookie; empty without a valid cookie."""
         try:
             cookies = SimpleCookie(request.headers.get("Cookie") or "")
         except CookieError:

@@ -64,6 +64,9 @@ class Pace:
         self._until_s = self._began_s + SEARCH_S
 
     def __call__(self) -> bool:
+        """Whether the time of the search is over. After each WORK_S of work, it sleeps first, so
+        that the loop's thread gets the interpreter.
+        """
         now_s = time.monotonic()
         if now_s - self._began_s >= WORK_S:
             time.sleep(min(now_s - self._began_s, LONGEST_PAUSE_S))
@@ -113,12 +116,18 @@ class RecordViews:
         }
 
     def _found_values(self, found: Sequence[Found]) -> list[dict[str, Any]]:
+        """The found records for JSON, with decoded keys and values if there is a schema
+        registry.
+        """
         if self._decode is None:
             return [found_value(row) for row in found]
         values = self._decode([row.record for row in found])
         return [found_value(row, one) for row, one in zip(found, values, strict=True)]
 
     def _new_search(self, topic: str, query: Query) -> tuple[Search, dict[int, int]]:
+        """The search that a query describes, and the end offset of each searched partition.
+        `cursor` lowers the upper bounds and `after` raises the lower ones; see `search`.
+        """
         condition = _condition(query)
         from_ms, to_ms = number(query, "from", -1), number(query, "to", -1)
         bounds = self._bounds(topic, from_ms, to_ms, _partitions(query))
@@ -141,6 +150,10 @@ class RecordViews:
     def _take_of(
         self, topic: str
     ) -> Callable[[Sequence[tuple[int, int, int]]], Sequence[Window | None]]:
+        """A function with which a search gets windows of the topic's logs. It is called in the
+        connection's thread, and takes the windows in the loop's thread.
+        """
+
         def take(places: Sequence[tuple[int, int, int]]) -> Look[list[Window | None]]:
             windows = []
             for index, before, entries in places:
@@ -213,6 +226,9 @@ class RecordViews:
         return self._lines(topic, search, dict(query))
 
     def _lines(self, topic: str, search: Search, query: dict[str, str]) -> Iterator[bytes]:
+        """The lines of a download, in parts: after each part, a new search continues at the cursor
+        of the previous one.
+        """
         decode = self._decode if query.get("decoded") == "yes" else None
         left, end_s = MOST_DOWNLOADED, time.monotonic() + _LONGEST_DOWNLOAD_S
         while left > 0 and time.monotonic() < end_s:
@@ -257,6 +273,7 @@ class RecordViews:
 
 
 def _line_values(topic: str, found: Sequence[Found], decode: Decode | None) -> list[dict[str, Any]]:
+    """Found records in the form of `barnabas consume --json`."""
     if decode is None:
         return [json_line_value(topic, row.partition, row.record) for row in found]
     values = decode([row.record for row in found])
@@ -295,6 +312,7 @@ def _partitions(query: Query) -> frozenset[int]:
 
 
 def _places(query: Query, name: str) -> dict[int, int]:
+    """The offsets by partition in a field of the query. Raises: BadRequest."""
     try:
         return parse_places(query.get(name, ""))
     except ValueError as error:

@@ -36,6 +36,9 @@ class Sampler:
         self._is_closed = True
 
     def _check(self) -> None:
+        """Begin a sample if one is due and the previous one has ended; check again after
+        CHECK_S.
+        """
         if self._is_closed:
             return
         is_free = self._task is None or self._task.done()
@@ -44,6 +47,7 @@ class Sampler:
         self._server.loop.call_later(CHECK_S, self._check)
 
     async def _sample(self) -> None:
+        """Take one sample in slices, between which the loop serves clients."""
         try:
             for _ in self._steps():
                 await asyncio.sleep(0)

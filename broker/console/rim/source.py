@@ -103,6 +103,8 @@ class Source:
             broker = self._broker = views.Broker(self.run(self.observe()))
             self._seen_by.clear()
             took = time.monotonic() - began
+            # an observation that took long is used longer, so that observing takes a bounded share
+            # of the time
             self._fresh_until = began + took + max(FRESH_S, SHARE_OF_TIME * took)
         if self.server.broker.access.authorizer is None:
             return broker
@@ -129,6 +131,7 @@ class Source:
         return views.Observed(partitions, ids, groups, clients, wall_ms)
 
     def _restricted(self, observed: views.Observed, viewer: Viewer) -> Look[views.Observed]:
+        """The part of an observation that the viewer may see."""
         access = self._access(viewer)
         if access is None:
             return observed

@@ -38,6 +38,9 @@ class Watch:
             self._begin()
 
     def _begin(self) -> None:
+        """Begin to count: wrap the server's on_frame, and count errors. The counting ends by itself
+        when no page has read the counts for WATCHED_S.
+        """
         server = self._server
         self._counts, self._since = RequestCounts(), time.monotonic()
         on_frame = server.on_frame

@@ -97,6 +97,7 @@ class Writes:
             for name, value in body.items()
             if name in ("topic", "text", "filter", "from", "to_ms", "partitions") and value
         }
+        # in the body, `to` is the target topic; in the query of a search, `to` is a time
         if "to_ms" in query:
             query["to"] = query.pop("to_ms")
         self._source.require(viewer, Operation.READ, ResourceType.TOPIC, topic)
@@ -265,6 +266,9 @@ def _send(
 
 
 def _end(client: InnerClient, producer: Producer, *, committed: bool) -> None:
+    """End the transaction. Only a failed commit is an error: a failed abort is left to the
+    transaction's timeout.
+    """
     request = EndTxnRequest(
         producer.transactional_id or "", producer.producer_id, producer.producer_epoch, committed
     )
@@ -291,6 +295,7 @@ def _choice(record: NewRecord, count: int) -> int:
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:
+    """A required text in a body. Raises: BadRequest."""
     value = body.get(name)
     if not isinstance(value, str) or not value:
         raise BadRequest(f"`{name}` is missing.")
@@ -303,6 +308,9 @@ def _bytes(body: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def _as_bytes(value: Any, name: str) -> bytes | None:
+    """The bytes of a JSON value: a text as UTF-8, or an object with base64; None for null. Raises:
+    BadRequest.
+    """
     if value is None:
         return None
     if isinstance(value, str):

@@ -132,6 +132,9 @@ class Journal:
             self._drop_first()
 
     def _drop_earlier(self) -> None:
+        """Drop the oldest requests beyond the bounds; the last request stays even if it is larger
+        than the bound.
+        """
         while len(self._exchanges) > self._most or (
             self._bytes > self._most_bytes and len(self._exchanges) > 1
         ):
@@ -153,6 +156,7 @@ class LateConnection:
     def __init__(self, server: Server, exchange: Exchange) -> None:
         self._server = server
         self.connection_id, self.peer = exchange.connection, exchange.client
+        # the attributes of a connection that the server reads while it handles a request
         self.in_flight, self.closed = True, False
         self.has_stirred = True
 
@@ -291,6 +295,7 @@ class Control:
             self.deliver(connection, exchange)
 
     def _refuse(self, connection: Connection, exchange: Exchange, code: Code) -> None:
+        """Answer a request with an error code, without passing the request to the broker."""
         request = exchange.request
         frame = bytearray(SIZE.size) + SIZE.pack(request.correlation_id)
         if response_has_tagged_header(request.api, request.version):
@@ -355,6 +360,9 @@ class Control:
         frame: memoryview,
         now_ms: int,
     ) -> None:
+        """Pass a request to the core. A Produce with acks=0 has no answer, so the fault TWICE is
+        handled here and not in `send`.
+        """
         exchange.deliveries += 1
         self._exchanges[connection.connection_id] = exchange
         if getattr(exchange.request.body, "acks", None) == 0:
@@ -412,6 +420,7 @@ class Control:
             self._send_or_not(connection, exchange, frame)
 
     def _send_later(self, connection: Connection, exchange: Exchange, frame: bytes) -> None:
+        """Send an answer after the delay of a fault, unless the connection was closed meanwhile."""
         if not connection.closed:
             connection.release()
             self._send_or_not(connection, exchange, frame)
@@ -420,6 +429,9 @@ class Control:
             exchange.outcome = "connection closed"
 
     def _send_or_not(self, connection: Connection, exchange: Exchange, frame: bytes) -> None:
+        """Send an answer, or drop or cut it, or close the connection, as the faults of its request
+        say.
+        """
         if exchange.has(Action.DROP_ANSWER):
             exchange.outcome = "answer dropped"
         elif exchange.has(Action.CLOSE_AFTER):

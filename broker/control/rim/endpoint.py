@@ -73,6 +73,7 @@ class ControlEndpoint:
         return self._http.url
 
     def _answer(self, request: Request) -> Response:
+        """The answer to an HTTP request. ValueError becomes status 400, KeyError becomes 404."""
         try:
             values = json.loads(request.body) if request.body else {}
             if not isinstance(values, dict):
@@ -89,6 +90,8 @@ class ControlEndpoint:
             return error_response(404, f"there is no {error.args[0]}")
 
     def _in_loop(self, call: Callable[[Values], Awaitable[Any]], values: Values) -> Any:
+        """Call a function in the loop's thread, and wait for its result."""
+
         async def run() -> Any:
             return await call(values)
 
@@ -117,12 +120,14 @@ def _route(control: Control, method: str, path: str) -> Callable[[Values], Await
 
 
 def _number(text: str) -> int:
+    """The number of a fault in a path. Raises: ValueError."""
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"{text!r} is not the number of a fault")
     return int(text)
 
 
 def _node_id(value: object) -> int:
+    """The id of a broker in a path or a body. Raises: ValueError."""
     if isinstance(value, bool) or not _NUMBER.fullmatch(str(value)):
         raise ValueError(f"{value!r} is not the id of a broker: see GET /brokers")
     return int(str(value))
@@ -147,6 +152,9 @@ class _Calls:
         }
 
     async def advance(self, values: Values) -> Any:
+        """Move the time forward by the sum of the given units (such as minutes and seconds), and
+        wait until all due work is done.
+        """
         unknown = [name for name in values if name not in _UNITS_MS]
         if unknown or not values:
             raise ValueError(f"say by how much, with numbers in any of {', '.join(_UNITS_MS)}")
@@ -171,6 +179,9 @@ class _Calls:
         return self._control.add_fault(fault_of(values)).as_values()
 
     async def release(self, number: int) -> Any:
+        """Release the requests that a fault of the action HOLD holds; later requests are held
+        again.
+        """
         fault = self._control.faults[number]
         if fault.action is not Action.HOLD:
             raise ValueError(f"a fault that is `{fault.action.value}` holds no request")
@@ -184,6 +195,7 @@ class _Calls:
         return [fault.as_values() for fault in self._control.remove_all_faults()]
 
     async def requests(self, values: Values) -> Any:
+        """The requests in the journal that pass all filters."""
         unknown = [name for name in values if name not in _FILTERS]
         if unknown:
             raise ValueError(f"unknown filter {unknown[0]!r}: use {', '.join(_FILTERS)}")
@@ -230,6 +242,9 @@ class _Calls:
         return await self.brokers({})
 
     async def leader(self, values: Values) -> Any:
+        """The leader of a partition; null if it has none. Raises: KeyError if the partition does
+        not exist.
+        """
         topic, index = _values_of(values, "topic", "partition")
         leadership = (
             self._control.server.broker.cluster.leadership(str(topic), int(str(index)))
@@ -294,6 +309,7 @@ def _values_of(values: Values, *names: str) -> list[Any]:
 
 
 def _is_wanted(exchange: Exchange, values: Values) -> bool:
+    """Whether a request of the journal passes the filters; a missing filter passes all requests."""
     request = exchange.request
     return (
         values.get("api", request.api.name).lower() == request.api.name.lower()

@@ -78,6 +78,7 @@ class Collector:
 
 
 def _add(out: Exposition, metric: Metric, seen: Seen) -> None:
+    """Add the rows of a metric to the text; a metric without a value now is left out."""
     if metric.buckets is not None:
         out.add_histograms(metric, metric.buckets(seen))
         return
@@ -89,6 +90,9 @@ def _add(out: Exposition, metric: Metric, seen: Seen) -> None:
 
 
 def _value_of(metric: Metric, seen: Seen) -> Value:
+    """The value of a metric: collected in the loop's thread, read from the scrape, or the rows of a
+    counter.
+    """
     if metric.now is not None:
         return seen.now[metric.name]
     if metric.read is not None:

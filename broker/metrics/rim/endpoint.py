@@ -39,6 +39,7 @@ class MetricsEndpoint:
         return self._http.url + PATH
 
     def _answer(self, request: Request) -> Response:
+        """The answer to an HTTP request; only GET of /metrics has metrics."""
         if request.method != "GET":
             return error_response(405, "only GET /metrics is supported")
         if request.path == "/":

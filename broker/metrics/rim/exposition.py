@@ -70,12 +70,16 @@ class Exposition:
             self._take(lines)
 
     def _begin(self, metric: Metric) -> None:
+        """Begin a metric with its lines HELP and TYPE."""
         doc = metric.doc.translate(_DOC_ESCAPES)
         self._parts.append(
             f"# HELP {metric.name} {doc}\n# TYPE {metric.name} {metric.kind.value}\n"
         )
 
     def _take(self, lines: list[str]) -> None:
+        """Add lines; after ROWS_AT_ONCE of them pause, so that the loop's thread gets the
+        interpreter.
+        """
         self._parts.append("".join(lines))
         self._rows += len(lines)
         if self._rows >= ROWS_AT_ONCE:

@@ -71,6 +71,8 @@ class RequestTimes:
             self.queue.observe_all(list(map(sub, began, woke)))
             self.work.observe_all(list(map(sub, ended, began)))
             self.whole.observe_all(list(map(sub, ended, woke)))
+        # only the first requests since the last fold are measured, to save time; the others are
+        # assumed to be distributed like them
         answered = self.whole.latest
         if self.unmeasured and answered and self.queue.latest:
             for histogram in (self.queue, self.work, self.whole):
@@ -154,6 +156,9 @@ class TimedSelector(selectors.DefaultSelector):
         return ready
 
     def _note(self, busy_ns: int) -> None:
+        """Record a round that is the longest so far, or a stall. `_notable_ns` then grows, so that
+        most rounds need only one comparison.
+        """
         self._turn_window()
         self._longest_ns = max(self._longest_ns, busy_ns)
         if busy_ns >= NOTABLE_STALL_NS:
@@ -168,6 +173,9 @@ class TimedSelector(selectors.DefaultSelector):
         return max(self._longest_ns, self._longest_before_ns)
 
     def _turn_window(self) -> None:
+        """Begin the next minute, if it has come: the longest round of the last one is kept for
+        another minute.
+        """
         window = monotonic_ns() // STALL_WINDOW_NS
         if window != self._window:
             self._longest_before_ns = self._longest_ns if window == self._window + 1 else 0
@@ -183,6 +191,7 @@ class _TimedFile:
         self._file, self._durations_ns = file, durations_ns
 
     def fsync(self) -> None:
+        """Flush the file, and record how long that took."""
         began_ns = monotonic_ns()
         self._file.fsync()
         self._durations_ns.append(monotonic_ns() - began_ns)
@@ -303,6 +312,9 @@ class Measuring:
         answered_at_once: int = 0,
         after_flush: bool = False,
     ) -> None:
+        """Record the waits of parked requests that are answered now. Takes: answered_at_once, the
+        connection whose request was answered without a wait.
+        """
         for connection_id, _ in sends:
             request = self._parked.pop(connection_id, None)
             if request is not None:

@@ -104,6 +104,9 @@ def counter(
     read: Callable[[Seen], Value] | None = None,
     from_zero: tuple[tuple[str, ...], ...] = ((),),
 ) -> Metric:
+    """A row for a counter. Takes: from_zero, the values of the labels whose rows are shown before
+    the first event.
+    """
     return Metric(name, Kind.COUNTER, doc, labels, read=read, from_zero=from_zero, charts=charts)
 
 
@@ -116,6 +119,9 @@ def gauge(
     now: Callable[[Source], float] | None = None,
     read: Callable[[Seen], Value] | None = None,
 ) -> Metric:
+    """A row for a gauge. Takes: now, a function that is called in the loop's thread; or read, which
+    gets the values of the scrape.
+    """
     return Metric(name, Kind.GAUGE, doc, labels, detail, now=now, read=read, charts=charts)
 
 
@@ -126,4 +132,7 @@ def histogram(
     *charts: Chart,
     buckets: Callable[[Seen], Histograms],
 ) -> Metric:
+    """A row for a histogram. Takes: buckets, a function that gives the buckets for each values of
+    the labels.
+    """
     return Metric(name, Kind.HISTOGRAM, doc, labels, buckets=buckets, charts=charts)

@@ -33,6 +33,8 @@ def _now(value_of: Callable[[Shares], float]) -> Callable[[Source], float]:
 
 
 def _count(value_of: Callable[[ShareCounts], float]) -> Callable[[Seen], Value]:
+    """A function that reads a count of all share groups; 0 before a share group is used."""
+
     def read(seen: Seen) -> float:
         shares = seen.source.server.broker.shares.made
         return 0 if shares is None else value_of(shares.counts)
@@ -41,6 +43,10 @@ def _count(value_of: Callable[[ShareCounts], float]) -> Callable[[Seen], Value]:
 
 
 def _writes(value_of: Callable[[StateWrites], float]) -> Callable[[Seen], Value]:
+    """A function that reads a count of writes of share groups' states; 0 before a share group is
+    used.
+    """
+
     def read(seen: Seen) -> float:
         shares = seen.source.server.broker.shares.made
         return 0 if shares is None else value_of(shares.runtime.writes)
@@ -49,6 +55,8 @@ def _writes(value_of: Callable[[StateWrites], float]) -> Callable[[Seen], Value]
 
 
 def _by_partition(value_of: Callable[[CommittedOffsetState], float]) -> Callable[[Seen], Value]:
+    """A function that gives a value for each partition that a share group reads."""
+
     def read(seen: Seen) -> Value:
         return (
             (labels, value_of(row)) for labels, row in seen.shown_offsets if row.is_of_share_group
@@ -58,6 +66,7 @@ def _by_partition(value_of: Callable[[CommittedOffsetState], float]) -> Callable
 
 
 def _acknowledgements(seen: Seen) -> Value:
+    """The number of acknowledgements of each type."""
     shares = seen.source.server.broker.shares.made
     counts = {} if shares is None else shares.counts.acknowledged.copy()
     return (

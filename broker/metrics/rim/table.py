@@ -64,6 +64,7 @@ def _phases(seen: Seen) -> Iterator[tuple[tuple[str, ...], Buckets]]:
 
 
 def _errors(seen: Seen) -> Value:
+    """The number of errors in answers, by API and error code."""
     errors = seen.source.server.broker.requests.errors
     counts = {} if errors is None else errors.counts.copy()
     return _labelled(
@@ -73,6 +74,7 @@ def _errors(seen: Seen) -> Value:
 
 
 def _code_name(code: int) -> str:
+    """The name of an error code; its number if it is unknown."""
     try:
         return Code(code).name
     except ValueError:
@@ -80,6 +82,7 @@ def _code_name(code: int) -> str:
 
 
 def _logins(seen: Seen) -> Value:
+    """The number of logins, by listener, mechanism and result."""
     results = {True: "succeeded", False: "failed"}
     rows = seen.source.server.broker.logins.counts.rows()
     return _labelled(
@@ -89,6 +92,7 @@ def _logins(seen: Seen) -> Value:
 
 
 def _info(seen: Seen) -> Value:
+    """A row with the value 1, whose labels describe the broker."""
     broker = seen.source.server.broker
     values = (__version__, str(broker.config.node_id), broker.logs.cluster_id or "")
     return _labelled(("version", "node_id", "cluster_id"), [(values, 1)])
@@ -105,6 +109,7 @@ def _ids_by_state(seen: Seen) -> Value:
 
 
 def _oldest_by_state(seen: Seen) -> Value:
+    """The age in seconds of the oldest open transaction in each state; 0 if there is none."""
     ages = {
         state.value: max(
             (row.age_ms or 0 for row in seen.transactional_ids if row.state == state.value),
@@ -116,6 +121,9 @@ def _oldest_by_state(seen: Seen) -> Value:
 
 
 def _late_partitions(seen: Seen) -> float:
+    """The number of partitions with a transaction that is open for longer than any timeout allows:
+    it hangs (KIP-664). Transactions of two-phase commit have no timeout.
+    """
     latest_ms = seen.wall_ms - seen.source.server.broker.config.transaction_max_timeout_ms - LATE_MS
     two_phase = {
         row.producer_id
@@ -132,12 +140,14 @@ def _late_partitions(seen: Seen) -> float:
 
 
 def _groups_by_state(seen: Seen) -> Value:
+    """The number of groups, by type and state."""
     return _labelled(
         ("type", "state"), sorted(Counter((one.kind, one.state) for one in seen.groups).items())
     )
 
 
 def _group_lags(seen: Seen) -> Value:
+    """The lag of each group, summed over the partitions of a topic."""
     lags: Counter[tuple[str, str]] = Counter()
     for group in seen.groups:
         for offset in group.offsets:
@@ -178,12 +188,14 @@ def _of_topic(value_of: Callable[[list[PartitionState]], float]) -> Callable[[Se
 
 
 def _of_group(value_of: Callable[[GroupState], float]) -> Callable[[Seen], Value]:
+    """A function that gives a value for each group."""
     return lambda seen: _labelled(
         ("group",), (((group.group_id,), value_of(group)) for group in seen.groups)
     )
 
 
 def _of_partition(value_of: Callable[[PartitionState], float]) -> Callable[[Seen], Value]:
+    """A function that gives a value for each shown partition."""
     return lambda seen: zip(
         seen.partition_labels, map(value_of, seen.shown_partitions), strict=True
     )
@@ -192,6 +204,7 @@ def _of_partition(value_of: Callable[[PartitionState], float]) -> Callable[[Seen
 def _of_offset(
     value_of: Callable[[CommittedOffsetState], float | None],
 ) -> Callable[[Seen], Value]:
+    """A function that gives a value for each shown committed offset; None leaves a row out."""
     return lambda seen: (
         (labels, value)
         for labels, row in seen.shown_offsets

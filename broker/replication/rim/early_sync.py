@@ -15,6 +15,7 @@ Call = Callable[[], None]
 
 
 def _run_in_thread(call: Call) -> Call:
+    """Run a call in a thread. Gives: a function that waits for its end."""
     thread = threading.Thread(target=call, name="early-sync", daemon=True)
     thread.start()
     return thread.join
@@ -50,6 +51,9 @@ class EarlySync:
             self._join = self._run_beside(self._try)
 
     def _try(self) -> None:
+        """Sync in the thread; at an error nothing counts as synced, so that `finish` syncs
+        again.
+        """
         try:
             with suppress(OSError):  # `finish` raises the error
                 self._run()
@@ -57,6 +61,7 @@ class EarlySync:
             self._is_running = False
 
     def _run(self) -> None:
+        """Sync everything. Only what was written before the sync began counts as synced."""
         written = self._written
         self._sync()
         self._synced = written

@@ -230,6 +230,9 @@ class _Endpoint:
         self._timer = loop.call_later(self._interval_s, self._on_tick)
 
     def _on_connect(self) -> None:
+        """Accept a connection to the replication port. Without a free descriptor, accepting is
+        paused until the next tick.
+        """
         try:
             sock, peer = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -290,6 +293,7 @@ class _Endpoint:
         leading.on_closed()
 
     def _warn_of_stranger(self, protocol: _StandbyProtocol, reason: str) -> None:
+        """Log the end of a connection that was never the standby's, at most once a minute."""
         if not self._is_closed and self._lines.may_write(REFUSED, "", self.leader.now_ms()):
             logger.warning(
                 "a connection from %s to barnabas.replication.port ended before its standby was "
@@ -304,6 +308,9 @@ class _Endpoint:
             self.admission.standby.send_soon()
 
     def _on_tick(self) -> None:
+        """Accept again after a pause, log the counts of refused connections, and check the standby
+        for silence.
+        """
         self._timer = self.loop.call_later(self._interval_s, self._on_tick)
         if self._is_paused:
             self._is_paused = False
@@ -320,6 +327,9 @@ class _Endpoint:
         self.send_soon()
 
     def close(self) -> None:
+        """Stop accepting, drop connections that are not the standby's, and send the standby the
+        rest. `ended` is set when that is done.
+        """
         self._is_closed = True
         self._timer.cancel()
         self.loop.remove_reader(self._socket.fileno())
@@ -353,6 +363,7 @@ class _StandbyProtocol(asyncio.Protocol):
         )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is set up, with TLS if the link uses it."""
         self._transport = cast(asyncio.Transport, transport)
         nonce = secrets.token_bytes(NONCE_BYTES)
         self._endpoint.admission.on_connected(self, nonce, self._now_ms())
@@ -361,6 +372,7 @@ class _StandbyProtocol(asyncio.Protocol):
         return self._endpoint.leader.now_ms()
 
     def data_received(self, data: bytes) -> None:
+        """Process received bytes, and send or refuse what follows from them."""
         reply = self._endpoint.admission.on_bytes(self, data, self._now_ms())
         if reply.end:
             self._refuse(reply.data, reply.end)
@@ -372,6 +384,7 @@ class _StandbyProtocol(asyncio.Protocol):
         self.send_soon()
 
     def _on_admitted(self) -> None:
+        """The connection is the standby's from now on: begin to feed it."""
         endpoint = self._endpoint
         self._deadline.cancel()
         self._feed = StandbyFeed(
@@ -404,6 +417,9 @@ class _StandbyProtocol(asyncio.Protocol):
             self._endpoint.loop.call_soon(self._send)
 
     def _send(self) -> None:
+        """Send the next turn's bytes, and schedule the turn after a pause if the feed asks
+        for one.
+        """
         self._is_scheduled = False
         transport, feed = self._transport, self._feed
         if transport is None or feed is None or self._is_finished:

@@ -72,6 +72,9 @@ class LeasedLeader(Leader):
             self._loop.call_soon_threadsafe(self._on_lease_changed)
 
     def _on_lease_changed(self) -> None:
+        """React to a change of the lease, in the loop's thread: continue to lead, or end because
+        another node leads.
+        """
         if self.server.is_closed or self.is_deposed:
             return
         if not self._lead.on_lease_changed():
@@ -87,6 +90,7 @@ class LeasedLeader(Leader):
             self._loop.call_soon_threadsafe(self._adopt, listener_name, sock)
 
     def _adopt(self, listener_name: str, sock: socket.socket) -> None:
+        """Set up the connection of such a client, in the loop's thread."""
         acceptor = self.server.acceptor
         listener = next(one for one in acceptor.listeners if one.config.name == listener_name)
         try:
@@ -97,7 +101,7 @@ class LeasedLeader(Leader):
         acceptor.take_up(listener, sock, unmapped(host), port)
 
     def on_deposed(self, call: Callable[[], object]) -> None:
-        """Call `then` once another node leads, or now if one does."""
+        """Set the function that is called once another node leads; it is called now if one does."""
         self._call_when_deposed = call
         if self.is_deposed:
             call()
@@ -114,6 +118,9 @@ class LeasedLeader(Leader):
         return self.keeper
 
     async def _wait_for(self, until: Until) -> None:
+        """Wait for the release of the lease here; for the other conditions as a leader without a
+        lease.
+        """
         if until is Until.RELEASED:
             self.keeper.wait_until_released(RELEASE_S)
         else:

@@ -55,6 +55,7 @@ class LeaseKeeper:
         self._thread.start()
 
     def _run(self) -> None:
+        """The thread's function: keep the lease until `stop`, or until a failure."""
         try:
             self._keep()
         # a bug in Barnabas; without this, waiting threads would wait for ever
@@ -66,6 +67,9 @@ class LeaseKeeper:
             self.on_change()
 
     def _keep(self) -> None:
+        """Send each request that is due, and wait between them until the next one, or until
+        something changes.
+        """
         while not self._ends:
             with self._changed:
                 request = self.next_request()
@@ -213,6 +217,7 @@ class LeaseKeeper:
         self._engine.close()
 
     def _change(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Change the leadership under the lock, and wake the thread: a request may be due now."""
         with self._changed:
             call(*arguments)
             self._notify()

@@ -66,6 +66,9 @@ def engine_of(config: BrokerConfig, timeout_ms: int) -> EtcdEngine | KubernetesE
 
 
 def _kubernetes() -> str:
+    """The address of the API server, from the variables that every pod has. Raises:
+    PairSettingsError.
+    """
     host = os.environ.get("KUBERNETES_SERVICE_HOST")
     if host is None:
         raise PairSettingsError(
@@ -80,6 +83,9 @@ def _in_pod(known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_endpoint(url: str, endpoint: str) -> None:
+    """Check that an endpoint has a host and a port. Raises: PairSettingsError, without the
+    password.
+    """
     try:
         parts = urlsplit(endpoint)
         is_right = bool(parts.hostname) and parts.port is not None
@@ -156,6 +162,7 @@ class PairMember(Standby):
         super().__init__(config, ("", 0))
 
     def _new_steps(self) -> MemberSteps:
+        """The steps of this node until it leads, with the keeper of its lease."""
         config, session = self._config, secrets.token_hex(8)
         ttl_ms = config.barnabas_lease_ttl_ms
         settings = LeaseSettings(ttl_ms, config.barnabas_lease_margin_ms)
@@ -209,6 +216,9 @@ class PairMember(Standby):
         self.keeper.wait(seconds)
 
     def _new_following(self, make_durable: Callable[[], None]) -> Following:
+        """The standby's side of a new connection, which reports the state of the copy to the
+        keeper.
+        """
         return Following(
             self._disk,
             self._data_dir,

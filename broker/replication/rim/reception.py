@@ -133,17 +133,22 @@ class Reception:
         return False
 
     def _release(self) -> list[socket.socket]:
+        """Stop accepting. Gives: the listening sockets, which stay open; empty at a second call."""
         sockets, self._sockets = self._sockets, []
         if sockets and self._loop is not None:
             asyncio.run_coroutine_threadsafe(self._stop_accepting(), self._loop).result()
         return sockets
 
     async def _stop_accepting(self) -> None:
+        """Stop accepting, in the reception's thread."""
         accepting, self._accepting = self._accepting, []
         for sock in accepting:
             asyncio.get_running_loop().remove_reader(sock)
 
     def _run(self) -> None:
+        """The thread's function: accept and serve clients until `close`, or until all connections
+        are handed over.
+        """
         assert self._loop is not None, "no connection is to be accepted"
         asyncio.set_event_loop(self._loop)
         for listener, sock in zip(self._served, self._sockets, strict=True):
@@ -164,6 +169,7 @@ class Reception:
             self._loop.add_reader(listening, self._accept, name, listening)
 
     def _accept(self, name: str, listening: socket.socket) -> None:
+        """Accept one connection of a listener, and serve it in a task."""
         loop = asyncio.get_running_loop()
         try:
             sock, _ = listening.accept()
@@ -247,6 +253,8 @@ class Reception:
         connection to the leader.
         """
         (api_key,) = _KEY.unpack_from(request, _SIZE.size)
+        # clients send Produce and Fetch to the leader that Metadata names: such a client has old
+        # metadata, and asks for new ones after the close
         if api_key in (PRODUCE, FETCH) and self._heir is None:
             return None, upstream
         loop = asyncio.get_running_loop()
@@ -265,12 +273,16 @@ class Reception:
                 except (OSError, EOFError):
                     upstream.stream[1].close()
                     upstream = None
+            # the leader may have handled the request: a repetition could have another effect
             if is_sent and api_key not in REPEATABLE:
                 break
             await asyncio.sleep(RETRY_S)
         return None, upstream
 
     async def _connect(self, name: str) -> _Upstream | None:
+        """A new connection to the leader; None if there is no leader, or it does not answer in
+        time.
+        """
         address = self._leader(name)
         if address is None:
             return None

@@ -93,6 +93,7 @@ class Standby:
         return Copy(self._disk, self._data_dir, self._sync, self._new_following)
 
     def _new_following(self, make_durable: Callable[[], None]) -> Following:
+        """The standby's side of a new connection to the leader."""
         return Following(
             self._disk,
             self._data_dir,
@@ -174,12 +175,16 @@ class Standby:
         time.sleep(seconds)
 
     def _hang_up(self) -> None:
+        """Close the connection, if there is one."""
         sock, self._socket = self._socket, None
         if sock is not None:
             sock.close()
 
 
 def _check_is_a_brokers(disk: Disk, data_dir: str) -> None:
+    """Check that the directory is empty or a broker's: following removes all other files. Raises:
+    LogDirectoryError.
+    """
     names = set(disk.list(data_dir)) - {LOCK_NAME, LEASE_SESSION_NAME}
     if names and names.isdisjoint((META_PROPERTIES_NAME, STANDBY_NOTE_NAME)):
         raise LogDirectoryError(

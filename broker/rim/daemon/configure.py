@@ -227,6 +227,7 @@ def set_log_levels(texts: Sequence[str]) -> None:
 
 
 def check_metrics_library() -> None:
+    """Raise StartError if the library that --metrics-port needs is missing."""
     try:
         import prometheus_client  # noqa: F401
     except ModuleNotFoundError as error:

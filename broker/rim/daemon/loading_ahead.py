@@ -61,6 +61,9 @@ class LoadingAhead:
         self._loop.call_later(WINDOW_S, self._step)
 
     def _step(self) -> None:
+        """If the process was idle in the last window, let the worker import the modules of the next
+        API; otherwise wait for another window.
+        """
         if self._server.is_closed:
             return
         if self._cpu_s() - self._before_s > IDLE_SHARE * WINDOW_S:

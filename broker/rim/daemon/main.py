@@ -37,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    """Run `start` or `settings`; any other command is run by `barnabas.cli`. Gives: the
+    exit code.
+    """
     if arguments[:1] not in OWN_ARGUMENTS:
         return _run_other_command(arguments)
     options, unknown = parser().parse_known_args(arguments)
@@ -118,6 +121,9 @@ def _fill_standard_descriptors() -> None:
 
 
 def _print_settings(text: str) -> int:
+    """Print the settings whose names contain a text, with their defaults. Raises: StartError if
+    there is none.
+    """
     from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
     from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 

@@ -208,6 +208,7 @@ def _open_and_serve(
     from barnabas.storage.disk import sync_file_system
     from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
 
+    # before the objects of the start are made: this collection is short
     gc.collect()
     if member is None and os.path.exists(f"{config.data_dir}/{STANDBY_NOTE_NAME}"):
         sync_file_system(config.data_dir)  # a standby that was killed has not flushed its copy

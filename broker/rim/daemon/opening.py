@@ -113,6 +113,7 @@ def _may_lack_acknowledged(disk: Disk, data_dir: str, leader_epoch: int) -> bool
 
 
 def _end_standby(disk: Disk, data_dir: str) -> None:
+    """Remove the standby's note: the directory is this broker's from now on."""
     from barnabas.broker.replication.following import StandbyNote
 
     StandbyNote(disk, data_dir).remove()
@@ -167,6 +168,9 @@ class _TopicSettings:
 
 
 def _log_manager_config(config: BrokerConfig, ids: Ids, leader_epoch: int) -> LogManagerConfig:
+    """The log manager's settings. A new directory gets the random ids; an existing one keeps its
+    own.
+    """
     return LogManagerConfig(
         node_id=config.node_id,
         cluster_id=base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("="),
@@ -187,6 +191,7 @@ class _Progress:
         self._next_s = time.monotonic() + 1.0
 
     def __call__(self, done: int, total: int, read_bytes: int) -> None:
+        """Log how many logs are open, at most once a second."""
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + 1.0
             logger.info(
