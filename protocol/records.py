@@ -263,6 +263,7 @@ class _Varints(dict[int, bytes]):
     """
 
     def __missing__(self, value: int) -> bytes:
+        """Encode a number that is not cached, and cache it if it is small."""
         out = bytearray()
         encode_varint(value, out)
         encoded = bytes(out)
@@ -356,6 +357,7 @@ def decode_records(
 
 
 def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
+    """The bytes of a key or value, or None, and the position after them."""
     byte = body[position]
     # If the byte is even and below 0x80, it is the zigzag form of a size from 0 to 63, which is
     # twice the size. Nearly all sizes are in that range, and are read without a call.
@@ -375,6 +377,7 @@ def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _decode_headers(body: bytes, position: int, count: int) -> tuple[tuple[Header, ...], int]:
+    """The headers of a record, and the position after them."""
     if count < 0:
         raise KafkaError(Code.INVALID_RECORD, "a record has a negative number of headers")
     headers = []

@@ -112,6 +112,9 @@ def may_have_lost_pages(error: OSError) -> bool:
 
 @contextmanager
 def _telling_fsync(path: str) -> Iterator[None]:
+    """Turn the error of an fsync into FailedFsync, after which the file must not be used: another
+    fsync would succeed without the lost data.
+    """
     try:
         yield
     except OSError as error:
@@ -251,7 +254,8 @@ class Disk(Protocol):
         ...
 
     def reserve_descriptors(self, count: int) -> None:
-        """Set the number of descriptors for connections. Only a disk that can close files uses it.
+        """Set the number of descriptors for connections. Only a disk that can close files uses
+        it.
         """
 
     def lock(self, path: str) -> Lock:
@@ -391,6 +395,9 @@ class OsLock:
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
+        """Lock the file, by both kinds of locks, so that Kafka sees it as well. Raises:
+        BlockingIOError if another process has the lock.
+        """
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -203,6 +203,7 @@ class HttpServer:
         """Send an answer. While its client is slow to read, its connection may be closed to make
         room for another.
         """
+        # while a stream (an iterator of pieces) is sent, its connection is not closed
         if isinstance(response.body, bytes):
             self._http.waits(handler.connection)
         try:
@@ -211,6 +212,13 @@ class HttpServer:
             self._http.waits(handler.connection)
 
     def _may_ask(self, host: str | None, origin: str | None) -> bool:
+        """Whether the request may come from a page of this server. Takes: the headers Host and
+        Origin.
+
+        A page of another site could send requests by the user's browser. Its own name, pointed at
+        this address (DNS rebinding), is seen in Host; its origin is seen in Origin. Requests that
+        change something must have exactly this server's origin.
+        """
         name = _name_of(host)
         if self._is_loopback and name not in OWN_HOSTS:
             return False
@@ -295,6 +303,7 @@ class _Listener(ThreadingHTTPServer):
             del self._waiting[longest]
             with contextlib.suppress(OSError):
                 longest.shutdown(socket.SHUT_RDWR)
+        # the thread of the closed connection ends, and releases its place
         return self._free.acquire(timeout=_CLOSED_CHECK_S)
 
     def waits(self, connection: socket.socket) -> None:

@@ -50,6 +50,7 @@ class LogOutput(logging.Handler):
             self._dropped += 1
 
     def _lacking(self) -> bytes:
+        """The line that says how many lines were dropped while the queue was full."""
         text = "%d lines of the log were dropped here, since standard error was not read"
         record = logging.LogRecord(
             "barnabas.log", logging.WARNING, "", 0, text, (self._dropped,), None

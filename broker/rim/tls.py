@@ -149,6 +149,9 @@ class TlsListener:
         self._context = make_context(settings)
 
     def _state_of_files(self) -> list[tuple[int, int, int]]:
+        """The time, size and inode of each certificate file, to notice that it was replaced; zeros
+        for a missing file.
+        """
         states = []
         for path in self._files:
             try:

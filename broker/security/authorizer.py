@@ -87,6 +87,9 @@ class Access:
         return answer
 
     def _remember(self, question: Question, answer: bool) -> None:
+        """Cache a decision. If the caches are full, `make_room` clears them and retires this
+        object, which then caches nothing.
+        """
         self._authorizer.make_room()
         if self.keeper is None:
             return
@@ -114,6 +117,7 @@ class Access:
 
     def may_any(self, operation: int, resource_type: int) -> bool:
         """Whether the operation is allowed on some resource of that type, existing or not."""
+        # the negative number marks the question about any resource, in the same cache
         question = (-operation, resource_type, "")
         answer = self._answers.get(question)
         if answer is None:
@@ -157,6 +161,9 @@ class AuditedAccess(Access):
     def __init__(
         self, shared: Access, context: RequestContext, tell: Callable[[AuditRecord], None]
     ) -> None:
+        """Takes: shared, the cached permissions of the client; context, the request whose decisions
+        are audited; tell, which receives each audit record.
+        """
         super().__init__(shared._authorizer, shared.principal, shared.host)
         self.keeper = None
         self._shared, self._context, self._tell = shared, context, tell
@@ -180,6 +187,9 @@ class AuditedAccess(Access):
         return is_allowed
 
     def _note(self, operation: int, resource_type: int, name: str, is_allowed: bool) -> None:
+        """Pass a decision to the audit log. Operations in AUDITED_ONCE, which are checked with
+        every request, are audited once for each connection and resource.
+        """
         if operation in AUDITED_ONCE:
             audited = self._shared.audited
             once = (self._context.connection_id, (operation, resource_type, name))
@@ -290,6 +300,9 @@ class Authorizer:
         )
 
     def _matching(self, resource_type: int, name: str) -> Iterator[dict[str, list[Acl]]]:
+        """The ACLs, by principal, of each resource pattern that matches the name: the name itself,
+        the wildcard, and its prefixes.
+        """
         index = self._index
         for key in (
             (resource_type, PatternType.LITERAL, name),
@@ -313,6 +326,7 @@ class Authorizer:
             self._remembered = 1
 
     def _forget(self) -> None:
+        """Clear the cached decisions of all clients."""
         for access in self._accesses.values():
             access.forget()
         self._remembered = len(self._accesses)
@@ -337,6 +351,7 @@ class Authorizer:
         self._on_changed()
 
     def _take(self, acl: Acl) -> None:
+        """Add an ACL to the index, and count its prefix length."""
         key = acl.resource_type, acl.pattern_type, acl.resource_name
         if key not in self._index:
             self._index[key] = {}
@@ -347,6 +362,9 @@ class Authorizer:
         self._index[key].setdefault(acl.principal, []).append(acl)
 
     def _drop(self, acl: Acl) -> None:
+        """Remove an ACL from the index, and its prefix length if no other prefix has that
+        length.
+        """
         key = acl.resource_type, acl.pattern_type, acl.resource_name
         by_principal = self._index[key]
         acls = by_principal[acl.principal]

@@ -103,6 +103,7 @@ class Group:
 
     @property
     def state_name(self) -> str:
+        """The name of the group's state, by the type of the group."""
         if self.is_typed:
             return self.require_typed().state
         return self.require_consumer().state if self.is_consumer else self.classic.state.value
@@ -137,7 +138,8 @@ class Group:
 
     @property
     def reads_on(self) -> bool:
-        """Whether members of this kind of group continue from their own positions after a restart.
+        """Whether members of this kind of group continue from their own positions after a
+        restart.
         """
         return self.require_typed().reads_on if self.is_typed else self.is_consumer
 

@@ -172,6 +172,9 @@ class Writer:
         self._batches.rewound()
 
     def _stored_positions(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """The stored position of each partition that is assigned. Without a connection to the
+        database, a new one is opened first.
+        """
         while True:
             try:
                 self._positions = {

@@ -95,6 +95,9 @@ class MicroBatchSink:
             raise
 
     def _store(self, connection: psycopg.Connection, batch: Any, batch_id: int) -> None:
+        """Store a micro-batch: prepare the broker's transaction, commit the database's, which is
+        the decision, then complete the broker's.
+        """
         producer = self._producer
         producer.begin()
         with connection.transaction(), connection.cursor() as cursor:

@@ -69,6 +69,7 @@ class GroupChange:
             self.records.append(records.member_record(self.group_id, member_id, value))
 
     def remove_member(self, member_id: str) -> None:
+        """Remove a member, with the tombstones of its records."""
         del self._own_members()[member_id]
         self._own_targets().pop(member_id, None)
         self._currents[member_id] = None
@@ -212,12 +213,14 @@ class GroupChange:
         return current
 
     def _is_free(self, member_id: str, topic_id: uuid.UUID, partition: int) -> bool:
+        """Whether no other member has the partition, after the changes so far."""
         owner = self._group.owners.get(topic_id, {}).get(partition, member_id)
         return owner == member_id or (
             owner in self._currents and partition not in self._held_after(owner, topic_id)
         )
 
     def _held_after(self, member_id: str, topic_id: uuid.UUID) -> Iterable[int]:
+        """The partitions of a topic that a changed member has after the changes so far."""
         current = self._currents[member_id]
         if current is None:
             return ()
@@ -226,7 +229,8 @@ class GroupChange:
 
 
 def preferred_assignor(members: Iterable[MemberValue], settings: ConsumerGroupSettings) -> str:
-    """The assignor that most members prefer, or the first one of the settings if they prefer none.
+    """The assignor that most members prefer, or the first one of the settings if they prefer
+    none.
     """
     votes: dict[str, int] = {}
     for member in members:

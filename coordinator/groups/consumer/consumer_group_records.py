@@ -361,6 +361,10 @@ def decode_current(value: bytes) -> CurrentValue:
 def _current_topic_reader(
     epoch: int,
 ) -> Callable[[Buffer, int, int], tuple[tuple[uuid.UUID, dict[int, int]], int]]:
+    """The function that reads the row of a topic in a current assignment. Takes: epoch, for
+    partitions without an assignment epoch.
+    """
+
     def read(data: Buffer, at: int, version: int) -> tuple[tuple[uuid.UUID, dict[int, int]], int]:
         topic_id, at = read_topic_id(data, at)
         partitions, at = read_numbers(data, at, True, "i")

@@ -111,6 +111,7 @@ def topology_of(row: TopologyRow) -> Topology:
 
 
 def _subtopology(row: SubtopologyRow) -> Subtopology:
+    """The row of a heartbeat as a Subtopology."""
     return Subtopology(
         row.subtopology_id,
         tuple(row.source_topics),
