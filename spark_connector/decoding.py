@@ -223,6 +223,7 @@ def _in_place(view: memoryview, record_batches: Sequence[LocatedRecordBatch]) ->
 
 
 def _join(parts: Sequence[bytes]) -> _Body:
+    """The decompressed records of several batches, as one array with their starts and ends."""
     sizes = np.fromiter(map(len, parts), np.int64, len(parts))
     ends = np.cumsum(sizes)
     return _Body(np.frombuffer(b"".join(parts), np.uint8), ends - sizes, ends)

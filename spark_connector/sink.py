@@ -711,6 +711,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
             raise _not_published(CommitNote(self._what()), error) from None
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Undo a write of which a task failed: delete its files, and abort the transactions of its
+        tasks.
+        """
         self.delete_files(messages)
         parts = self.parts_of(messages, CommitNote(), target=self.target)
         self.abandon(messages, parts, self.write_id, self._what())

@@ -354,6 +354,7 @@ class TwoPhaseProducer:
             raise TwoPhaseError(self._stage.value)
 
     def _forget(self) -> None:
+        """Drop the records that were not sent, and the numbers of partitions."""
         self._pending.clear()
         self._pending_bytes.clear()
         self._counts.clear()

@@ -345,6 +345,7 @@ class OsFile:
             os.fchmod(self._fd, OWNERS_ALONE)
 
     def append(self, data: Data) -> int:
+        """Write all of the data at the end. Gives: the position before it."""
         position = self.size
         size = len(data)
         written = os.pwrite(self._fd, data, position)
@@ -465,6 +466,9 @@ class OsDisk:
         return b"".join(parts)
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        """Replace the file: after a kill it has the old or the new content. Takes: sync, whether
+        the new content is durable afterwards.
+        """
         temporary = path + ".tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         fd = os.open(temporary, flags, OWNERS_ALONE)

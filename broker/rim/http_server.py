@@ -284,6 +284,7 @@ class _Listener(ThreadingHTTPServer):
         ).start()
 
     def _complain(self) -> None:
+        """Log that there are too many connections, at most once in each interval."""
         now_s = time.monotonic()
         if now_s >= self._complain_at_s:
             self._complain_at_s = now_s + COMPLAINT_INTERVAL_S
@@ -318,6 +319,7 @@ class _Listener(ThreadingHTTPServer):
             self._waiting.pop(connection, None)
 
     def _serve(self, request: socket.socket, client_address: Any) -> None:
+        """Serve the requests of a connection in its thread, then release its place."""
         try:
             self.process_request_thread(request, client_address)
         finally:
@@ -357,6 +359,9 @@ def _handler_of(server: HttpServer) -> type[BaseHTTPRequestHandler]:
 
 
 def _send(handler: BaseHTTPRequestHandler, response: Response) -> None:
+    """Send the answer: bytes with their length, or a stream piece by piece, which ends with the
+    connection.
+    """
     body = response.body
     handler.send_response(response.status)
     handler.send_header("Content-Type", response.content_type)

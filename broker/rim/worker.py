@@ -48,6 +48,7 @@ class Worker:
             self._thread.join()
 
     def _run(self) -> None:
+        """The thread: do the queued work, and report each result or error."""
         while (work := self._queue.get()) is not None and not self._stopping:
             result, error = None, None
             try:

@@ -77,6 +77,7 @@ class Access:
         return answer
 
     def _decision(self, operation: int, resource_type: int, name: str) -> bool:
+        """The decision, from the cache if it is known. Very long names are not cached."""
         question = (operation, resource_type, name)
         answer = self._answers.get(question)
         if answer is None:
@@ -264,11 +265,11 @@ class Authorizer:
         for by_principal in self._matching(resource_type, name):
             has_acl = True
             for acl in _of(by_principal, principal, hosts):
-                is_it = acl.operation in (Operation.ALL, operation)
+                is_for_operation = acl.operation in (Operation.ALL, operation)
                 if acl.permission_type == Permission.DENY:
-                    if is_it:
+                    if is_for_operation:
                         return False
-                elif is_it or acl.operation in IMPLIED_BY.get(operation, ()):
+                elif is_for_operation or acl.operation in IMPLIED_BY.get(operation, ()):
                     is_allowed = True
         return is_allowed or (not has_acl and self._everyone_if_no_acl)
 

@@ -164,6 +164,7 @@ class Case(Generic[RequestT]):
         return self.proceed()
 
     def _refused(self, field: str, denied: list[Any], code: Code) -> Message:
+        """The answer with the error code for the refused rows only."""
         request = copy.copy(self.request)
         setattr(request, field, denied)
         return refused_rows(request, self.version, code)

@@ -91,6 +91,7 @@ class ShareFetch:
         yield from acknowledging.in_slices(self._on_durable, now_ms)
 
     def _on_durable(self, now_ms: int) -> None:
+        """The acknowledgements are durable: acquire records, if `begin` was called meanwhile."""
         self._is_durable = True
         if self._deadline_ms is not None:
             self._try_or_wait(self._deadline_ms, now_ms)

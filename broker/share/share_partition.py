@@ -348,6 +348,7 @@ class SharePartition:
         return bool(self._firsts) and self._firsts[0] == offset
 
     def _note_available(self, first_offset: int) -> None:
+        """Note that the batch that begins there has an available record."""
         index = bisect_left(self._available, first_offset)
         if index == len(self._available) or self._available[index] != first_offset:
             self._available.insert(index, first_offset)
@@ -506,6 +507,7 @@ class _Staged:
             self._completed += count_of(run)
 
     def _put(self, batch: InFlightBatch, run: Run) -> None:
+        """Replace a part of a batch in the transition; the batch itself stays until `apply`."""
         first = batch.first_offset
         self._before.setdefault(first, batch.runs)
         self._runs[first] = replaced(self._runs.get(first, batch.runs), [run])

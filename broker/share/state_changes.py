@@ -133,11 +133,13 @@ class _Stored:
         self._done: Callable[[int], None] | None = None
 
     def on_durable(self, now_ms: int) -> None:
+        """The records are durable: continue the work that waits for that, if it waits already."""
         self._durable_ms = now_ms
         if self._done is not None:
             self._done(now_ms)
 
     def wait(self, done: Callable[[int], None]) -> None:
+        """Call `done` once the records are durable, which may be now."""
         self._done = done
         if self._durable_ms is not None:
             done(self._durable_ms)

@@ -121,6 +121,7 @@ class Group:
 
     @property
     def has_members(self) -> bool:
+        """Whether the group has members, whatever its type."""
         if self.is_typed:
             return bool(self.require_typed().member_ids)
         if self.is_consumer:

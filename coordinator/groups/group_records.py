@@ -161,6 +161,7 @@ class _Reader:
 
 
 def _string(text: str | None) -> bytes:
+    """A string with its length, or null (-1), in the format of records."""
     if text is None:
         return b"\xff\xff"
     encoded = text.encode()

@@ -167,6 +167,7 @@ class Writer:
         self._batches.rewound()
 
     def _rewind(self) -> None:
+        """Return to the positions in the database, after a batch that was not stored."""
         for place in self._stored_positions(self._consumer.assignment()):
             self._consumer.seek(place)
         self._batches.rewound()

@@ -150,6 +150,7 @@ class MicroBatchSink:
         return connection
 
     def _forget(self) -> None:
+        """Close the connection; the next micro-batch begins with a recovery."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

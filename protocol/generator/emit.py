@@ -124,6 +124,7 @@ def _class(
 
 
 def _docstring(struct: Struct) -> list[str]:
+    """The lines of the docstring: what the struct is, and each field with its versions."""
     first = (
         f"The {struct.about.lower()}."
         if struct.api_key is not None

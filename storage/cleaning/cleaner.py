@@ -519,6 +519,9 @@ class _Cleaner:
     def _with_horizon(
         self, header: BatchHeader, body: bytes, kept: list[_Place], max_timestamp: int
     ) -> bytes:
+        """The batch with a delete horizon: the time from which its tombstones, or its marker, may
+        be removed.
+        """
         # KIP-534: the base timestamp of a batch with this attribute is the time from which its
         # tombstones may be removed. The deltas of the records are shifted for that.
         horizon = self.job.wall_ms + self.job.delete_retention_ms

@@ -62,6 +62,7 @@ class JwksReader:
         self._thread.start()
 
     def close(self) -> None:
+        """End the thread, after a running request."""
         self._is_closed.set()
         self._is_asked.set()
         self._thread.join(TIMEOUT_S)

@@ -254,6 +254,7 @@ class _Parser:
         return literal
 
     def _both_cases(self, letters: frozenset[str]) -> frozenset[str]:
+        """The letters, in both cases if the flag `i` is set."""
         if not self._ignores_case:
             return letters
         return letters | {other for one in letters for other in (one.lower(), one.upper())}
@@ -372,6 +373,9 @@ class _Parser:
         return letter
 
     def _octal(self, digits: str) -> str:
+        """The character of an octal escape of up to three digits, of which some are read
+        already.
+        """
         while len(digits) < 3 and self._text[self._at : self._at + 1] in _OCTAL:
             digits += self._next()
         return chr(int(digits, 8))

@@ -236,6 +236,7 @@ class _Sticky:
             yield
 
     def _by_load(self) -> list[tuple[float, int, _Process]]:
+        """The processes as a heap, the least loaded first."""
         heap = [(process.load, process.rank, process) for process in self._processes]
         heapq.heapify(heap)
         return heap

@@ -262,6 +262,9 @@ class _Partitions:
         return self.decided[name] if count is None else count
 
     def _task_count(self, one: Subtopology) -> int:
+        """The number of tasks of a subtopology: the highest number of partitions of a topic that it
+        reads.
+        """
         if not one.input_topics:
             _invalid(f"the subtopology {one.subtopology_id} reads no topic.")
         return max(map(self._count, one.input_topics))

@@ -72,6 +72,7 @@ class Topology:
         }
 
     def __eq__(self, other: object) -> bool:
+        """Whether both have the same epoch and subtopologies."""
         return (
             isinstance(other, Topology)
             and self.epoch == other.epoch
