@@ -63,8 +63,7 @@ _TOKEN_CLASSES = {
     ),
 }
 _JAAS = re.compile(
-    r"""(?P<name>[\w.]+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s;"']+))
-    """
+    r"""(?P<name>[\w.]+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s;"']+))"""
 )
 
 ANY_TLS, NO_TOKENS = TlsSettings(), TokenSource()
