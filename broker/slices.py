@@ -103,6 +103,7 @@ class SlicedWork:
             self._on_answer(ticket, run_through(work, now_ms, is_begun=True))
 
     def _go_on(self, work: Slices, now_ms: int) -> tuple[bool, Any]:
+        """Run the next slice. Gives: whether the work is complete, and its answer."""
         try:
             wait = work.send(now_ms)
         except StopIteration as end:

@@ -106,6 +106,9 @@ class StreamsTopics:
             self._requests.work.begin(context.ticket, work, now_ms)
 
     def _has_failed(self, name: str, now_ms: int) -> bool:
+        """Whether the creation of the topic failed recently; a reason that is too old is
+        forgotten.
+        """
         reason = self._reasons.get(name)
         if reason is not None and reason[1] <= now_ms:
             del self._reasons[name]
@@ -115,6 +118,9 @@ class StreamsTopics:
     def _make(
         self, wanted: Sequence[InternalTopic], context: RequestContext, kept_ms: int
     ) -> Slices:
+        """Create the topics, in slices. After: the reason of each failure is kept for the next
+        heartbeats.
+        """
         now_ms = yield
         taken = TakenNames(self._topics.metadata.topics)
         quotas = self._quotas.clients
@@ -151,6 +157,7 @@ class StreamsTopics:
 
 
 def _creatable(topic: InternalTopic) -> CreatableTopic:
+    """The internal topic of an application, as a row of CreateTopics."""
     return CreatableTopic(
         topic.name,
         topic.partition_count,

@@ -89,6 +89,7 @@ class Timers(dict[Key, tuple[int, int]]):
         return None
 
     def _maybe_rebuild(self) -> None:
+        """Drop the cancelled entries of the heap if they are more than half of it."""
         if len(self._heap) <= 2 * len(self):
             return
         self._heap = [(deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self.items()]

@@ -240,6 +240,7 @@ def compress(codec: int, data: bytes, levels: Levels = DEFAULT_LEVELS) -> bytes:
 
 
 def _decompress_snappy(data: bytes, limit: int, most_parts: int | None) -> bytes | bytearray:
+    """Decompress the blocks of the xerial framing, or a single raw block."""
     if not data.startswith(XERIAL_MAGIC):
         return _snappy_block(data, limit)
     out, position, blocks = bytearray(), XERIAL_HEADER_SIZE, 0
@@ -273,6 +274,7 @@ def _snappy_block(data: bytes, limit: int, before: int = 0) -> bytearray:
 
 
 def _compress_snappy(data: bytes) -> bytes:
+    """Compress into blocks with the xerial framing, which Java clients write."""
     blocks = [XERIAL_MAGIC + struct.pack(">ii", 1, 1)]
     for start in range(0, len(data), XERIAL_BLOCK_SIZE):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + XERIAL_BLOCK_SIZE]))
@@ -281,6 +283,7 @@ def _compress_snappy(data: bytes) -> bytes:
 
 
 def _check_lz4(data: bytes | memoryview) -> None:
+    """Raise DecompressionError unless an lz4 frame of independent blocks begins here."""
     if data[:4] != LZ4_MAGIC or len(data) < 7:
         raise DecompressionError(Codec.LZ4, "no frame begins there")
     # Java's reader, which most consumers use, rejects such frames.

@@ -141,7 +141,9 @@ class FrameBuffer:
     def __init__(
         self, max_frame_bytes: int, memory: ReceiveMemory, max_other_bytes: int | None = None
     ) -> None:
-        """Takes:  max_other_bytes, for requests other than Produce; None means max_frame_bytes."""
+        """Takes:  max_other_bytes, the limit for requests other than Produce; None for
+        max_frame_bytes.
+        """
         self.max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
         self._memory = memory
@@ -249,6 +251,7 @@ class FrameBuffer:
             self._give_back()
 
     def _give_back(self) -> bool:
+        """Return the buffer's own memory, and receive into the shared memory again."""
         assert self.own is not None
         self._memory.give(self.own)
         self.own, self._view = None, self._memory.shared
@@ -271,12 +274,16 @@ class FrameBuffer:
         return 4 + size if 0 < size <= self.max_frame_bytes else 0
 
     def _move_to_front(self) -> None:
+        """Move the unread bytes to the beginning of the own memory, which frees the rest."""
         assert self.own is not None
         held = self.end - self.start
         self.own[:held] = self.own[self.start : self.end]
         self.start, self.end = 0, held
 
     def _move_to_own(self) -> None:
+        """Move the unread bytes to own memory, large enough for the rest of the frame if much of it
+        has arrived.
+        """
         held = self.end - self.start
         # Never more than GROWTH times the received bytes, whatever size the frame declares; and
         # more than is held, as `writable()` must not be empty.
@@ -355,6 +362,9 @@ def skip_tagged_fields(frame: memoryview, position: int) -> int:
 
 
 def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
+    """An unsigned varint, and the position after it. Raises: ProtocolViolation if it is too
+    long.
+    """
     value = shift = 0
     while True:
         byte = frame[position]

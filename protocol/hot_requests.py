@@ -326,13 +326,16 @@ def _skip_tags(data: Buffer, at: int, end: int, elements_left: int) -> tuple[int
 
 
 def _refuse_others(most_other_bytes: int | None) -> None:
+    """Raise the error for a request with too many bytes that are not records."""
     raise MalformedMessageError(
         f"more than {most_other_bytes} bytes of it are not records (barnabas.request.max.bytes)"
     )
 
 
 def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
-    """Read the count of a non-null array. Gives: the count, and the position after."""
+    """Read the count of an array that may not be null. Gives: the count, and the position
+    after it.
+    """
     if compact:
         count, at = read_uvarint(data, at)
         count -= 1

@@ -78,7 +78,9 @@ class CurrentLeader(NamedTuple):
 
 
 class ProducedPartition(NamedTuple):
-    """The row of one partition in a Produce response. current_leader: written since version 10."""
+    """The row of one partition in a Produce response. current_leader: written from version 10
+    on.
+    """
 
     index: int  # type: ignore[assignment]  # the name of the wire, which is a method of tuples
     error_code: int
@@ -293,6 +295,7 @@ def encode_fetch(
 
 
 def _aborted(out: bytearray, aborted: Sequence[tuple[int, int]], flexible: bool) -> None:
+    """Append the list of aborted transactions."""
     _array(out, len(aborted), flexible)
     for producer_id, first_offset in aborted:
         out += _ABORTED.pack(producer_id, first_offset)
@@ -301,6 +304,7 @@ def _aborted(out: bytearray, aborted: Sequence[tuple[int, int]], flexible: bool)
 
 
 def _array(out: bytearray, count: int, flexible: bool) -> None:
+    """Append the count of an array: as a compact count (plus one) in flexible versions."""
     if flexible:
         if count < 0x7F:
             out.append(count + 1)
@@ -311,6 +315,7 @@ def _array(out: bytearray, count: int, flexible: bool) -> None:
 
 
 def _string(out: bytearray, text: str, flexible: bool) -> None:
+    """Append a string with its length."""
     data = text.encode()
     if flexible:
         _array(out, len(data), flexible)
@@ -320,6 +325,7 @@ def _string(out: bytearray, text: str, flexible: bool) -> None:
 
 
 def _nullable_string(out: bytearray, text: str | None, flexible: bool) -> None:
+    """Append a string with its length, or null."""
     if text is not None:
         _string(out, text, flexible)
     elif flexible:
@@ -329,6 +335,7 @@ def _nullable_string(out: bytearray, text: str | None, flexible: bool) -> None:
 
 
 def _uvarint(out: bytearray, value: int) -> None:
+    """Append an unsigned varint."""
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
         value >>= 7

@@ -88,12 +88,16 @@ def is_message_set(data: bytes | bytearray | memoryview) -> bool:
 
 
 def _decompressed(codec: int, message: NewRecord, magic: int, limit: int) -> bytes:
+    """The messages inside a compressed message. Takes: limit, the maximum number of their bytes.
+    Raises: KafkaError.
+    """
     if codec == Codec.ZSTD:
         raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE, "messages of an old format in zstd")
     if codec > Codec.ZSTD:
         raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
     value = message.value or b""
     if codec == Codec.LZ4 and not magic:
+        # in messages of magic 0, the header checksum of lz4 frames is wrong (KIP-57)
         value = _with_header_checksum(value)
     return decompress(codec, value, limit)
 
@@ -134,7 +138,9 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, NewRecord]]:
-    """Iterate over the messages of a set, each with its codec. Raises KafkaError, as `upgraded`."""
+    """Iterate over the messages of a set, each with its codec. Raises: KafkaError, as
+    `upgraded`.
+    """
     at = 0
     while at < len(data):
         if at + _ENTRY.size > len(data):
@@ -211,6 +217,7 @@ def downgraded(batches: bytes, magic: int, from_offset: int, most_bytes: int) ->
 
 
 def _old_message(record: Record, magic: int, attributes: int) -> bytes:
+    """A record as a message of the old format. Takes: attributes, which say whose time it has."""
     body = bytearray(_FORM.pack(magic, attributes))
     if magic:
         body += _INT64.pack(record.timestamp)

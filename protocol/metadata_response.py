@@ -147,6 +147,7 @@ def encode_topics(
 
 
 def _put_brokers(out: list[bytes], brokers: Sequence[Endpoint], version: int) -> None:
+    """Append the rows of the brokers."""
     out.append(_count(len(brokers), version))
     for broker in brokers:
         out += [_INT.pack(broker.node_id), _string(broker.host, version), _INT.pack(broker.port)]
@@ -165,6 +166,9 @@ def _partitions(version: int, node_id: int, leader_epochs: tuple[int, ...]) -> b
 def _some_partitions(
     version: int, node_id: int, leader_epochs: tuple[int, ...], offline: frozenset[int]
 ) -> bytes:
+    """The rows of the partitions of a topic of which some are offline; the others are led by the
+    broker node_id.
+    """
     # Two arrays of node ids: one with the only broker, and an empty one. In the row of an online
     # partition, the first has the replicas, the second the offline ones.
     node, empty = _count(1, version) + _INT.pack(node_id), _count(0, version)
@@ -205,6 +209,7 @@ def _count(count: int, version: int) -> bytes:
 
 
 def _string(text: str | None, version: int) -> bytes:
+    """A string with its length, or null, in the form of the version."""
     if text is None:
         return b"\0" if version >= FLEXIBLE else b"\xff\xff"
     data = text.encode()
@@ -212,6 +217,7 @@ def _string(text: str | None, version: int) -> bytes:
 
 
 def _uvarint(value: int) -> bytes:
+    """An unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)

@@ -67,7 +67,9 @@ class BoundedBytes(bytes):
     elements_left: int
 
     def take(self, count: int) -> None:
-        """Subtract the count of elements that are to be read next. Raises: TooManyElementsError."""
+        """Subtract the count of elements that are about to be read. Raises:
+        TooManyElementsError.
+        """
         self.elements_left -= count
         if self.elements_left < 0:
             raise TooManyElementsError("it has more elements than one request may have")
@@ -86,7 +88,9 @@ def refuse_null(name: str, version: int) -> NoReturn:
 
 
 def refuse_value(name: str, version: int) -> NoReturn:
-    """Raise UnwritableMessageError for a field that the version lacks, or that may not be null."""
+    """Raise UnwritableMessageError for a field that the version lacks, or in which it has no
+    null.
+    """
     raise UnwritableMessageError(f"version {version} cannot express the value of {name}")
 
 
@@ -374,6 +378,7 @@ def write_uuid(out: bytearray, value: uuid.UUID | None) -> None:
 
 
 def _write_count(out: bytearray, count: int, compact: bool) -> None:
+    """Append the count of an array: plus one, as a varint, in compact form."""
     if compact:
         write_uvarint(out, count + 1)
     else:

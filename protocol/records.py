@@ -261,6 +261,7 @@ class _Varints(dict[int, bytes]):
     """Numbers as varints. Small ones, nearly all, are encoded once and cached."""
 
     def __missing__(self, value: int) -> bytes:
+        """Encode a number that is not cached, and cache it if it is small."""
         out = bytearray()
         encode_varint(value, out)
         encoded = bytes(out)
@@ -354,6 +355,7 @@ def decode_records(
 
 
 def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
+    """The bytes of a key or value, or None, and the position after them."""
     byte = body[position]
     # An even byte below 0x80 is the zigzag form of a size from 0 to 63: twice the size. Nearly all
     # sizes are in that range, and need no call.
@@ -373,6 +375,7 @@ def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _decode_headers(body: bytes, position: int, count: int) -> tuple[tuple[Header, ...], int]:
+    """The headers of a record, and the position after them."""
     if count < 0:
         raise KafkaError(Code.INVALID_RECORD, "a record has a negative number of headers")
     headers = []

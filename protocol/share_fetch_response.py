@@ -93,6 +93,7 @@ def encode_share_fetch(
 
 
 def _write_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
+    """Append the addresses of leaders."""
     write_uvarint(out, len(endpoints) + 1)
     for node_id, host, port, rack in endpoints:
         out += _NODE.pack(node_id)

@@ -27,6 +27,9 @@ class Pool:
     """
 
     def __init__(self, arrays: Sequence[pa.Array | list[pa.Array]]) -> None:
+        """Takes: arrays of strings; an element may be a list of arrays, which count as one.
+        `starts` has the index of the first string of each element.
+        """
         groups = [array if isinstance(array, list) else [array] for array in arrays]
         self._strings = pa.concat_arrays([array for group in groups for array in group])
         sizes = [sum(map(len, group)) for group in groups]
@@ -45,7 +48,9 @@ class Pool:
 
 
 def narrow(numbers: Unsigned) -> Unsigned:
-    """Convert the numbers to 32 bits if they fit, which halves the memory of the later steps."""
+    """Convert the numbers to 32 bits if they fit, which halves the memory of the following
+    steps.
+    """
     return (
         numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers
     )

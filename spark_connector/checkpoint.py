@@ -167,6 +167,7 @@ class Checkpoint:
             ) from error
 
     def _id(self) -> str:
+        """The query's id in Spark's file metadata; empty if there is none."""
         data = self._read("metadata")
         try:
             return str(json.loads(data)["id"]) if data is not None else ""
@@ -174,6 +175,9 @@ class Checkpoint:
             return ""
 
     def _read(self, *names: str) -> bytes | None:
+        """The content of a file in the checkpoint; None if it does not exist. Raises:
+        CheckpointError.
+        """
         uri = join_uri(self._location, *names)
         try:
             file_system, path = open_file_system(uri)
@@ -187,6 +191,9 @@ class Checkpoint:
             raise _unreadable(uri, error) from error
 
     def _write(self, data: bytes) -> None:
+        """Replace the file of the trail. Where files can be renamed, a reader never sees a part of
+        it.
+        """
         file_system, path = open_file_system(join_uri(self._location, NAME))
         renames = file_system.type_name in RENAMING
         # The name is unique, since a driver that Spark considers dead may write at the same time.
@@ -204,6 +211,7 @@ def _unreadable(uri: str, error: Exception) -> CheckpointError:
 
 
 def _parse_trail(values: dict[str, Any]) -> Trail:
+    """The trail in a file. Version 1 had neither the plans of batches nor the run."""
     if values["version"] == 1:
         batch = PlannedBatch(int(values["batch"]), "")
         return Trail(group=str(values["group"]), begun=batch, is_complete=False)

@@ -148,6 +148,9 @@ def _provide_local_class(session: SparkSession) -> bool:
 
 
 def _compile(jvm: Any, loader: Any, home: Path) -> None:
+    """Compile the class by the compiler in the JVM (Janino), and write its files below the
+    directory.
+    """
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.cook(SOURCE)

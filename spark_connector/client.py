@@ -91,7 +91,8 @@ class Client:
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
         self._leaders: dict[TopicPartition, int] = {}
-        self.topic_ids: dict[str, str] = {}  # in Kafka's form; brokers before 2.8 send none
+        # the topic ids in the last Metadata response, in Kafka's form; brokers before 2.8 send none
+        self.topic_ids: dict[str, str] = {}
         self._connections = Connections(options)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -184,6 +185,9 @@ class Client:
     def _metadata(
         self, topics: list[str] | None, *, missing_ok: bool = False, create: bool = False
     ) -> list[MetadataResponseTopic]:
+        """Ask for the metadata of topics, and remember their ids and the leaders of their
+        partitions. Takes: topics, None for all. Raises: PassingError, RefusedError.
+        """
         answer = metadata(self._connections, topics, create=create)
         for topic in answer.topics:
             name = _name_of(topic)
@@ -224,6 +228,7 @@ class Client:
     def _offsets_of_leader(
         self, node: int, timestamps: Mapping[TopicPartition, int], committed: bool
     ) -> dict[TopicPartition, int | None]:
+        """Ask one broker for the offsets of partitions that it leads; see `offsets_at`."""
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for name, timestamp in timestamps.items():
             partition = ListOffsetsPartition(partition_index=name.partition, timestamp=timestamp)
@@ -249,6 +254,9 @@ class Client:
         return offsets
 
     def _by_leader(self, names: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """The partitions by the id of their leader. Metadata is requested if a leader is
+        unknown.
+        """
         names = list(names)
         if not all(name in self._leaders for name in names):
             self._metadata(sorted({name.topic for name in names}))
@@ -258,6 +266,9 @@ class Client:
         return leaders
 
     def _leader(self, name: TopicPartition) -> int:
+        """The id of the leader. Raises: PassingError if the partition or its leader does not exist
+        now.
+        """
         node = self._leaders.get(name)
         if node is None:
             raise PassingError(f"partition {name} does not exist", UNKNOWN_TOPIC_PATIENCE_MS)
@@ -417,6 +428,7 @@ def _partitions_in(topic: MetadataResponseTopic) -> list[TopicPartition]:
 
 
 def _check(code: int, what: str) -> None:
+    """Raise the error for an error code; a refusal names the right that the user lacks."""
     if code == Code.TOPIC_AUTHORIZATION_FAILED:
         raise RefusedError(
             code, f"{what}: {code_name(code)}: the user needs the right to READ the topic"

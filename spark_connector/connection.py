@@ -177,6 +177,9 @@ class Connection:
             raise
 
     def _connect(self, address: Address, context: ssl.SSLContext | None) -> socket.socket:
+        """Connect to the broker, with TLS if there is a context. Raises: PassingError; ClientError
+        for a wrong setting.
+        """
         try:
             connected = socket.create_connection(address, self._options.connect_timeout_ms / 1000)
         except socket.gaierror as error:
@@ -219,6 +222,7 @@ class Connection:
         self._is_proven = False  # a broker answers ApiVersions before authentication
 
     def _asks_for_no_login(self) -> ClientError:
+        """The error for a listener without authentication, if the options require a login."""
         return ClientError(
             f"{self.address} takes no login: give kafka.security.protocol without SASL_, or "
             "another port"
@@ -424,6 +428,9 @@ class Connection:
         self._unanswered.append(_Sent(kind, version, correlation_id))
 
     def _send_all(self, pieces: Sequence[Buffer]) -> None:
+        """Send the pieces, without joining them where the socket permits it. Raises: ClientError,
+        PassingError.
+        """
         try:
             if len(pieces) == 1 or isinstance(self._socket, ssl.SSLSocket):
                 self._socket.sendall(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -577,6 +584,7 @@ class Connections:
         return connection
 
     def _tls(self) -> ssl.SSLContext | None:
+        """The TLS context, made once; None without TLS. Raises: ClientError."""
         if self._context is None and self.options.security.uses_tls:
             try:
                 self._context = ssl_context(self.options.security)

@@ -202,6 +202,9 @@ def _bodies(
 
 
 def _in_place(view: memoryview, record_batches: Sequence[LocatedRecordBatch]) -> _Body:
+    """The records of uncompressed batches, as one array over the buffer; the headers between them
+    are skipped by the starts and ends.
+    """
     origin = record_batches[0].position
     starts = np.fromiter(
         (record_batch.position + HEADER_SIZE - origin for record_batch in record_batches),
@@ -220,6 +223,7 @@ def _in_place(view: memoryview, record_batches: Sequence[LocatedRecordBatch]) ->
 
 
 def _join(parts: Sequence[bytes]) -> _Body:
+    """The decompressed records of several batches, as one array with their starts and ends."""
     sizes = np.fromiter(map(len, parts), np.int64, len(parts))
     ends = np.cumsum(sizes)
     return _Body(np.frombuffer(b"".join(parts), np.uint8), ends - sizes, ends)
@@ -452,6 +456,9 @@ def _fields_by_loop(body: _Body, counts: Ints, loops: CompiledLoops) -> _Fields 
 
 
 def _fields_by_arrays(data: Bytes, records: _Records) -> _Fields:
+    """The fields of all records, found by array arithmetic: the same field of all records at a
+    time. Raises: KafkaError INVALID_RECORD.
+    """
     timestamp_delta, position = _varints(data, records.attributes + 1)
     offset_delta, position = _varints(data, position)
     key, position = _blobs(data, position)
@@ -483,6 +490,9 @@ def _columns(
     wanted_columns: tuple[bool, bool, bool],
     loops: CompiledLoops | None,
 ) -> Columns:
+    """The wanted columns of the records between the offsets. With LogAppendTime the timestamp is
+    that of the batch.
+    """
     headers = [record_batch.header for record_batch in record_batches]
     offset = _of_each_batch([header.base_offset for header in headers], counts)
     offset = offset + fields.offset_delta
@@ -555,6 +565,7 @@ def _gather_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.Bu
 
 
 def _gather_by_loop(data: Bytes, blobs: _Blobs, loops: CompiledLoops) -> list[pa.Buffer]:
+    """The Arrow buffers of byte strings, copied by the compiled loop."""
     edges = np.zeros(len(blobs.positions) + 1, np.int32)
     np.cumsum(blobs.lengths, out=edges[1:])
     out = np.empty(int(edges[-1]), np.uint8)
@@ -599,6 +610,9 @@ def _headers_by_loop(
 def _headers_by_arrays(
     data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, edges: NDArray[np.int32]
 ) -> tuple[_Blobs, _Blobs]:
+    """The keys and values of all headers, found by array arithmetic: first the first header of each
+    record, then the second one, and so on. Raises: KafkaError INVALID_RECORD.
+    """
     total = int(edges[-1])
     keys, values = (
         _Blobs(np.zeros(total, np.int64), np.zeros(total, np.int64), np.zeros(total, np.bool_))

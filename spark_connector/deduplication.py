@@ -282,6 +282,9 @@ def decide_micro_batch(
 
 
 def _doubt_of_trail(trail: Trail) -> str:
+    """The reason for doubt if the checkpoint notes a later batch than the one that Spark begins
+    now.
+    """
     assert trail.begun is not None
     return (
         f"the checkpoint says that batch {trail.begun.batch_id} of this query was begun already: "
@@ -324,6 +327,9 @@ def _doubt_of_last(
 
 
 def _doubt_of_foreign(last: PlannedBatch, word: str, where: str, lineage: Lineage) -> str:
+    """The reason for doubt if an earlier batch of the group is not one of this checkpoint; empty
+    otherwise. Takes: word, committed or announced; where, its topics.
+    """
     if not lineage.is_foreign(last):
         return ""
     return (
@@ -467,6 +473,7 @@ def _in_doubt(
 
 
 def _where(note: CommitNote) -> str:
+    """The target of a batch, as words for a message."""
     if not note.target:
         return ""
     return (

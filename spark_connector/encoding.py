@@ -128,6 +128,7 @@ def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
 
 
 def _unknown_column(name: str) -> str:
+    """The error text for a column that is no part of a record."""
     near = difflib.get_close_matches(name.lower(), ACCEPTED_TYPES, 1)
     hint = (
         f"did you mean '{near[0]}'?"
@@ -246,6 +247,9 @@ class Encoder:
     # --- collecting
 
     def _collect(self, rows: dict[str, pa.Array], now_ms: int) -> None:
+        """Keep the rows until their record batches are full, with what is needed to compute the
+        sizes.
+        """
         key, value = rows["key"], rows["value"]
         self._loops = self._loops_for(len(value))
         headers = _encoded_headers(rows["headers"]) if "headers" in rows else None
@@ -264,6 +268,7 @@ class Encoder:
         self._count(collected)
 
     def _count(self, rows: _Rows) -> None:
+        """Add the sizes of the rows to those of their partitions."""
         sizes = rows.content_sizes
         if len(self._bytes_by_place) < len(self._names_by_place):
             self._bytes_by_place = np.append(
@@ -314,6 +319,9 @@ class Encoder:
         return topics, encoded.indices.to_numpy().astype(np.int64)
 
     def _topic_named(self, name: str, origin: str) -> _Topic:
+        """The topic with its number of partitions, which is looked up once. Raises: EncodingError
+        for an unknown one. Takes: origin, where the name is from.
+        """
         topic = self._topics.get(name)
         if topic is None:
             count = self._partition_counts(name)
@@ -570,6 +578,9 @@ def _rows_at(rows: _Rows, which: Ints) -> _Rows:
 def _content_sizes(
     key_lengths: Unsigned, value_lengths: Unsigned, headers: pa.Array | None
 ) -> Ints:
+    """The bytes of each record that do not depend on its place in a batch: attributes, key, value
+    and headers.
+    """
     sizes: Ints = (key_lengths >> 1).astype(np.int64) + (value_lengths >> 1) + 1
     sizes += varint_sizes(key_lengths)
     sizes += varint_sizes(value_lengths)

@@ -103,6 +103,7 @@ def narrow(narrowing: Narrowing, condition: Condition) -> tuple[Narrowing, bool]
 
 
 def _narrow_topic(narrowing: Narrowing, operator: str, value: Any) -> tuple[Narrowing, bool]:
+    """Narrow the topics by `=` or `in`. Gives: as `narrow`."""
     values = value if operator == "in" else (value,)
     if operator not in ("=", "in") or not all(isinstance(each, str) for each in values):
         return narrowing, False
@@ -112,6 +113,7 @@ def _narrow_topic(narrowing: Narrowing, operator: str, value: Any) -> tuple[Narr
 def _narrow_partition(
     narrowing: Narrowing, operator: str, values: Iterable[int]
 ) -> tuple[Narrowing, bool]:
+    """Narrow the partitions by a comparison. Gives: as `narrow`."""
     if operator in ("=", "in"):
         return replace(narrowing, partitions=_both(narrowing.partitions, values)), True
     first, end = _bounds(operator, values)
@@ -125,6 +127,9 @@ def _narrow_partition(
 def _narrow_offset(
     narrowing: Narrowing, operator: str, values: Iterable[int]
 ) -> tuple[Narrowing, bool]:
+    """Narrow the offsets by a comparison; for `in`, to the range of its values, which is not exact.
+    Gives: as `narrow`.
+    """
     first, end = _bounds(operator, values)
     narrowed = replace(
         narrowing,
@@ -135,6 +140,9 @@ def _narrow_offset(
 
 
 def _narrow_timestamp(narrowing: Narrowing, operator: str, value: Any) -> Narrowing:
+    """Narrow the start by the earliest time that passes the comparison. An upper limit is not used,
+    since timestamps need not increase with offsets.
+    """
     values = value if operator == "in" else (value,)
     if (
         operator not in ("=", "in", ">", ">=")

@@ -152,6 +152,7 @@ def site_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _settings_in(file: Path) -> dict[str, str]:
+    """The settings in a file of Hadoop that decide where a path leads. Raises: PathError."""
     try:
         root = ElementTree.parse(file).getroot()
     except (ElementTree.ParseError, OSError) as error:

@@ -17,7 +17,9 @@ TYPES = ("PEM", "PKCS12", "JKS")
 
 
 class KeyStoreError(ValueError):
-    """A store cannot be read. The message contains the name of the option, never the password."""
+    """A store cannot be read. The message contains the name of the option, and never the
+    password.
+    """
 
 
 def pem_of_store(path: str, option: str, *, kind: str | None, password: str | None) -> str:
@@ -56,6 +58,7 @@ def pem_of_store(path: str, option: str, *, kind: str | None, password: str | No
 
 
 def _pem_of_pkcs12(data: bytes, password: str | None, option: str, path: str) -> str:
+    """A PKCS#12 store as PEM. Raises: KeyStoreError."""
     try:
         return pem_of_pkcs12(data, password or "")
     except ImportError as error:

@@ -98,6 +98,9 @@ class DecoderChoice:
         return self._loaded
 
     def _is_worth_it(self, fetched: Selection, remaining: int) -> bool:
+        """Whether the loops save more time than it takes to load or compile them. The time that
+        they would have saved so far counts as well.
+        """
         if self._unavailable or not fetched.record_batches:
             return False
         saved_ns = sum(
@@ -182,6 +185,9 @@ class _Compile(Protocol[Loops_co]):
 
 
 def _load(module: ModuleType, compile_now: _Compile[Loops_co]) -> Loops_co:
+    """Compile the loops, or load them from the cache. A damaged cache is cleared; the last attempt
+    uses none. Raises: UnavailableError.
+    """
     try:
         import numba
     except ImportError as error:

@@ -86,11 +86,14 @@ def token_of(source: TokenSource, clock: Callable[[], float] = time.time) -> str
 
 
 def forget(source: TokenSource) -> None:
-    """Discard a token that the broker has rejected. The next login then requests a new one."""
+    """Discard a token that the broker has rejected, after which the next login requests a new
+    one.
+    """
     _tokens.pop(source, None)
 
 
 def _new_token(source: TokenSource, clock: Callable[[], float]) -> Token:
+    """A new token from the source: a function, a file or an endpoint. Raises: TokenError."""
     if source.provider:
         return _checked(*_provided(source.provider), clock())
     url = urllib.parse.urlsplit(source.endpoint_url)
@@ -134,6 +137,9 @@ def _claimed_lifetime(text: str) -> tuple[float | None, float | None]:
 
 
 def _provided(name: str) -> tuple[object, float | None]:
+    """The token that a function of the user returns, and its expiry time if the function gives one.
+    Takes: name, as module:function. Raises: TokenError.
+    """
     what = f"option oauthTokenProvider={name!r}"
     module, _, function = name.partition(":")
     try:
@@ -182,6 +188,9 @@ def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object,
 
 
 def _post(source: TokenSource) -> bytes:
+    """The endpoint's answer to one request with the client credentials. Raises: TokenError, whose
+    `passes` says whether to try again.
+    """
     import urllib.error
 
     # imported only here, since it takes longer than all other imports together

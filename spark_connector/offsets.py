@@ -168,6 +168,9 @@ def join(
 
 
 def _share(ranges: Sequence[OffsetRange], pieces: Sequence[int], missing: int) -> list[int]:
+    """Distribute the missing number of pieces: each further one to the range whose pieces are the
+    longest. Gives: the number of pieces of each range.
+    """
     counts = list(pieces)
     longest = [
         (-each.size / count, index)

@@ -83,6 +83,7 @@ class OpenTransactionWait:
     def _warn(
         self, undecided: Mapping[TopicPartition, UndecidedRange], spent: float, now: float
     ) -> None:
+        """Log what the read waits for, and since when."""
         self._last_warning = now
         logger.warning(
             "barnabas: waiting for the end of an open transaction, for %.0f s of at most %.0f "
@@ -94,6 +95,7 @@ class OpenTransactionWait:
 
 
 def _described(undecided: Mapping[TopicPartition, UndecidedRange]) -> str:
+    """The open transactions, as words for a message."""
     return ", ".join(
         f"{name} is to be read up to offset {end_offset}, and from {transaction_start} on a "
         "transaction is open"

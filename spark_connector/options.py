@@ -248,6 +248,7 @@ class OptionValues:
     def integer(
         self, name: str, default: int | None, *, minimum: int = 0, maximum: int = MAX_LONG
     ) -> int | None:
+        """An option as a whole number; the default if it is not set. Raises: OptionError."""
         text = self.text(name)
         if text is None:
             return default
@@ -277,6 +278,7 @@ class OptionValues:
         return int(match.group(1)) * UNITS_MS[match.group(2)]
 
     def boolean(self, name: str, default: bool) -> bool:
+        """An option that is true or false; the default if it is not set. Raises: OptionError."""
         text = self.text(name)
         if text is None:
             return default
@@ -294,6 +296,9 @@ class OptionValues:
         return text.lower()
 
     def json(self, name: str, example: str) -> dict[str, Any] | None:
+        """An option that is a JSON object; None if it is not set. Raises: OptionError, whose text
+        has the example.
+        """
         text = self.text(name)
         if text is None:
             return None
@@ -307,6 +312,7 @@ class OptionValues:
 
 
 def _refuse_batch_only(values: OptionValues) -> None:
+    """Raise OptionError for an option of batch reads in a stream."""
     for name in BATCH_ONLY:
         if values.text(name) is not None:
             raise OptionError(
@@ -316,6 +322,7 @@ def _refuse_batch_only(values: OptionValues) -> None:
 
 
 def _trigger(values: OptionValues) -> TriggerOptions:
+    """The options that limit a micro-batch. Raises: OptionError."""
     least = values.integer("minOffsetsPerTrigger", None, minimum=1)
     most = values.integer("maxOffsetsPerTrigger", None, minimum=1)
     if least is not None and most is not None and least > most:
@@ -419,6 +426,9 @@ def client_options(values: OptionValues) -> ClientOptions:
 
 
 def _bootstrap_servers(text: str | None) -> tuple[tuple[str, int], ...]:
+    """The hosts and ports of kafka.bootstrap.servers; a protocol before a host is ignored. Raises:
+    OptionError.
+    """
     if not text:
         raise OptionError(
             "option kafka.bootstrap.servers is missing: give "
@@ -440,6 +450,7 @@ def _bootstrap_servers(text: str | None) -> tuple[tuple[str, int], ...]:
 
 
 def _subscription(values: OptionValues) -> Subscription:
+    """The topics or partitions to read, by exactly one of three options. Raises: OptionError."""
     names = ("subscribe", "subscribePattern", "assign")
     used = [name for name in names if values.text(name) is not None]
     if len(used) != 1:
@@ -528,6 +539,7 @@ def _offsets(values: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
 
 
 def _by_partition(values: OptionValues, name: str, *, minimum: int) -> dict[TopicPartition, int]:
+    """An option that gives an offset or timestamp to each partition. Raises: OptionError."""
     example = '{"topic": {"0": 23, "1": 42}}'
     wrong = OptionError(f"option {name}={values.text(name)!r}: give JSON like {example}")
     offsets: dict[TopicPartition, int] = {}

@@ -89,6 +89,9 @@ def murmur2(keys: pa.Array, loops: EncodingLoops | None = None) -> Words:
 
 
 def _murmur2_of_same_length(data: Bytes, starts: NDArray[np.int32], length: int) -> Words:
+    """The hashes of keys with the same length, computed for all keys one word at a time; a few keys
+    are hashed one by one, which is faster.
+    """
     if len(starts) <= FEW_KEYS:
         return np.array(
             [murmur2_of(data[start : start + length].tobytes()) for start in starts.tolist()],
@@ -152,6 +155,7 @@ def _add_tails(
 
 
 def _mix(hashes: Words, words: Words) -> None:
+    """Add one word of each key to its hash, in place."""
     mixed = words * np.uint32(MULTIPLIER)
     mixed ^= mixed >> np.uint32(SHIFT)
     mixed *= np.uint32(MULTIPLIER)
@@ -160,6 +164,7 @@ def _mix(hashes: Words, words: Words) -> None:
 
 
 def _finalize(hashes: Words) -> Words:
+    """The last step of each hash, in place."""
     hashes ^= hashes >> np.uint32(13)
     hashes *= np.uint32(MULTIPLIER)
     hashes ^= hashes >> np.uint32(15)

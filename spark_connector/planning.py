@@ -89,7 +89,9 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
 def _from_timestamp(
     client: Client, ranges: list[OffsetRange], timestamp_ms: int
 ) -> list[OffsetRange]:
-    """Ranges that begin at the first record whose timestamp is late enough; empty without one."""
+    """The ranges from the first record on whose timestamp is late enough; empty if there is
+    none.
+    """
     # The ends are requested first: records written between the two requests may be late enough, and
     # must not be skipped.
     ends = client.offsets_at({each.name: LATEST for each in ranges}, read_committed=False)
@@ -218,6 +220,9 @@ def wait_for_open_transactions(
 
 
 def _difference(named: set[TopicPartition], partitions: list[TopicPartition]) -> str:
+    """Which partitions are missing in an option, and which are superfluous, as words for a
+    message.
+    """
     missing = sorted(set(partitions) - named)
     unknown = sorted(named - set(partitions))
     parts = []

@@ -322,6 +322,7 @@ class Publisher:
             self._coordinators = None
 
     def _producer_for(self, transactional_id: str, group_id: str) -> TransactionalProducer:
+        """The producer for these ids: the last one, or a new one if the ids differ."""
         if self._producer is None or self._names != (transactional_id, group_id):
             self.close()
             self._producer = TransactionalProducer(

@@ -209,6 +209,7 @@ class _RangeReader:
             self._lost(what, position, end_offset, TOPIC_DELETED)
 
     def _start_fetch(self, position: int) -> Callable[[], FetchedPartition]:
+        """Send a Fetch for the position. Gives: a function that waits for the response."""
         return self._client.start_fetch(
             self._range.name,
             position,
@@ -218,6 +219,7 @@ class _RangeReader:
         )
 
     def _select(self, fetched: FetchedPartition, position: int) -> Selection:
+        """The batches of a fetch with records of the range that were not aborted."""
         return select_record_batches(
             fetched.records,
             fetched.aborted_transactions if self._read_committed else None,
@@ -263,6 +265,9 @@ class _RangeReader:
         return self._client.offsets_at({name: LATEST}, read_committed=read_committed)[name] or 0
 
     def _pause_after_empty_answer(self, position: int, end: int) -> None:
+        """Pause before the next fetch. Raises: ClientError after several empty responses in a row,
+        for as long as retries are allowed.
+        """
         now = time.monotonic()
         self._empty_answers += 1
         if self._empty_answers == 1:
@@ -309,7 +314,9 @@ def not_read(what: str, why: str = DELETED) -> str:
 
 
 class _Constants:
-    """The columns that are the same in all rows of a range. Each is made once, in full length."""
+    """The columns that are the same in all rows of a range. Each is made once, as long as
+    needed.
+    """
 
     def __init__(self, offset_range: OffsetRange) -> None:
         self._range = offset_range
@@ -327,6 +334,7 @@ class _Constants:
 
 
 def _arrow_batch(part: Columns, constants: _Constants, schema: pa.Schema) -> pa.RecordBatch:
+    """The decoded columns as an Arrow batch, with the columns of the schema."""
     count = len(part.offset)
     arrays: list[pa.Array] = []
     for name in schema.names:

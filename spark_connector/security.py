@@ -149,6 +149,7 @@ def parse_security(text: Text) -> SecurityOptions:
 
 
 def _with_tls(options: SecurityOptions, text: Text) -> SecurityOptions:
+    """The options with those of TLS. Raises: SecurityError."""
     algorithm = text("kafka.ssl.endpoint.identification.algorithm")
     if algorithm is not None and algorithm.lower() not in ("https", "none", ""):
         raise SecurityError(
@@ -171,6 +172,7 @@ def _with_tls(options: SecurityOptions, text: Text) -> SecurityOptions:
 
 
 def _with_certificates(options: SecurityOptions, text: Text) -> SecurityOptions:
+    """The options with the certificates, each given as text or as a file. Raises: SecurityError."""
     ca_pem = text("kafka.ssl.truststore.certificates") or text("kafka.ssl.ca.pem")
     ca_file = text("kafka.ssl.truststore.location") or text("kafka.ssl.ca.location")
     certificate_pem = text("kafka.ssl.keystore.certificate.chain") or text(
@@ -213,6 +215,7 @@ def _with_certificates(options: SecurityOptions, text: Text) -> SecurityOptions:
 
 
 def _store_type(text: Text, store: str) -> str | None:
+    """The type of a key or trust store; None if it is not set. Raises: SecurityError."""
     name = f"kafka.ssl.{store}.type"
     kind = text(name)
     if kind is None:
@@ -223,6 +226,7 @@ def _store_type(text: Text, store: str) -> str | None:
 
 
 def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
+    """The options with those of the login. Raises: SecurityError."""
     name = text("kafka.sasl.mechanism") or text("kafka.sasl.mechanisms")
     if not name:
         raise SecurityError(
@@ -323,6 +327,7 @@ def _token_source(text: Text, jaas: str | None) -> TokenSource:
 
 
 def _milliseconds(text: Text, name: str, default: int) -> int:
+    """A positive number of milliseconds in an option of the login; the default if it is not set."""
     given = text(f"kafka.sasl.login.{name}")
     if given is None:
         return default
@@ -461,6 +466,7 @@ def _load_own(context: ssl.SSLContext, options: SecurityOptions) -> None:
 
 
 def _private_file(directory: str, name: str, text: str) -> str:
+    """Write a file that only this user can read. Gives: its path."""
     file = Path(directory, name)
     file.touch(mode=0o600)
     file.write_text(text)
@@ -470,6 +476,7 @@ def _private_file(directory: str, name: str, text: str) -> str:
 def _pem_of(
     path: str | None, option: str, kind: str | None = None, password: str | None = None
 ) -> str:
+    """The content of a store as PEM. Raises: SecurityError."""
     assert path is not None
     try:
         return pem_of_store(path, option, kind=kind, password=password)
@@ -574,6 +581,9 @@ class ScramExchange(Exchange):
             raise AuthenticationError("the broker's answer is not SCRAM") from error
 
     def _final(self, server_first: str) -> bytes:
+        """The client's final message, with its proof, for the server's first one (RFC 5802).
+        Raises: AuthenticationError.
+        """
         attributes = _attributes(server_first)
         if "e" in attributes:
             raise AuthenticationError(f"the broker says {attributes['e']!r}")
@@ -602,6 +612,9 @@ class ScramExchange(Exchange):
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def _verify(self, server_final: str) -> None:
+        """Check the server's signature, by which it proves that it has the credential. Raises:
+        AuthenticationError.
+        """
         attributes = _attributes(server_final)
         if "e" in attributes:
             raise AuthenticationError(f"the broker says {attributes['e']!r}")

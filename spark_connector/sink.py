@@ -126,6 +126,7 @@ def _not_published(note: CommitNote, error: Exception) -> SinkError:
 
 
 def _topics_of(messages: Iterable[WriterCommitMessage | None]) -> frozenset[str]:
+    """The topics to which the tasks of these messages have rows."""
     return frozenset(
         topic
         for message in messages
@@ -183,6 +184,9 @@ class TaskOutput:
     def __init__(
         self, inline_bytes: int, open_overflow: Callable[[], SpoolWriter | TaskWriter]
     ) -> None:
+        """Takes: inline_bytes, up to which the record batches are part of the task's message;
+        open_overflow, which opens a file or a transaction for more.
+        """
         self._inline_bytes = inline_bytes
         self._open_overflow = open_overflow
         self._kept: list[EncodedRecordBatch] = []
@@ -526,6 +530,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """The writer of a streaming query, which writes each micro-batch exactly once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of one task of a micro-batch. Gives: its message to the driver."""
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
         query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
@@ -567,6 +572,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         return CheckpointPlace(root=rules.resolve(root))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish the micro-batch on the driver, after all its tasks, then delete its files."""
         exempt_modules_from_collection()
         if not messages:
             return  # a batch without tasks has no rows
@@ -631,6 +637,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         return done
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Undo a micro-batch of which a task failed: delete its files, and abort the transactions
+        of its tasks.
+        """
         self.delete_files(messages)
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
         if message is not None:  # without a message the names of the transactions are unknown
@@ -652,6 +661,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         self.write_id = options.write_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of one task. In foreachBatch, its message also names the query and batch
+        in which it runs.
+        """
         message = self.encode(iterator, self.write_id, self.options.batch_id, self._what())
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
@@ -661,6 +673,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish the write on the driver, after all its tasks: once for each writeId, if the
+        option is set.
+        """
         if not messages:
             return
         if self.options.write_id is None:
@@ -696,6 +711,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
             raise _not_published(CommitNote(self._what()), error) from None
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Undo a write of which a task failed: delete its files, and abort the transactions of its
+        tasks.
+        """
         self.delete_files(messages)
         parts = self.parts_of(messages, CommitNote(), target=self.target)
         self.abandon(messages, parts, self.write_id, self._what())

@@ -174,6 +174,9 @@ def _publish_settings(values: OptionValues) -> PublishSettings:
 
 
 def _refuse(values: OptionValues, streaming: bool) -> None:
+    """Raise OptionError for unknown options, and for values that contradict exactly-once or each
+    other.
+    """
     refuse_unknown(
         values,
         (*SINK_OPTIONS, *MEANINGLESS, *REFUSED_MODES),
@@ -227,6 +230,7 @@ def _compression(values: OptionValues) -> Compression:
 
 
 def _site_settings() -> dict[str, str]:
+    """The settings of Hadoop on the driver. Raises: OptionError."""
     try:
         return site_settings(os.environ)
     except PathError as error:
@@ -234,6 +238,7 @@ def _site_settings() -> dict[str, str]:
 
 
 def _topic(text: str | None) -> str | None:
+    """The option topic, checked. Raises: OptionError."""
     if text is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text):
         raise OptionError(
             f"option topic={text!r} is not a topic's name: letters, digits, '.', '_' and '-', "
@@ -243,6 +248,7 @@ def _topic(text: str | None) -> str | None:
 
 
 def _write_id(text: str | None) -> str | None:
+    """The option writeId, which becomes the name of a directory. Raises: OptionError."""
     if text is not None and (text in ("", ".", "..") or "/" in text):
         raise OptionError(
             f"option writeId={text!r}: give a unique name without '/' for this write, or leave "

@@ -104,6 +104,7 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
             return SCHEMA_WITH_HEADERS if includes_headers(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
+        """The reader of a batch query. Raises: OptionError."""
         with without_traceback(OptionError):
             options = parse_source_options(self.options)
             return (
@@ -113,12 +114,16 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
             )
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
+        """The reader of a streaming query. For wrong options it is one that raises the error later,
+        where Spark shows it.
+        """
         try:
             return StreamReader(parse_source_options(self.options, streaming=True), schema)
         except OptionError as error:
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """The writer of a batch query. Raises: OptionError, EncodingError."""
         exempt_modules_from_collection()
         with without_traceback(OptionError, EncodingError):
             if overwrite:
@@ -145,6 +150,9 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
         offset_ranges: Sequence[OffsetRange],
         topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """Takes: offset_ranges, what the task reads; topic_ids, the ids of all topics, of which
+        those of the ranges are kept.
+        """
         super().__init__(tuple(offset_ranges))
         self.offset_ranges = tuple(offset_ranges)
         topics = {each.topic for each in offset_ranges}
@@ -175,6 +183,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
+        """The ranges of offsets, one for each task."""
         with without_traceback(*USER_ERRORS), Client(self.options.client) as client:
             ranges = plan(client, self.options, self.narrowing)
             topic_ids = dict(client.topic_ids)
@@ -192,6 +201,7 @@ class FilteringBatchReader(BatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Use the conditions that narrow the ranges. Gives: those that Spark still has to check."""
         for each in filters:
             self.narrowing, exact = narrow(self.narrowing, condition_of(each))
             if not exact:
@@ -235,6 +245,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return offsets_as_json(self._planner.initial(), self._planner.topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark's limit for a micro-batch, by the options."""
         trigger = self.options.trigger
         if trigger.max_offsets is not None:
             return ReadMaxRows(trigger.max_offsets)
@@ -271,6 +282,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._planner.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a micro-batch, each with one or several ranges of offsets."""
         topic_ids = topic_ids_of_json(end)
         with without_traceback(*USER_ERRORS):
             ranges = self._planner.ranges(

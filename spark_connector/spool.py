@@ -217,6 +217,7 @@ def delete_spool(uri: str) -> None:
 
 
 def _delete(file_system: Any, path: str) -> None:
+    """Delete a file; one that does not exist is no error."""
     try:
         file_system.delete_file(path)
     except FileNotFoundError:
@@ -299,6 +300,7 @@ class SpoolWriter:
             pass
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write bytes to the file, and count them. Raises: SpoolError."""
         try:
             self._stream.write(data)
         except OSError as error:
@@ -316,6 +318,7 @@ class SpoolWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Close the file; after an error, discard it."""
         if kind is None:
             self.close()
         else:
@@ -367,6 +370,9 @@ def _trailer_of(file_system: Any, path: str, uri: str) -> tuple[int, int]:
 def _batches_of(
     stream: Any, record_batch_count: int, end: int, uri: str
 ) -> Iterator[EncodedRecordBatch]:
+    """The record batches of an open file, each after its checksum was checked. Raises:
+    SpoolError.
+    """
     if bytes(_exactly(stream, len(MAGIC), uri)) != MAGIC:
         raise _damaged(uri, "it has no header of this release's spool files")
     position = len(MAGIC)
@@ -388,6 +394,7 @@ def _batches_of(
 
 
 def _exactly(stream: Any, size: int, uri: str) -> bytearray:
+    """The next `size` bytes of the file. Raises: SpoolError if there are fewer."""
     data = bytearray(size)
     view = memoryview(data)
     while view:
@@ -399,6 +406,7 @@ def _exactly(stream: Any, size: int, uri: str) -> bytearray:
 
 
 def _damaged(uri: str, why: str) -> SpoolError:
+    """The error for a damaged file."""
     return SpoolError(
         f"The spool file {uri} is damaged: {why}. Run the query again, which computes the batch "
         "again."

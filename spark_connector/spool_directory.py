@@ -65,6 +65,7 @@ def identity_of_temporary_directory() -> str:
 
 
 def _machine() -> str:
+    """A name of the machine, which differs after each boot where the system has such an id."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:  # not Linux

@@ -265,6 +265,7 @@ class StreamPlanner:
         return target
 
     def _ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The end of each partition: the last stable offset for read_committed."""
         ends = self._client.offsets_at(
             dict.fromkeys(partitions, LATEST), read_committed=self._options.read_committed
         )
@@ -290,6 +291,7 @@ class StreamPlanner:
         self._partitions_refreshed_at = self._clock()
 
     def _find_partitions(self) -> list[TopicPartition]:
+        """The subscribed partitions that exist now."""
         subscription = self._options.subscription
         if subscription.pattern is not None:
             topics = self._client.topics_matching(subscription.pattern)
@@ -304,6 +306,9 @@ class StreamPlanner:
         return sorted(set(existing) & set(subscription.partitions))
 
     def _deleted_partitions(self, names: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those of the partitions that no longer exist. A topic is looked for during some seconds
+        before it is considered deleted.
+        """
         topics = {name.topic for name in names}
         if not topics:
             return []
@@ -350,6 +355,7 @@ class StreamPlanner:
         return recreated
 
     def _is_subscribed(self, name: TopicPartition) -> bool:
+        """Whether the options select the partition."""
         subscription = self._options.subscription
         if subscription.pattern is not None:
             return is_found_in(subscription.pattern, name.topic)
@@ -424,6 +430,9 @@ class StreamPlanner:
                 newest[name] = start[name]
 
     def _lost(self, what: str, where: str | None = None, why: str = DELETED) -> None:
+        """Report a loss: a warning, or DataLossError if the options require it. Takes: where, the
+        offsets that are not read; why, the advice in the error.
+        """
         if self._options.fail_on_data_loss:
             raise DataLossError(not_read(what, why))
         logger.warning(
@@ -433,6 +442,7 @@ class StreamPlanner:
         )
 
     def _is_too_early(self, available: int, wanted: int) -> bool:
+        """Whether the micro-batch waits for more offsets (minOffsetsPerTrigger)."""
         if self._target is not None or available >= wanted or self._micro_batch_planned_at is None:
             return False  # AvailableNow would never read records that are left out now
         return (

@@ -162,6 +162,9 @@ class PartEndings:
         self._abort_others(producer, all_runs=False)
 
     def _abort_others(self, producer: TransactionalProducer, *, all_runs: bool) -> None:
+        """Abort the open transactions of this driver's tasks that no note lists. The session is
+        checked first, so that a replaced driver aborts nothing.
+        """
         ends = self._ends_now()
         ends.set_aside(self._names_of_noted, all_runs=all_runs)
         producer.check_session()

@@ -83,6 +83,9 @@ class TaskProducer(TransactionalProducer):
     def __init__(
         self, options: ClientOptions, settings: PublishSettings, transactional_id: str
     ) -> None:
+        """`_unacknowledged` has the record batches to send again after a lost response, by
+        partition.
+        """
         super().__init__(options, settings, transactional_id, "")
         self._unacknowledged: dict[TopicPartition, deque[StampedRecordBatch]] = {}
         self._began_ms = 0
@@ -131,6 +134,9 @@ class TaskProducer(TransactionalProducer):
         self.forget_connections()
 
     def _put_again(self) -> None:
+        """Collect all unacknowledged record batches for further requests, with their sequence
+        numbers.
+        """
         self._under_way.clear()
         self._added.clear()
         for record_batches in self._unacknowledged.values():
@@ -138,6 +144,7 @@ class TaskProducer(TransactionalProducer):
                 self._put(record_batch)
 
     def _receive(self, node: int, leader: Leader) -> None:
+        """Receive a response, whose record batches then need no repetition."""
         names = leader.unanswered[0]
         super()._receive(node, leader)
         for name in names:

@@ -79,6 +79,7 @@ def parse_tls_settings(
 
 
 def _default_versions(protocol: str | None) -> list[str]:
+    """The versions of TLS by the setting ssl.protocol. Raises: TlsSettingError."""
     if protocol in (None, "", "TLS", "TLSv1.3"):
         return list(VERSIONS)
     if protocol == "TLSv1.2":
@@ -93,6 +94,9 @@ def _listed(text: str | None) -> list[str]:
 
 
 def _with_suites(settings: TlsSettings, names: list[str]) -> TlsSettings:
+    """The settings with these cipher suites. A version of TLS for which no suite is listed is
+    disabled. Raises: TlsSettingError.
+    """
     suites_13 = tuple(name for name in names if name in SUITES_OF_TLS_1_3)
     suites = tuple(openssl_name(name) for name in names if name not in SUITES_OF_TLS_1_3)
     if not suites_13:

@@ -93,6 +93,9 @@ class TransactionCoordinators:
         return self._keeps
 
     def _ask_whether_they_keep(self) -> bool:
+        """Whether the brokers keep transactions for two-phase commit (KIP-939), found by a request
+        for an unused id.
+        """
         probe = first_of(self._driver_id) + PROBE
         try:
             self._locate([probe])
@@ -199,6 +202,9 @@ class TransactionCoordinators:
     # --- parts
 
     def _keeping(self, name: str, *, lasting: bool) -> InitProducerIdRequest:
+        """The request for the next epoch of an id, which keeps its open transaction. Takes:
+        lasting, whether without a timeout.
+        """
         return InitProducerIdRequest(
             transactional_id=name,
             transaction_timeout_ms=self._settings.transaction_timeout_ms,
@@ -226,6 +232,7 @@ class TransactionCoordinators:
         return answers
 
     def _by_coordinator(self, ids: Sequence[str]) -> dict[Address, list[str]]:
+        """The ids by the address of their coordinator."""
         self._locate(ids)
         by_address: dict[Address, list[str]] = {}
         for name in ids:
@@ -268,6 +275,7 @@ def _pipelined(
 
 
 def _check(code: int, what: str) -> None:
+    """Raise PassingError or PublishError for an error code."""
     if not code:
         return
     if code in PASSING_CODES or code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):

@@ -36,6 +36,9 @@ class TransactionalIds:
     """The pool of the transactional ids of one driver's run on this machine."""
 
     def __init__(self, driver_id: str, run: str, root: str | None = None) -> None:
+        """Takes: root, the directory for unused ids; by default one of this user below the
+        temporary directory.
+        """
         self._first = first_of(driver_id, run)
         self._root = Path(root or os.path.join(tempfile.gettempdir(), f"{NAME}-{os.getuid()}"))
         digest = hashlib.sha256(self._first.encode()).hexdigest()[:16]

@@ -354,11 +354,13 @@ class TwoPhaseProducer:
             raise TwoPhaseError(self._stage.value)
 
     def _forget(self) -> None:
+        """Drop the records that were not sent, and the numbers of partitions."""
         self._pending.clear()
         self._pending_bytes.clear()
         self._counts.clear()
 
     def _partition(self, topic: str, key: bytes | None, partition: int | None) -> int:
+        """The partition of a record, as `send` chooses it."""
         if partition is not None:
             return partition
         if topic not in self._counts:
@@ -369,6 +371,7 @@ class TwoPhaseProducer:
         return self._next_partition % self._counts[topic]
 
     def _send_batch(self, name: TopicPartition) -> None:
+        """Send the collected records of a partition as one batch."""
         records = self._pending.pop(name, [])
         self._pending_bytes.pop(name, None)
         if records:
@@ -417,7 +420,9 @@ class TwoPhaseProducer:
                 raise
 
     def _final(self, error: ClientError) -> ClientError:
-        """The error to raise to the caller. A transient error was retried until the timeout."""
+        """The error to raise to the caller. If it is transient, it was retried until the
+        timeout.
+        """
         if isinstance(error, PassingError):
             return ClientError(self._session.advice(error))
         return error

@@ -111,6 +111,9 @@ def may_have_lost_pages(error: OSError) -> bool:
 
 @contextmanager
 def _telling_fsync(path: str) -> Iterator[None]:
+    """Turn the error of an fsync into FailedFsync, after which the file must not be used: another
+    fsync would succeed without the lost data.
+    """
     try:
         yield
     except OSError as error:
@@ -248,7 +251,9 @@ class Disk(Protocol):
         ...
 
     def reserve_descriptors(self, count: int) -> None:
-        """Set the number of descriptors for connections. Only a disk that closes files uses it."""
+        """Set the number of descriptors for connections. Only a disk that can close files uses
+        it.
+        """
 
     def lock(self, path: str) -> Lock:
         """Lock the file against other processes. Raises: BlockingIOError if another process has the
@@ -337,6 +342,7 @@ class OsFile:
             os.fchmod(self._fd, OWNERS_ALONE)
 
     def append(self, data: Data) -> int:
+        """Write all of the data at the end. Gives: the position before it."""
         position = self.size
         size = len(data)
         written = os.pwrite(self._fd, data, position)
@@ -387,6 +393,9 @@ class OsLock:
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
+        """Lock the file, by both kinds of locks, so that Kafka sees it as well. Raises:
+        BlockingIOError if another process has the lock.
+        """
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -454,6 +463,9 @@ class OsDisk:
         return b"".join(parts)
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        """Replace the file: after a kill it has the old or the new content. Takes: sync, whether
+        the new content is durable afterwards.
+        """
         temporary = path + ".tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         fd = os.open(temporary, flags, OWNERS_ALONE)

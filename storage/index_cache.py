@@ -59,6 +59,9 @@ class IndexCache:
             self._entries.move_to_end(key)
 
     def hold(self, indexes: SegmentIndexes, size: int) -> None:
+        """Note that these indexes use so much memory. Beyond the limit, those that were used
+        longest ago are dropped.
+        """
         old = self._entries.pop(id(indexes), None)
         self.bytes += size - (old[1] if old else 0)
         self._entries[id(indexes)] = (indexes, size)

@@ -105,6 +105,7 @@ class PooledFile:
         return position
 
     def _used(self) -> File:
+        """The open file, which becomes the last used one; it is opened again if it was closed."""
         file = self._file
         if file is None:
             return self._disk.open_again(self)
@@ -202,7 +203,9 @@ class PooledDisk:
     # --- descriptors -----------------------------------------------------------------------------
 
     def reserve_descriptors(self, count: int) -> None:
-        """Reserve descriptors for connections, and close the files that exceed the rest."""
+        """Reserve descriptors for connections, and close the files that exceed the remaining
+        share.
+        """
         self._reserved = count
         self._close_above_share()
 
@@ -311,6 +314,7 @@ class PooledDisk:
             del self._moving[old]
 
     def _note_moved(self, old: str, new: str) -> None:
+        """Change the paths of open files below a renamed directory, or of a renamed file."""
         inside = self._files.pop(old, None)
         if inside is not None:
             self._files[new] = {
@@ -324,13 +328,18 @@ class PooledDisk:
             _set_path(references, new)
 
     def _detach(self, path: str) -> None:
-        """Prevent a pooled file from being opened by a path that is removed or replaced."""
+        """Prevent a pooled file from being opened by a path that is removed or gets another
+        file.
+        """
         for reference in self._files.get(path.rpartition("/")[0], {}).pop(path, ()):
             file = reference()
             if file is not None:
                 self._keep_open(file)
 
     def _keep_open(self, file: PooledFile) -> None:
+        """Keep a file with a removed name open, since it cannot be opened again; beyond a limit, it
+        is given up.
+        """
         self._removed = [*_alive(self._removed), ref(file)]
         if len(self._removed) > self._share() // _REMOVED_SHARE:
             self._removed.pop()
@@ -401,6 +410,7 @@ def _alive(references: Any) -> list[_Ref]:
 
 
 def _set_path(references: tuple[_Ref, ...], path: str) -> None:
+    """Set the path of the files that still exist."""
     for reference in references:
         file = reference()
         if file is not None:

@@ -87,6 +87,7 @@ class Flusher:
         list(self._pool.map(_sync_all, _shares(files)))
 
     def _run(self) -> None:
+        """The thread: flush the files of each job, and report its end or its error."""
         while (job := self._jobs.get()) is not None:
             error = None
             try:

@@ -204,6 +204,7 @@ class HttpServer:
         """Send an answer. While its client is slow to read, its connection may be closed to make
         room for another.
         """
+        # while a stream (an iterator of pieces) is sent, its connection is not closed
         if isinstance(response.body, bytes):
             self._http.waits(handler.connection)
         try:
@@ -212,6 +213,13 @@ class HttpServer:
             self._http.waits(handler.connection)
 
     def _may_ask(self, host: str | None, origin: str | None) -> bool:
+        """Whether the request may come from a page of this server. Takes: the headers Host and
+        Origin.
+
+        A page of another site could send requests by the user's browser. Its own name, pointed at
+        this address (DNS rebinding), is seen in Host; its origin is seen in Origin. Requests that
+        change something must have exactly this server's origin.
+        """
         name = _name_of(host)
         if self._is_loopback and name not in OWN_HOSTS:
             return False
@@ -277,6 +285,7 @@ class _Listener(ThreadingHTTPServer):
         ).start()
 
     def _complain(self) -> None:
+        """Log that there are too many connections, at most once in each interval."""
         now_s = time.monotonic()
         if now_s >= self._complain_at_s:
             self._complain_at_s = now_s + COMPLAINT_INTERVAL_S
@@ -296,6 +305,7 @@ class _Listener(ThreadingHTTPServer):
             del self._waiting[longest]
             with contextlib.suppress(OSError):
                 longest.shutdown(socket.SHUT_RDWR)
+        # the thread of the closed connection ends, and releases its place
         return self._free.acquire(timeout=_CLOSED_CHECK_S)
 
     def waits(self, connection: socket.socket) -> None:
@@ -310,6 +320,7 @@ class _Listener(ThreadingHTTPServer):
             self._waiting.pop(connection, None)
 
     def _serve(self, request: socket.socket, client_address: Any) -> None:
+        """Serve the requests of a connection in its thread, then release its place."""
         try:
             self.process_request_thread(request, client_address)
         finally:
@@ -349,6 +360,9 @@ def _handler_of(server: HttpServer) -> type[BaseHTTPRequestHandler]:
 
 
 def _send(handler: BaseHTTPRequestHandler, response: Response) -> None:
+    """Send the answer: bytes with their length, or a stream piece by piece, which ends with the
+    connection.
+    """
     body = response.body
     handler.send_response(response.status)
     handler.send_header("Content-Type", response.content_type)

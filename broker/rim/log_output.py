@@ -36,6 +36,9 @@ class LogOutput(logging.Handler):
         self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Queue a line. If the queue is full, the line is dropped and counted, so that the caller
+        never waits.
+        """
         try:
             line = (self.format(record) + "\n").encode(errors="backslashreplace")
         except Exception:
@@ -50,6 +53,7 @@ class LogOutput(logging.Handler):
             self._dropped += 1
 
     def _lacking(self) -> bytes:
+        """The line that says how many lines were dropped while the queue was full."""
         text = "%d lines of the log were dropped here, since standard error was not read"
         record = logging.LogRecord(
             "barnabas.log", logging.WARNING, "", 0, text, (self._dropped,), None
@@ -68,6 +72,7 @@ class LogOutput(logging.Handler):
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        """The thread: write each line, until `finish`."""
         while (line := self._lines.get()) is not None:
             try:
                 while line:

@@ -91,6 +91,9 @@ class ReceiveTurns:
         return receiver in self.holders.values()
 
     def _take_turn(self, receiver: Receiver) -> bool:
+        """Give the connection the turn of its owner (principal or address), if its owner has none
+        and a turn is free. Gives: whether the connection has a turn.
+        """
         owner = receiver.owner
         if (
             owner in self.holders
@@ -129,6 +132,9 @@ class ReceiveTurns:
         return {one: one.held_bytes for one in self._receivers() if one.awaits_rest}
 
     def _on_timer(self) -> None:
+        """Close each connection that holds a part of a large request and sent almost nothing since
+        the last timer, while others wait for the memory.
+        """
         self._timer = None
         if not self._waiting:
             self._held_before = {}
@@ -137,6 +143,7 @@ class ReceiveTurns:
         self._timer = self._loop.call_later(SILENCE_S, self._on_timer)
         for receiver, held_bytes in self._held_before.items():
             # a connection that holds fewer bytes than before has begun another request
+            # -(1 << 62): a connection that held nothing at the last timer is not closed
             if 0 <= held_bytes - before.get(receiver, -(1 << 62)) < LEAST_PROGRESS_BYTES:
                 receiver.hang_up(
                     "it sent a part of a large request and then less than "

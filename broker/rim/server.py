@@ -192,6 +192,7 @@ class Server:
             gate.start()
 
     def _hand_in(self, gate: Gate | None, observer: Observer | None) -> None:
+        """Put the gate and the observer, if any, around requests and answers."""
         self._gate, self._observer = gate, observer
         self.on_frame: HandleFrame = self.broker.on_frame
         self.silence = None if gate is None else gate.silence
@@ -299,9 +300,7 @@ class Server:
         self.broker.on_closed(connection.connection_id)
 
     def on_broken(self, connection: Connection, error: OSError) -> None:
-        """Handle an error of a connection, or of its TLS handshake with the client's
-        certificate.
-        """
+        """Handle an error of a connection or of its TLS handshake."""
         is_reset = error.errno == errno.ECONNRESET
         if connection.has_failed_certificate and not is_reset:
             self.broker.on_not_identified(connection.connection_id)
@@ -323,6 +322,9 @@ class Server:
         )
 
     def _hang_up(self, idle: deque[Connection]) -> None:
+        """Close idle connections, some in each round of the loop, if they were not used
+        meanwhile.
+        """
         for _ in range(min(len(idle), HANG_UPS_PER_EVENT)):
             connection = idle.popleft()
             if not connection.has_stirred:
@@ -339,8 +341,7 @@ class Server:
     def carry_out(self) -> None:
         """Carry out the outbox until it is empty."""
         if self._carrying_out or self.failure.done() or self.is_closed:
-            # called from within the loop below, by a send: the outer call continues; or the disk
-            # has failed, and no answer is sent any more
+            # a send in the loop below has called this; or the disk failed: nothing is sent any more
             return
         self._carrying_out = True
         outbox = self.broker.outbox
@@ -432,6 +433,7 @@ class Server:
         self._connections[connection_id].unmute()
 
     def _submit_work(self) -> None:
+        """Hand cleanings and long computations to their process and thread; count their bytes."""
         outbox = self.broker.outbox
         if outbox.held_bytes:
             is_less = outbox.held_bytes < 0
@@ -457,6 +459,7 @@ class Server:
         self._thread_calls.call(self._on_flushed, job, error)
 
     def _on_flushed(self, job: FlushJob, error: OSError | None) -> None:
+        """Answer the requests that waited for the flush. If it failed, end the daemon."""
         if error is not None:
             self.fail(error)
             return
@@ -500,6 +503,7 @@ class Server:
         return self._steady_ns() >= at_ns
 
     def _set_timer(self) -> None:
+        """Set the timer to the broker's next deadline, unless it fires early enough already."""
         if self._catch_up_rounds:
             return  # the timer is set again when the late tick has run
         deadline = self.broker.next_deadline_ms()
@@ -528,6 +532,7 @@ class Server:
         self._set_timer()
 
     def _on_timer(self) -> None:
+        """Run the tick; if the timer is late, only after the sockets are read."""
         self._timer = None
         if self._steady_ns() // NS_PER_MS - self._timer_at_ms >= LATE_MS:
             self._catch_up_rounds = CATCH_UP_ROUNDS
@@ -556,6 +561,7 @@ class Server:
             self.guarded(self.broker.on_tick, self.now_ms())
 
     def guarded(self, event: Any, *arguments: Any) -> None:
+        """Call an event of the core, and carry out its outbox. An exception ends the daemon."""
         if self.is_closed:
             # a call from a thread, run in the last round of the loop: the logs may already belong
             # to another broker
@@ -573,9 +579,7 @@ class Server:
         return self.failure.done()
 
     def fail(self, error: Exception) -> None:
-        """The disk failed, or an invariant does not hold: stop sending answers and writing, and end
-        the daemon.
-        """
+        """The disk failed, or an invariant does not hold: send and write nothing more, and end."""
         if not self.failure.done():
             self.failure.set_result(error)
 

@@ -39,6 +39,7 @@ class ThreadCalls:
         os.eventfd_write(self._event_fd, 1)
 
     def _on_called(self) -> None:
+        """Make the calls that threads have added."""
         os.eventfd_read(self._event_fd)  # reset before the calls: a later call signals again
         try:
             for _ in range(len(self._calls)):

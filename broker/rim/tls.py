@@ -149,6 +149,9 @@ class TlsListener:
         self._context = make_context(settings)
 
     def _state_of_files(self) -> list[tuple[int, int, int]]:
+        """The time, size and inode of each certificate file, to notice that it was replaced; zeros
+        for a missing file.
+        """
         states = []
         for path in self._files:
             try:
@@ -223,6 +226,7 @@ def make_client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    """Load the private key and its certificates. Raises: TlsError."""
     certificates = _key_store(settings)
     password = settings.get("ssl.key.password") or None
     try:
@@ -237,6 +241,9 @@ def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
 
 
 def _load_authorities(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    """Load the authorities of the trust store, by which the peer's certificate is checked. Raises:
+    TlsError.
+    """
     try:
         context.load_verify_locations(cadata=_trust_store(settings))
     except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError if the text is not ASCII
@@ -246,6 +253,7 @@ def _load_authorities(context: ssl.SSLContext, settings: Mapping[str, str]) -> N
 
 
 def _set_protocols(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    """Set the versions of TLS and the cipher suites. Raises: TlsError."""
     names = [
         name.strip()
         for name in settings.get("ssl.enabled.protocols", ",".join(PROTOCOLS)).split(",")
@@ -334,6 +342,7 @@ def _kind_of(path: str) -> str:
 
 
 def _pem_of_pkcs12(data: bytes, password: str, path: str) -> str:
+    """The content of a PKCS#12 store as PEM. Raises: TlsError."""
     from barnabas.pkcs12 import pem_of_pkcs12
 
     try:

@@ -29,6 +29,9 @@ class Worker:
         self._stopping = False
 
     def submit(self, work: Work) -> None:
+        """Queue the work; the thread starts with the first one. It must yield the interpreter
+        often, so that the event loop is not delayed.
+        """
         if self._thread is None:
             sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
             self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
@@ -45,6 +48,7 @@ class Worker:
             self._thread.join()
 
     def _run(self) -> None:
+        """The thread: do the queued work, and report each result or error."""
         while (work := self._queue.get()) is not None and not self._stopping:
             result, error = None, None
             try:

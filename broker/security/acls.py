@@ -118,6 +118,10 @@ class AclFilter(NamedTuple):
         )
 
     def _finds_name(self, acl: Acl) -> bool:
+        """Whether the filter's pattern type and name match the ACL's. The type MATCH finds every
+        ACL that applies to a resource of that name: a literal one, a prefix of the name, and the
+        wildcard.
+        """
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
             return False
         if self.resource_name in (None, acl.resource_name):

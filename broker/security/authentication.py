@@ -118,6 +118,9 @@ class Authentication:
         )
 
     def complete(self, now_ms: int, lifetime_ms: int) -> None:
+        """The login, or its renewal (KIP-368), has succeeded. Takes: lifetime_ms, 0 for a session
+        without an end.
+        """
         if self.user is not None:
             self.renewed_ms = now_ms
         self.user, self._server = self.server.user, None
@@ -233,6 +236,9 @@ class Authenticator:
     def _on_handshake(
         self, state: Authentication, frame: memoryview, header: RequestHeader, now_ms: int
     ) -> Verdict:
+        """Begin a login by the requested mechanism, or a renewal of the session (KIP-368). The
+        login of an unsupported mechanism is refused with a delay, and closes the connection.
+        """
         name = SaslHandshakeRequest.read(frame, header.body_start, header.api_version)[0].mechanism
         is_renewal = state.stage is Stage.AUTHENTICATED
         if is_renewal and not state.may_renew(now_ms):
@@ -254,6 +260,7 @@ class Authenticator:
         return Verdict(SaslHandshakeResponse(Code.NONE, enabled))
 
     def _server_of(self, mechanism: str) -> SaslServer:
+        """The server's side of a new exchange by the mechanism."""
         if mechanism == PLAIN:
             return PlainServer(self._users.passwords)
         if mechanism == OAUTHBEARER:
@@ -267,6 +274,9 @@ class Authenticator:
     def _on_token(
         self, state: Authentication, frame: memoryview, header: RequestHeader, now_ms: int
     ) -> Verdict:
+        """Evaluate a token in SaslAuthenticate. A failed login is answered, with a delay, and
+        closes the connection.
+        """
         if not state.mechanism:
             return OTHER_MECHANISM
         request = SaslAuthenticateRequest.read(frame, header.body_start, header.api_version)[0]
@@ -286,6 +296,9 @@ class Authenticator:
         return Verdict(response, is_admitted=state.stage is Stage.AUTHENTICATED)
 
     def _on_bare_token(self, state: Authentication, token: bytes, now_ms: int) -> Verdict:
+        """Evaluate a token without a request header, as sent after SaslHandshake version 0. A
+        failed login closes the connection without an answer.
+        """
         if not state.mechanism:
             return OTHER_MECHANISM
         try:
@@ -296,6 +309,9 @@ class Authenticator:
         return Verdict(answer, is_admitted=state.stage is Stage.AUTHENTICATED)
 
     def _evaluate(self, state: Authentication, token: bytes) -> bytes:
+        """The answer to a token. A renewal must be by the user of the session. Raises:
+        AuthenticationError.
+        """
         server = state.server
         answer = server.evaluate(token)
         if server.is_complete and state.user not in (None, server.user):

@@ -58,6 +58,9 @@ _OTHERS_LEFT_OUT = "others are left out where all are asked for"
 
 
 def _of_configs(operation: Operation) -> Rule:
+    """The rule of a request for configs: the operation on each topic or group, and on the cluster
+    for other resources.
+    """
     of_cluster = "for brokers and clients' metrics"
     asks = Ask(operation, TOPIC), Ask(operation, GROUP), Ask(operation, CLUSTER, of_cluster)
     return rule(by_hand(partial(guards.configs, operation=operation), *asks))

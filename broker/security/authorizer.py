@@ -77,6 +77,7 @@ class Access:
         return answer
 
     def _decision(self, operation: int, resource_type: int, name: str) -> bool:
+        """The decision, from the cache if it is known. Very long names are not cached."""
         question = (operation, resource_type, name)
         answer = self._answers.get(question)
         if answer is None:
@@ -87,6 +88,9 @@ class Access:
         return answer
 
     def _remember(self, question: Question, answer: bool) -> None:
+        """Cache a decision. If the caches are full, `make_room` clears them and retires this
+        object, which then caches nothing.
+        """
         self._authorizer.make_room()
         if self.keeper is None:
             return
@@ -113,7 +117,8 @@ class Access:
         return self._decision(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def may_any(self, operation: int, resource_type: int) -> bool:
-        """Whether the operation is allowed on some resource of a type, existing or not."""
+        """Whether the operation is allowed on some resource of that type, existing or not."""
+        # the negative number marks the question about any resource, in the same cache
         question = (-operation, resource_type, "")
         answer = self._answers.get(question)
         if answer is None:
@@ -157,6 +162,9 @@ class AuditedAccess(Access):
     def __init__(
         self, shared: Access, context: RequestContext, tell: Callable[[AuditRecord], None]
     ) -> None:
+        """Takes: shared, the cached permissions of the client; context, the request whose decisions
+        are audited; tell, which receives each audit record.
+        """
         super().__init__(shared._authorizer, shared.principal, shared.host)
         self.keeper = None
         self._shared, self._context, self._tell = shared, context, tell
@@ -180,6 +188,9 @@ class AuditedAccess(Access):
         return is_allowed
 
     def _note(self, operation: int, resource_type: int, name: str, is_allowed: bool) -> None:
+        """Pass a decision to the audit log. Operations in AUDITED_ONCE, which are checked with
+        every request, are audited once for each connection and resource.
+        """
         if operation in AUDITED_ONCE:
             audited = self._shared.audited
             once = (self._context.connection_id, (operation, resource_type, name))
@@ -254,11 +265,11 @@ class Authorizer:
         for by_principal in self._matching(resource_type, name):
             has_acl = True
             for acl in _of(by_principal, principal, hosts):
-                is_it = acl.operation in (Operation.ALL, operation)
+                is_for_operation = acl.operation in (Operation.ALL, operation)
                 if acl.permission_type == Permission.DENY:
-                    if is_it:
+                    if is_for_operation:
                         return False
-                elif is_it or acl.operation in IMPLIED_BY.get(operation, ()):
+                elif is_for_operation or acl.operation in IMPLIED_BY.get(operation, ()):
                     is_allowed = True
         return is_allowed or (not has_acl and self._everyone_if_no_acl)
 
@@ -290,6 +301,9 @@ class Authorizer:
         )
 
     def _matching(self, resource_type: int, name: str) -> Iterator[dict[str, list[Acl]]]:
+        """The ACLs, by principal, of each resource pattern that matches the name: the name itself,
+        the wildcard, and its prefixes.
+        """
         index = self._index
         for key in (
             (resource_type, PatternType.LITERAL, name),
@@ -313,6 +327,7 @@ class Authorizer:
             self._remembered = 1
 
     def _forget(self) -> None:
+        """Clear the cached decisions of all clients."""
         for access in self._accesses.values():
             access.forget()
         self._remembered = len(self._accesses)
@@ -337,6 +352,7 @@ class Authorizer:
         self._on_changed()
 
     def _take(self, acl: Acl) -> None:
+        """Add an ACL to the index, and count its prefix length."""
         key = acl.resource_type, acl.pattern_type, acl.resource_name
         if key not in self._index:
             self._index[key] = {}
@@ -347,6 +363,9 @@ class Authorizer:
         self._index[key].setdefault(acl.principal, []).append(acl)
 
     def _drop(self, acl: Acl) -> None:
+        """Remove an ACL from the index, and its prefix length if no other prefix has that
+        length.
+        """
         key = acl.resource_type, acl.pattern_type, acl.resource_name
         by_principal = self._index[key]
         acls = by_principal[acl.principal]

@@ -90,6 +90,9 @@ class SaslGate:
     def _authenticator(
         self, listener: ListenerConfig, config: BrokerConfig, metadata: ClusterMetadata, ids: Ids
     ) -> Authenticator:
+        """The authenticator of a listener, with the users of its settings and of the metadata
+        (SCRAM).
+        """
         users = Users(
             config.users,
             listener.plain_passwords,
@@ -147,6 +150,7 @@ class SaslGate:
             authentication.fail()
             deadline_ms = now_ms + self._failure_delay_ms
             self._refusals.append(refusal._replace(deadline_ms=deadline_ms))
+            # without a delay the refusal is due at once
             if not self._failure_delay_ms:
                 self.on_tick(now_ms)
         else:
@@ -155,6 +159,9 @@ class SaslGate:
         return False
 
     def _admit(self, connection: ConnectionState, authentication: Authentication) -> None:
+        """The client is authenticated: set its principal, and let the rim lift the smaller limit of
+        requests.
+        """
         self._outbox.admitted.append(connection.connection_id)
         connection.principal, connection.access = f"User:{authentication.user}", None
         logger.info(

@@ -70,6 +70,7 @@ class Case(Generic[RequestT]):
         context: RequestContext,
         access: Access,
     ) -> None:
+        """Takes: handle, the API's handler, which `proceed` calls with the request."""
         self.parts, self._handle = parts, handle
         self.request, self.context, self.access = request, context, access
         self.version = context.api_version
@@ -127,6 +128,9 @@ class Case(Generic[RequestT]):
         is_allowed: Callable[[Any], bool],
         refuse: Callable[[list[Any]], Any],
     ) -> Slices:
+        """Do the work of `split` with a long list, one slice of rows at a time; at each `yield` the
+        broker may serve other requests. Refused rows are encoded at once, which takes less memory.
+        """
         yield
         asked = getattr(self.request, field)
         allowed: list[Any] = []
@@ -160,6 +164,7 @@ class Case(Generic[RequestT]):
         return self.proceed()
 
     def _refused(self, field: str, denied: list[Any], code: Code) -> Message:
+        """The answer with the error code for the refused rows only."""
         request = copy.copy(self.request)
         setattr(request, field, denied)
         return refused_rows(request, self.version, code)

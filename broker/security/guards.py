@@ -56,6 +56,7 @@ def produce(case: Case[ProduceRequest]) -> Answer:
         and _has_transactional(request)
         and not case.access.may(WRITE, TRANSACTIONAL_ID, transactional_id)
     ):
+        # acks=0 has no answer: the client notices a refusal only by a closed connection
         if request.acks == 0:
             return _hang_up(case, request.topic_data)
         denied, code = request.topic_data, FAILED[TRANSACTIONAL_ID]
@@ -98,6 +99,7 @@ def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
 
 
 def _has_transactional(request: ProduceRequest) -> bool:
+    """Whether some batch of the request is transactional, by the attributes in its header."""
     for topic in request.topic_data:
         for partition in topic.partition_data:
             records = partition.records
@@ -130,6 +132,7 @@ def only_topics_to_describe(
         and cursor.partition_index >= 0
         and (not names or cursor.topic_name in names)
     ):
+        # topics before the cursor were described in an earlier answer
         request.topics = [one for one in request.topics if one.name >= cursor.topic_name]
         is_there = any(one.name == cursor.topic_name for one in request.topics)
         if not (is_there and access.sees(DESCRIBE, TOPIC, cursor.topic_name)):
@@ -207,6 +210,7 @@ def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
     request, access = case.request, case.access
     if case.version < GROUPS_SINCE:
         if not access.may(DESCRIBE, GROUP, request.group_id):
+            # Kafka 3.9 answers versions without an error code for the group with no rows
             if case.version < 2 and case.parts.release.name == KAFKA_3_9:
                 return offset_fetch.OffsetFetchResponse()
             return case.refuse(FAILED[GROUP])
@@ -309,6 +313,7 @@ def add_partitions(
     if not denied:
         return None  # continue: the handler refuses internal topics
     internal, allowed = parted(allowed, is_internal)
+    # the refusals are made from the rows of the request: first the refused topics, then the others
     request.v3_and_below_topics = [*denied, *internal]
     refused: Any = case.refuse(FAILED[TOPIC])
     request.v3_and_below_topics = allowed
@@ -353,6 +358,9 @@ def delete_topics_step(case: Case[delete_topics.DeleteTopicsRequest]) -> Answer:
 
 
 def _may_delete_named(case: Case[delete_topics.DeleteTopicsRequest]) -> Callable[[str], bool]:
+    """The function that says whether a topic of that name may be deleted. A topic that does not
+    exist passes if it may be described: then the handler returns "unknown topic".
+    """
     access, topics = case.access, case.parts.topics.metadata
 
     def may_delete(name: str) -> bool:
@@ -366,6 +374,9 @@ def _may_delete_named(case: Case[delete_topics.DeleteTopicsRequest]) -> Callable
 def _may_delete(
     case: Case[delete_topics.DeleteTopicsRequest],
 ) -> Callable[[delete_topics.DeleteTopicState], bool]:
+    """The function that says whether a row of the request passes to the handler. A row may have
+    either a name or an id.
+    """
     may_delete_named = _may_delete_named(case)
 
     def may_delete(row: delete_topics.DeleteTopicState) -> bool:
@@ -381,6 +392,9 @@ def _may_delete(
 def _deletion_refused(
     case: Case[delete_topics.DeleteTopicsRequest], row: delete_topics.DeleteTopicState
 ) -> delete_topics.DeletableTopicResult:
+    """The refusal of a row. The name of a topic requested by its id is given only if the client may
+    describe the topic.
+    """
     if row.name is not None and row.topic_id not in (None, NO_ID):
         return delete_topics.DeletableTopicResult(
             row.name, row.topic_id, Code.INVALID_REQUEST, "give its name or its id"
@@ -409,6 +423,7 @@ def configs(case: Case[Any], operation: Operation) -> Answer | None:
         return None
     refused: list[Any] = []
     for code, resources in denied.items():
+        # the refusals are made from the rows of the request
         case.request.resources = resources
         refused += getattr(case.refuse(code), rows)
     case.request.resources = allowed

@@ -198,6 +198,7 @@ class TokenValidator:
         settings = self._settings
         expected = {"audience": settings.audiences or None, "issuer": settings.issuer}
         if algorithm == UNSIGNED and settings.believes_unsigned:
+            # times are checked by `bearer`, with the clock skew
             options = {"verify_signature": False, "verify_aud": True, "verify_iss": True}
             return dict(jwt.decode(token, options=options | _TIMES_UNCHECKED, **expected))
         key = self._keys.key(None if key_id is None else str(key_id), wall_ms)
@@ -224,6 +225,7 @@ class OAuthBearerServer:
     """
 
     def __init__(self, validator: TokenValidator, wall_ms: Callable[[], int]) -> None:
+        """Takes: wall_ms, which gives the wall time. `refusal` is the reason of a failed login."""
         self._validator, self._wall_ms = validator, wall_ms
         self.user = ""
         self.is_complete = False
@@ -240,12 +242,17 @@ class OAuthBearerServer:
             bearer = self._bearer(token)
         except AuthenticationError as error:
             self.refusal = str(error)
+            # RFC 7628: the error is sent as a challenge, and the exchange fails with the client's
+            # next message
             return REFUSAL.encode()
         self.user, self.is_complete = bearer.name, True
         self.lifetime_ms = max(1, bearer.expiry_ms - self._wall_ms())
         return b""
 
     def _bearer(self, message: bytes) -> Bearer:
+        """The bearer of the token in the client's message (RFC 7628). Raises:
+        AuthenticationError.
+        """
         if len(message) > LONGEST_MESSAGE:
             raise AuthenticationError(f"a message of more than {LONGEST_MESSAGE} bytes")
         try:

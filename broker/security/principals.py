@@ -85,6 +85,10 @@ def distinguished_name(subject: Subject) -> str:
 
 
 def _attribute(name: str, value: str) -> str:
+    """An attribute of a subject, as Java writes it (RFC 2253): KEYWORD=VALUE with escaped
+    characters; for an attribute without a keyword its number, and the DER of its value in
+    hexadecimal digits.
+    """
     keyword = _KEYWORDS.get(name)
     if keyword is None:
         number, kind = _NUMBERS.get(name, (name, _UTF8))
@@ -106,6 +110,7 @@ def _long_length(length: int) -> bytes:
 
 
 def _read_rules(text: str) -> Iterator[Rule]:
+    """The rules in the text of ssl.principal.mapping.rules, in order. Raises: MappingError."""
     at = 0
     while at < len(text):
         while text[at : at + 1] in (" ", ",", "\n"):
@@ -127,6 +132,9 @@ def _subject_itself(subject: str) -> str:
 
 
 def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
+    """The function that maps a certificate's subject to a name by one RULE; its result is None if
+    the pattern does not match. Takes: case, L or U for a name in small or large letters.
+    """
     try:
         pattern = java_pattern(pattern_text.replace(r"\/", "/"))
     except (re.error, ValueError) as error:

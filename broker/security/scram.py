@@ -126,6 +126,9 @@ class ScramServer:
         return self._first(text) if self._credential is None else self._final(text)
 
     def _first(self, text: str) -> bytes:
+        """Answer the client's first message by the nonce, the salt and the number of iterations
+        (RFC 5802).
+        """
         match = _FIRST.fullmatch(text)
         if match is None:
             raise AuthenticationError("the client's first message is malformed")
@@ -144,6 +147,9 @@ class ScramServer:
         return answer.encode()
 
     def _final(self, text: str) -> bytes:
+        """Check the client's proof (RFC 5802). Gives: the server's signature, by which the client
+        checks the server.
+        """
         assert self._credential is not None
         match = _FINAL.fullmatch(text)
         if match is None:

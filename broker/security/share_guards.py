@@ -88,6 +88,7 @@ def describe_offsets(case: Case[Any]) -> None:
 
 
 def _refusal(topic: Any) -> Any:
+    """The row of the answer for a topic that the client may not describe."""
     return describe_share_group_offsets.DescribeShareGroupOffsetsResponseTopic(
         topic.topic_name,
         NO_ID,

@@ -46,6 +46,7 @@ def hide_groups_of_hidden_topics(case: Case[Any], answer: Any) -> None:
 
 
 def _topics_of(group: streams_group_describe.DescribedGroup) -> set[str]:
+    """The names of all topics in the topology of a described group."""
     topology = group.topology
     if topology is None:
         return set()

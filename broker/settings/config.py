@@ -67,6 +67,8 @@ class BrokerConfig(BrokerRows):
         }
         if self._fixed["broker.id"] is not None and "node.id" not in explicit:
             self._fixed["node.id"] = self._fixed["broker.id"]
+        # a simulated cluster of several brokers has the replication factors of Kafka, as far as its
+        # size permits
         for name in REPLICATION_FACTORS if self._fixed["barnabas.brokers"] > 1 else ():
             if name not in explicit:
                 self._fixed[name] = min(self._fixed["barnabas.brokers"], KAFKAS_FACTOR)
@@ -215,6 +217,7 @@ def _check_connections(values: Mapping[str, Any]) -> None:
 
 
 def _one_data_dir(text: str) -> str:
+    """The only directory of the setting log.dirs. Raises: ConfigError."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if len(parts) != 1:
         raise ConfigError(f"log.dirs={text}: name one data directory")

@@ -161,6 +161,7 @@ def shown_text(setting: Setting[Any], text: str) -> str | None:
 def _topic_entry(
     config: BrokerConfig, overrides: Mapping[str, str], setting: Setting[Any]
 ) -> ConfigEntry:
+    """A setting of a topic: its value, its source, and its synonyms in the order of precedence."""
     value = shown(setting, topic_setting_value(config, overrides, setting.name))
     synonyms = _broker_level(config, setting.synonyms)
     if setting.name in overrides:

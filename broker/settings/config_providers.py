@@ -64,6 +64,9 @@ def files_of(properties: Mapping[str, str]) -> list[str]:
 
 
 def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> str:
+    """The value of a reference ${PROVIDER:PATH:KEY} in a setting. Takes: name, of the setting.
+    Raises: ConfigError.
+    """
     provider, path, key = match.groups()
     if provider not in providers:
         if provider in _CLASSES.values():
@@ -117,6 +120,7 @@ def _named_providers(properties: Mapping[str, str]) -> Iterator[tuple[str, str, 
 
 
 def _in_environment(environment: Mapping[str, str], prefix: str, pattern_text: str) -> Find:
+    """The function that finds environment variables whose names match the allowed pattern."""
     try:
         pattern = re.compile(pattern_text)
     except re.error as error:
@@ -129,6 +133,10 @@ def _in_environment(environment: Mapping[str, str], prefix: str, pattern_text: s
 
 
 def _in_files(allowed: list[Path]) -> Find:
+    """The function that finds keys in properties files, below the allowed paths if there are
+    any.
+    """
+
     def find(path: str, key: str) -> str | None:
         _check_allowed(Path(path), allowed)
         try:
@@ -143,6 +151,10 @@ def _in_files(allowed: list[Path]) -> Find:
 
 
 def _in_directories(allowed: list[Path]) -> Find:
+    """The function that finds values in directories with one file for each key, such as mounted
+    secrets.
+    """
+
     def find(path: str, key: str) -> str | None:
         file = _normal(Path(path, key))
         _check_allowed(file, allowed)

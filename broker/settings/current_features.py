@@ -25,6 +25,9 @@ class CurrentFeatures:
     """
 
     def __init__(self, config: BrokerConfig, metadata: ClusterMetadata) -> None:
+        """Finalize the features: the levels of the settings and of UpdateFeatures requests, within
+        those that the emulated release supports.
+        """
         self._config, self._metadata = config, metadata
         supported = config.release.features
         levels = levels_of(config.barnabas_features, metadata.updated_features, supported)

@@ -73,6 +73,7 @@ def warnings_of(
 
 
 def _open_listener(config: BrokerConfig, listener: ListenerConfig) -> Iterator[str]:
+    """A warning if clients of other machines can use the listener without authentication."""
     endpoint = listener.endpoint
     if listener.has_sasl or is_local(endpoint.host):
         return
@@ -108,6 +109,7 @@ def _open_ports(config: BrokerConfig) -> Iterator[str]:
 
 
 def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
+    """Warnings about settings of TLS and of users that have no effect with these listeners."""
     of_tls = [name for name in config.explicit if name.startswith("ssl.")]
     of_link = config.barnabas_replication_secret  # the link to a standby uses the same settings
     if of_tls and not of_link and not any(one.has_tls for one in config.listeners):
@@ -157,6 +159,7 @@ def _readable_secrets(config: BrokerConfig, secret_files: Sequence[str]) -> Iter
 
 
 def _mode(path: str) -> int:
+    """The file's mode bits; 0 if the file cannot be examined."""
     try:
         return os.stat(path).st_mode
     except OSError:

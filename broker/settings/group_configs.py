@@ -177,6 +177,9 @@ def check_group_configs(config: BrokerConfig, configs: Mapping[str, str]) -> Non
 
 
 def _check_heartbeat(config: BrokerConfig, kind: str, values: Mapping[str, Any]) -> None:
+    """Raise KafkaError INVALID_CONFIG if the heartbeat interval of that kind of group is not
+    shorter than its session timeout. A value that is not set has its default.
+    """
     heartbeat, session = f"{kind}.{HEARTBEAT_INTERVAL}", f"{kind}.{SESSION_TIMEOUT}"
     heartbeat_ms = values.get(heartbeat, default_value(config, heartbeat))
     session_ms = values.get(session, default_value(config, session))

@@ -158,6 +158,9 @@ class ListenerConfig:
         return self._principals.principal(certificate)
 
     def _principal_mapper(self) -> PrincipalMapper | None:
+        """The rules that map certificates to principals; None without TLS. Raises:
+        ListenerError.
+        """
         if not self.has_tls:
             return None
         from barnabas.broker.security.principals import MappingError, PrincipalMapper
@@ -268,6 +271,9 @@ def _endpoints(setting: str, text: str, controllers: set[str]) -> list[Endpoint]
 
 
 def _endpoint(setting: str, text: str, part: str) -> Endpoint:
+    """One entry of a list of listeners. Takes: text, the whole list, and part, the entry. Raises:
+    ListenerError.
+    """
     name, separator, address = part.partition("://")
     if name.lower() == "unix" and separator and setting == "listeners":
         if not address.startswith("/") or len(address) < 2:
@@ -286,9 +292,11 @@ def _check_ports(endpoints: Sequence[Endpoint], brokers: int) -> None:
     for endpoint in endpoints:
         if brokers > 1 and endpoint.name == UNIX:
             raise ListenerError(f"{endpoint}: several brokers cannot share one socket")
+        # port 0 is not checked: the system chooses a free port
         for port in range(endpoint.port, endpoint.port + brokers) if endpoint.port else ():
             by_port.setdefault(port, []).append(endpoint)
     for port, same in by_port.items():
+        # an IPv4 and an IPv6 address may have the same port
         if len(same) > 1 and sorted(_family(endpoint.host) for endpoint in same) != [4, 6]:
             of_brokers = f" (each has {brokers} ports in a row)" if brokers > 1 else ""
             raise ListenerError(
@@ -349,6 +357,7 @@ def _advertised(
 
 
 def _check_inter_broker_name(values: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise ListenerError if inter.broker.listener.name names no listener."""
     name = values["inter.broker.listener.name"]
     if name and name.upper() not in names:
         raise ListenerError(

@@ -35,6 +35,9 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _read_pair(line: str, number: int) -> tuple[str, str]:
+    """The key and the value of a line. Takes: number, the line number for an error. Raises:
+    ConfigError.
+    """
     key, value = _split_pair(line)
     try:
         return _unescape(key), _unescape(value)
@@ -43,6 +46,9 @@ def _read_pair(line: str, number: int) -> tuple[str, str]:
 
 
 def _split_pair(line: str) -> tuple[str, str]:
+    """The line before and after the first separator that is not escaped; both still have their
+    escapes.
+    """
     position = 0
     while position < len(line) and line[position] not in "=: \t\f":
         position += 2 if line[position] == "\\" else 1
@@ -53,6 +59,9 @@ def _split_pair(line: str) -> tuple[str, str]:
 
 
 def _unescape(text: str) -> str:
+    """The text with its escapes replaced by their characters. Raises: ConfigError for a wrong
+    \\u.
+    """
     if "\\" not in text:
         return text
     out, position = [], 0

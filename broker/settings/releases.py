@@ -90,6 +90,7 @@ def advertised_versions(name: str) -> dict[int, tuple[int, int]]:
 
 
 def _release_3_9() -> Release:
+    """Apache Kafka 3.9: what differs from the current release."""
     return TODAY._replace(
         name="3.9",
         apis=_apis(_VERSIONS_3_9),
@@ -106,6 +107,7 @@ def _release_3_9() -> Release:
 
 
 def _release_4_3() -> Release:
+    """Apache Kafka 4.3: what differs from the current release."""
     return TODAY._replace(
         name="4.3",
         apis=_apis(_VERSIONS_4_3),

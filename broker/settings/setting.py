@@ -123,6 +123,7 @@ class Setting(Generic[Value]):
         return value
 
     def _parse(self, text: str) -> Any:
+        """The value of a text by the kind of the setting. Raises: ConfigError."""
         kind = self.kind
         if kind is Kind.BOOLEAN:
             if text.lower() not in ("true", "false"):
@@ -144,6 +145,9 @@ class Setting(Generic[Value]):
         return text
 
     def _parse_number(self, text: str) -> float:
+        """The number in a text, checked against the bounds of the setting and of its kind. Raises:
+        ConfigError.
+        """
         if self.kind is Kind.DOUBLE:
             if not _NUMBER.fullmatch(text):
                 raise ConfigError(f"{self.name}={text}: it must be a number")

@@ -38,6 +38,7 @@ class Acknowledging:
         *,
         is_renewal: bool,
     ) -> None:
+        """Takes: is_renewal, whether the request may renew locks (is_renew_ack of KIP-1222)."""
         self._shares = parts.shares.get()
         self._topics = Topics(parts, context)
         self._group_id, self._member_id = request.group_id or "", request.member_id or ""
@@ -64,6 +65,8 @@ class Acknowledging:
 
         Takes: then, called once all changes are durable.
         """
+        # the calls of `done` that are still expected: one for each slice, and one for the end of
+        # this loop
         left = 1
 
         def done(at_ms: int) -> None:
@@ -96,6 +99,7 @@ class Acknowledging:
             self.codes[place] = (Code.COORDINATOR_NOT_AVAILABLE, "the disk is full")
 
     def _decide_each(self, places: Iterable[Place], now_ms: int) -> None:
+        """Decide about these partitions, and note the error code of each."""
         for place in places:
             try:
                 self._decide(place, now_ms)
@@ -104,6 +108,9 @@ class Acknowledging:
                 self.codes[place] = (error.code, error.message)
 
     def _decide(self, place: Place, now_ms: int) -> None:
+        """Decide about the acknowledgements of one partition; `in_slices` stores the decision.
+        Raises: KafkaError.
+        """
         topic_id, row = self.rows[place]
         batches = row.acknowledgement_batches
         try:

@@ -77,6 +77,9 @@ class _Acquisition:
     # --- the whole acquisition -------------------------------------------------------------------
 
     def run(self, fetch_offset: int) -> None:
+        """Acquire records in the order of their offsets until the member has enough: available ones
+        in flight again, and new ones in gaps and after the last record in flight.
+        """
         partition = self.partition
         self._bound(fetch_offset)
         if self.left <= 0:
@@ -123,6 +126,7 @@ class _Acquisition:
             self.left = 0
 
     def _add(self, acquired: Iterable[Acquired]) -> None:
+        """Note acquired records, and count them."""
         for one in acquired:
             self.acquired.append(one)
             count = one.last_offset - one.first_offset + 1
@@ -132,6 +136,9 @@ class _Acquisition:
     # --- records that were not in flight ---------------------------------------------------------
 
     def _acquire_new(self, first_offset: int, last_offset: int) -> None:
+        """Acquire records that are not in flight yet, with the bounds and the size of batches that
+        the member wants.
+        """
         partition = self.partition
         if not len(partition):
             first_offset = max(first_offset, partition.end_offset)
@@ -209,6 +216,7 @@ class _Acquisition:
             partition.add_acquired(InFlightBatch(after, is_gap=True))
 
     def _run(self, first_offset: int, last_offset: int, delivery_count: int) -> Run:
+        """Records that the member holds until the end of their lock."""
         return Run(
             first_offset,
             last_offset,
@@ -259,10 +267,13 @@ class _Acquisition:
         for run in batch.between(self.first_offset, self.last_offset):
             if run.state != AVAILABLE:
                 continue
+            # the last delivery of a record is of this record alone: if the record makes members
+            # fail, the others are not affected
             is_last = most_deliveries > LEAST_LIMIT and run.delivery_count >= most_deliveries - 1
             if is_last and count > 0:
                 break
             if most == math.inf and run.delivery_count >= fewest:
+                # records that were delivered often are delivered in smaller and smaller parts
                 most = max(1, batch.size >> (run.delivery_count - fewest + 1))
             taken = 1 if is_last else run.last_offset - run.first_offset + 1
             if self.taker.is_limited:

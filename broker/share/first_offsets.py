@@ -125,6 +125,9 @@ class FirstOffsets:
                 search.end(now_ms)
 
     def _look_up(self, search: _Search) -> None:
+        """Look a search's timestamp up in the log. A long search, or one that needs an index to be
+        built, is continued later.
+        """
         del self._due[search]
         try:
             with self._logs.cache.putting_off():
@@ -137,6 +140,8 @@ class FirstOffsets:
             search.is_done = True
 
     def _search_elsewhere(self, search: _Search, long: SearchTakesLong) -> None:
+        """Search a segment in the worker, then continue the look-up with the result."""
+
         def done(result: SearchResult, now_ms: int) -> None:
             search.searched[long.name] = result
             self._look_up_again(search, now_ms)
@@ -144,6 +149,7 @@ class FirstOffsets:
         self._requests.run_in_background(long.run, done)
 
     def _look_up_again(self, search: _Search, now_ms: int) -> None:
+        """Continue a look-up; if it is done, the waiting fetches are notified."""
         self._due[search] = None
         self._look_up(search)
         if search.is_done:

@@ -105,6 +105,9 @@ class LoadedPartitions:
             return self._load(key, log, now_ms)
 
     def _load(self, key: SharePartitionKey, log: Log, now_ms: int) -> LoadedPartition:
+        """Load a share partition: read its stored state, and determine its first offset if the
+        group reads it for the first time. Raises: KafkaError, SearchedLater.
+        """
         change = self._coordinator.read(key, log.leader_epoch, now_ms)
         if change.error_code:
             raise _refusal(change)
@@ -145,6 +148,7 @@ class LoadedPartitions:
     def _store_now(
         self, changes: Sequence[Change], then: Callable[[int], None], now_ms: int
     ) -> None:
+        """Store changes. Raises: KafkaError COORDINATOR_NOT_AVAILABLE without disk space."""
         try:
             self._runtime.store(changes, then, now_ms)
         except NotWrittenError as error:
@@ -231,6 +235,7 @@ class LoadedPartitions:
             self._release(keys, member_id, now_ms)
 
     def _release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
+        """Release all records that the member holds in these share partitions."""
         storing = []
         for key in keys:
             loaded = self._loaded.get(key)
@@ -362,6 +367,7 @@ class LoadedPartitions:
                 logger.info("%s: expired locks are not stored: %s", loaded.key, error)
                 if self._loaded.get(loaded.key) is not loaded:
                     return left
+                # apply the transition without its stored state: the locks have expired in any case
                 self.store([Storing(loaded, made, None)], _ignore, now_ms)
 
 

@@ -30,13 +30,13 @@ class SessionEnds:
     def __init__(self, partitions: LoadedPartitions, sessions: ShareSessions) -> None:
         self._partitions, self._sessions = partitions, sessions
         self._held: dict[tuple[str, str], dict[Place, None]] = {}
-        self._unread: dict[str, None] = {}
+        self._maybe_without_sessions: dict[str, None] = {}
         self._closed: dict[int, None] = {}  # connections whose sessions end
 
     @property
     def is_ready(self) -> bool:
         """Whether `on_tick` has work."""
-        return bool(self._closed or self._held or self._unread)
+        return bool(self._closed or self._held or self._maybe_without_sessions)
 
     def on_closed(self, connection_id: int) -> None:
         """Note a closed connection; the next ticks end its sessions."""
@@ -68,7 +68,7 @@ class SessionEnds:
 
     def drop_unread(self, group_id: str, now_ms: int) -> None:
         """Drop the share partitions of a group, if none of its members has a session."""
-        self._unread[group_id] = None
+        self._maybe_without_sessions[group_id] = None
         self._drop(RELEASED_AT_ONCE, now_ms)
 
     def on_tick(self, now_ms: int) -> None:
@@ -90,12 +90,13 @@ class SessionEnds:
         self._drop(left, now_ms)
 
     def _end(self, session: ShareSession) -> None:
+        """End a session. Its records are released later, some partitions at a time."""
         key = session.key
         self._sessions.remove(key)
         self._held.setdefault((key.group_id, key.member_id), {}).update(
             dict.fromkeys(session.targets)
         )
-        self._unread[key.group_id] = None
+        self._maybe_without_sessions[key.group_id] = None
 
     def _release(self, group_id: str, member_id: str, most: int, now_ms: int) -> int:
         """Release some partitions of a member. Gives: the number of partitions plus one."""
@@ -112,13 +113,13 @@ class SessionEnds:
     def _drop(self, most: int, now_ms: int) -> None:
         """Drop share partitions of groups without sessions, once all their records are released."""
         holding = {group_id for group_id, _ in self._held}
-        for group_id in [one for one in self._unread if one not in holding]:
+        for group_id in [one for one in self._maybe_without_sessions if one not in holding]:
             if most <= 0:
                 return
             if self._sessions.has_group(group_id):
-                del self._unread[group_id]
+                del self._maybe_without_sessions[group_id]
                 continue
             count = self._partitions.drop_some(group_id, most, now_ms)
             if count < most:
-                del self._unread[group_id]
+                del self._maybe_without_sessions[group_id]
             most -= count

@@ -91,6 +91,7 @@ class ShareFetch:
         yield from acknowledging.in_slices(self._on_durable, now_ms)
 
     def _on_durable(self, now_ms: int) -> None:
+        """The acknowledgements are durable: acquire records, if `begin` was called meanwhile."""
         self._is_durable = True
         if self._deadline_ms is not None:
             self._try_or_wait(self._deadline_ms, now_ms)
@@ -102,6 +103,9 @@ class ShareFetch:
             self._try_or_wait(deadline_ms, now_ms)
 
     def _try_or_wait(self, deadline_ms: int, now_ms: int) -> None:
+        """Complete the fetch now if it can be; otherwise park it until records arrive or the
+        deadline.
+        """
         session = self._session
         with self._shares.partitions.wakes:
             if not self.try_complete(now_ms, now_ms >= deadline_ms) and session is not None:
@@ -125,6 +129,9 @@ class ShareFetch:
         self._reply()
 
     def _reply(self) -> None:
+        """Send the answer: the rows of the partitions with records or errors, and the error codes
+        of the acknowledgements.
+        """
         for place, (code, message) in self._codes.items():
             _, row = self._rows.get(place, (None, SharedPartition(place[1])))
             self._rows[place] = (
@@ -154,6 +161,7 @@ class ShareFetch:
         )
 
     def _throttle_ms(self) -> int:
+        """The throttle time of the answer, by the client's quota; 0 without quotas."""
         clients = self._parts.quotas.clients
         if clients is None:
             return 0
@@ -174,6 +182,9 @@ class ShareFetch:
             return self._is_done or self._try(now_ms, out_of_time)
 
     def _try(self, now_ms: int, out_of_time: bool) -> bool:
+        """Complete the fetch if there are min_bytes, an error, or no time left. Gives: whether the
+        fetch is complete.
+        """
         session, request = self._session, self._request
         if session is None or not session.targets or not self._is_current(session):
             self._finish()
@@ -320,11 +331,17 @@ class ShareFetch:
         unvisited: Iterator[ShareTarget],
         now_ms: int,
     ) -> Iterator[_Candidate]:
+        """The candidates, then further ones among the unvisited partitions, as long as the caller
+        continues.
+        """
         while candidates:
             yield from candidates
             candidates = self._candidates(session, unvisited, now_ms)
 
     def _add_errors(self, session: ShareSession) -> None:
+        """Add a row for each partition with an error. It is fresh again, so that the next answer
+        names its state.
+        """
         for target, refused in self._errors.items():
             topic = self._parts.metadata.topic_by_id(target.topic_id)
             leader = None

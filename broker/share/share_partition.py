@@ -177,6 +177,9 @@ class SharePartition:
         return staged.transition()
 
     def _acknowledged_batches(self, one: Acknowledgement) -> list[InFlightBatch]:
+        """The batches in flight with the acknowledged records. Raises: KafkaError as
+        `on_acknowledged`.
+        """
         first_offset = max(one.first_offset, self.start_offset)
         begin = bisect_right(self._firsts, first_offset) - 1
         if begin < 0:
@@ -279,6 +282,7 @@ class SharePartition:
     # --- the batches -----------------------------------------------------------------------------
 
     def _overlapping(self, first_offset: int, last_offset: int) -> list[InFlightBatch]:
+        """The batches in flight that have a record in the range of offsets."""
         begin = max(bisect_right(self._firsts, first_offset) - 1, 0)
         end = bisect_right(self._firsts, last_offset)
         found = [self._batches[first] for first in self._firsts[begin:end]]
@@ -316,6 +320,7 @@ class SharePartition:
         self.forget_available(first_offset)
 
     def _add(self, batch: InFlightBatch) -> None:
+        """Add a batch in flight, in the order of offsets."""
         first_offset = batch.first_offset
         self._batches[first_offset] = batch
         insort(self._firsts, first_offset)
@@ -343,6 +348,7 @@ class SharePartition:
         return bool(self._firsts) and self._firsts[0] == offset
 
     def _note_available(self, first_offset: int) -> None:
+        """Note that the batch that begins there has an available record."""
         index = bisect_left(self._available, first_offset)
         if index == len(self._available) or self._available[index] != first_offset:
             self._available.insert(index, first_offset)
@@ -373,6 +379,7 @@ class SharePartition:
         return True
 
     def _forget(self, start_offset: int) -> bool:
+        """Move the start offset, and drop the records before it. Gives: whether it has moved."""
         if start_offset == self.start_offset:
             return False
         self._drop_before(start_offset)
@@ -411,6 +418,7 @@ class SharePartition:
             self._note_available(offset)
 
     def _clear(self) -> None:
+        """Drop all batches in flight."""
         self.complete_count = 0
         self._batches.clear()
         self._firsts.clear()
@@ -461,6 +469,9 @@ class _Staged:
                 self._acknowledge(batch, part, kind)
 
     def _acknowledge(self, batch: InFlightBatch, run: Run, kind: int) -> None:
+        """Decide about adjacent records with the same type of acknowledgement. Raises:
+        KafkaError.
+        """
         if kind == RENEW:
             if not self._limits.may_renew:
                 raise KafkaError(
@@ -477,6 +488,9 @@ class _Staged:
             self._change(batch, made)
 
     def _released(self, run: Run) -> Run:
+        """The records after their release: available again, or archived after their last permitted
+        delivery.
+        """
         is_last = run.delivery_count >= self._limits.delivery_count
         if is_last:
             self._given_up += count_of(run)
@@ -493,6 +507,7 @@ class _Staged:
             self._completed += count_of(run)
 
     def _put(self, batch: InFlightBatch, run: Run) -> None:
+        """Replace a part of a batch in the transition; the batch itself stays until `apply`."""
         first = batch.first_offset
         self._before.setdefault(first, batch.runs)
         self._runs[first] = replaced(self._runs.get(first, batch.runs), [run])

@@ -161,6 +161,9 @@ class ShareRuntime:
     def _on_written(
         self, written: dict[Log, None], then: Callable[[int], None], now_ms: int, *, waits: bool
     ) -> None:
+        """Notify the readers of the logs, and call `then` once the records are durable; without
+        waiting for the disk if not `waits`.
+        """
         if not written:
             then(now_ms)
             return

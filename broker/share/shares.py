@@ -74,6 +74,7 @@ class Shares:
         coordinator.on_loaded(now_ms)
 
     def _replay(self, log: Log) -> None:
+        """Apply the records of a partition of __share_group_state to the coordinator."""
         for header, batch in log.read_batches():
             for record in () if header.is_control else records_of(batch):
                 if record.key is not None:
@@ -142,6 +143,9 @@ class Shares:
             self.runtime.prune(now_ms)
 
     def _write_cold_snapshots(self, now_ms: int) -> None:
+        """Write snapshots of states that have not changed for long, so that old records can be
+        deleted.
+        """
         try:
             self.runtime.run(self.coordinator.on_tick(now_ms), now_ms)
         except NotWrittenError:

@@ -101,6 +101,9 @@ class StateChanges:
     def _one_slice(
         self, change: StateChange, at: int, codes: list[int], now_ms: int
     ) -> Generator[Wait, int, int]:
+        """Decide and store the next rows; wait until they are durable. After: `codes` has the error
+        code of each row. Gives: the time.
+        """
         decided = [
             self._decide(change, row, now_ms) for row in change.rows[at : at + STATES_AT_ONCE]
         ]
@@ -110,6 +113,7 @@ class StateChanges:
         return (yield Wait(stored.wait, stored.at_once))
 
     def _decide(self, change: StateChange, row: StateRow, now_ms: int) -> Change:
+        """Delete or initialize the state of one share partition."""
         key = SharePartitionKey(change.group_id, row.topic_id.bytes, row.partition)
         if change.is_deletion:
             return self._coordinator.delete(key)
@@ -129,11 +133,13 @@ class _Stored:
         self._done: Callable[[int], None] | None = None
 
     def on_durable(self, now_ms: int) -> None:
+        """The records are durable: continue the work that waits for that, if it waits already."""
         self._durable_ms = now_ms
         if self._done is not None:
             self._done(now_ms)
 
     def wait(self, done: Callable[[int], None]) -> None:
+        """Call `done` once the records are durable, which may be now."""
         self._done = done
         if self._durable_ms is not None:
             done(self._durable_ms)

@@ -33,6 +33,9 @@ class Wakes:
         self._depth += 1
 
     def __exit__(self, *_: object) -> None:
+        """At the end of the outermost block, notify the waiting fetches. This may add further
+        ones.
+        """
         if self._depth == 1:
             waiting = self._waiting
             while waiting:

@@ -71,6 +71,9 @@ class EndsOnTopics:
         return self._ending_on(topics) is not None
 
     def _ending_on(self, topics: Collection[str]) -> Ending | None:
+        """A transaction that is being ended with partitions of these topics; None if there is
+        none.
+        """
         for ending in self._by_id.values():
             decision = ending.decision
             if decision is not None and any(name in topics for name, _ in decision.partitions):

@@ -105,6 +105,7 @@ class UnwrittenMarkers:
             self._write()
 
     def _write(self) -> None:
+        """Write the file with all markers durably, or remove it if there are none."""
         if self._markers:
             body: bytes = msgpack.packb(list(self._markers.values()))
             self._disk.write_atomic(self._path, crc32c(body).to_bytes(4) + body)

@@ -103,6 +103,7 @@ class Group:
 
     @property
     def state_name(self) -> str:
+        """The name of the group's state, by the type of the group."""
         if self.is_typed:
             return self.require_typed().state
         return self.require_consumer().state if self.is_consumer else self.classic.state.value
@@ -120,6 +121,7 @@ class Group:
 
     @property
     def has_members(self) -> bool:
+        """Whether the group has members, whatever its type."""
         if self.is_typed:
             return bool(self.require_typed().member_ids)
         if self.is_consumer:
@@ -137,7 +139,9 @@ class Group:
 
     @property
     def reads_on(self) -> bool:
-        """Whether members of such a group continue from their own positions after a restart."""
+        """Whether members of this kind of group continue from their own positions after a
+        restart.
+        """
         return self.require_typed().reads_on if self.is_typed else self.is_consumer
 
     def is_subscribed_to(self, topic: str) -> bool:

@@ -44,7 +44,9 @@ class GroupAdministration:
         self._table, self._kinds, self._settings = table, kinds, settings
 
     def list_groups(self, request: ListGroupsRequest) -> Generator[None, int, ListGroupsResponse]:
-        """List the groups, or only those of some states and types, ROWS_AT_ONCE in each slice."""
+        """List the groups, or those of the requested states and types, ROWS_AT_ONCE in each
+        slice.
+        """
         yield
         states = [state.lower() for state in request.states_filter]
         types = [kind.lower() for kind in request.types_filter]
@@ -84,6 +86,7 @@ class GroupAdministration:
         return DescribeGroupsResponse(groups=described)
 
     def _describe(self, group_id: str, api_version: int) -> InSlices[DescribedGroup]:
+        """The row of a classic group; that of a dead group if there is none with the id."""
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == CLASSIC_TYPE:
             return (yield from _described(group))
@@ -115,6 +118,7 @@ class GroupAdministration:
         return describing.ConsumerGroupDescribeResponse(groups=described)
 
     def _describe_consumer_group(self, group_id: str) -> InSlices[describing.DescribedGroup]:
+        """The row of a consumer group; that of an error if there is none with the id."""
         from barnabas.protocol.messages import consumer_group_describe as describing
 
         group = self._table.by_id.get(group_id)
@@ -141,6 +145,7 @@ class GroupAdministration:
         return results.as_one(Reply(context.ticket, response))
 
     def _delete_group(self, group_id: str, results: ResultsByPartition) -> Code:
+        """Add the tombstones of a group and its offsets to the results. Gives: its error code."""
         group = self._table.by_id.get(group_id)
         if group is None:
             return Code.GROUP_ID_NOT_FOUND

@@ -202,6 +202,9 @@ class GroupConversion:
     def _classic_value(
         self, consumer: ConsumerGroup, remaining: Sequence[str], now_ms: int
     ) -> GroupMetadataValue:
+        """The record of the classic group. Without a common protocol, the first one of the first
+        member is used.
+        """
         protocols = {
             member_id: dict(classic.protocols)
             for member_id in remaining
@@ -240,6 +243,7 @@ class GroupConversion:
 
 
 def _held_by_topic(current: CurrentValue) -> dict[uuid.UUID, list[int]]:
+    """The partitions of a current assignment, by topic."""
     by_topic: dict[uuid.UUID, list[int]] = {}
     for topic_id, partition in held(current):
         by_topic.setdefault(topic_id, []).append(partition)
@@ -251,6 +255,7 @@ def _not_a_consumer_group(reason: str) -> KafkaError:
 
 
 def _member_value(member: Member, topics: tuple[str, ...], rack_id: str | None) -> MemberValue:
+    """The value of a classic member in the group of the consumer protocol."""
     return MemberValue(
         member.group_instance_id,
         rack_id,
@@ -267,7 +272,9 @@ def _member_value(member: Member, topics: tuple[str, ...], rack_id: str | None) 
 def _upgrade(
     group_id: str, epoch: int, values: dict[str, MemberValue], targets: dict[str, Assignment]
 ) -> Upgrade:
-    """The consumer group, all members of which have their targets, and the records that make it."""
+    """The consumer group, in which all members have their targets, with the records that
+    create it.
+    """
     made = [records.member_record(group_id, *row) for row in values.items()]
     made.append(records.group_epoch_record(group_id, epoch, NO_HASH))
     made += [records.member_target_record(group_id, *row) for row in targets.items()]

@@ -72,7 +72,9 @@ class GroupKinds:
         return self.shares if group.kind == SHARE_TYPE else self.streams
 
     def typed_kind(self, kind: str) -> TypedKind | None:
-        """The reader of records of share groups or streams groups; None if the kind is unknown."""
+        """The reader of the records of share groups or streams groups; None if the kind is
+        unknown.
+        """
         if kind == SHARE_TYPE:
             from barnabas.coordinator.groups.share.share_group import ShareKind
 
@@ -111,6 +113,7 @@ class GroupKinds:
 
     @functools.cached_property
     def _consumer_context(self) -> ConsumerGroupsContext:
+        """What the state machines of consumer groups need, made at the first use."""
         from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroupsContext
 
         context = self._context

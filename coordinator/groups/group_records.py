@@ -119,12 +119,14 @@ class _Reader:
         return int(form.unpack(self.take(form.size))[0])
 
     def take(self, size: int) -> bytes:
+        """The next bytes of the record. Raises: ValueError if there are fewer."""
         if size < 0 or self.position + size > len(self.data):
             raise ValueError("a field is longer than its record")
         self.position += size
         return self.data[self.position - size : self.position]
 
     def varint(self) -> int:
+        """The next unsigned number with seven bits in each byte, the lowest bits first."""
         value = shift = 0
         while True:
             byte = self.data[self.position]
@@ -159,6 +161,7 @@ class _Reader:
 
 
 def _string(text: str | None) -> bytes:
+    """A string with its length, or null (-1), in the format of records."""
     if text is None:
         return b"\xff\xff"
     encoded = text.encode()
@@ -327,6 +330,7 @@ def decode_group(value: bytes) -> GroupMetadataValue:
 
 
 def _decode_member(reader: _Reader, version: int) -> MemberMetadata:
+    """One member in the record of a group, with the fields of the version."""
     member_id = reader.string()
     group_instance_id = reader.nullable_string() if version >= 3 else None
     client_id, client_host = reader.string(), reader.string()
@@ -350,6 +354,7 @@ def _decode_member(reader: _Reader, version: int) -> MemberMetadata:
 
 
 def _version(value: bytes) -> int:
+    """The version of a value. Raises: ValueError if it is unknown."""
     (version,) = _INT16.unpack_from(value)
     if not 0 <= version <= HIGHEST_READ_VERSION:
         raise ValueError(f"a record of a group has the unknown version {version}")

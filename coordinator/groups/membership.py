@@ -81,6 +81,9 @@ class Membership:
         return result
 
     def _check_join(self, request: JoinGroupRequest) -> Code:
+        """The error code of a JoinGroup that is wrong in itself, or joins an unknown group with a
+        member id; otherwise NONE.
+        """
         settings = self._settings
         if not request.group_id:
             return Code.INVALID_GROUP_ID
@@ -202,7 +205,9 @@ class Membership:
         return result
 
     def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """A heartbeat's pattern if compiling it takes too long for the core, otherwise None."""
+        """The pattern of a heartbeat if compiling it takes too long for the core, otherwise
+        None.
+        """
         from barnabas.coordinator.groups.consumer.consumer_groups import LONGEST_NAME_BYTES
 
         regex = request.subscribed_topic_regex
@@ -211,6 +216,9 @@ class Membership:
 
 
 def _join_of(request: JoinGroupRequest, context: RequestContext) -> JoinRequest:
+    """The JoinGroup without its protocol version. Before version 1 the session timeout is also the
+    rebalance timeout.
+    """
     has_timeout = context.api_version >= _FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT
     return JoinRequest(
         context.ticket,

@@ -143,7 +143,9 @@ class ShareCoordinator:
         return partition_for(coordinator_key(key), self._partition_count)
 
     def redundant_offset(self, log_partition: int) -> int:
-        """The offset in an internal topic's partition below which all records are redundant."""
+        """The offset in a partition of the internal topic before which all records are
+        redundant.
+        """
         return self._redundant.get(log_partition, 0)
 
     # --- one share partition ---------------------------------------------------------------------
@@ -456,6 +458,7 @@ class ShareCoordinator:
             self.replay(log_partition, offset, *change.record)
 
     def _add(self, log_partition: int, key: SharePartitionKey, update: Update) -> None:
+        """Apply an update to the state of a share partition."""
         state = self._states.get(key)
         # The snapshot was deleted from the log; the tombstone of the state follows.
         if state is None:
@@ -466,6 +469,9 @@ class ShareCoordinator:
     def _replay_snapshot(
         self, log_partition: int, offset: int, key: SharePartitionKey, value: bytes | None
     ) -> None:
+        """Apply a snapshot, or the tombstone of a state. Records before the oldest last snapshot
+        are redundant.
+        """
         snapshots = self._snapshots.setdefault(log_partition, {})
         snapshots.pop(key, None)
         if value is None:

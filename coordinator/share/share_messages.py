@@ -82,6 +82,7 @@ def _add_state(answer: Any, state: ShareState) -> None:
 
 
 def _add_summary(answer: Any, state: ShareState | None) -> None:
+    """Put the start offset and the epochs of a state into the row; -1 if there is no state."""
     if state is None:
         answer.start_offset = answer.delivery_complete_count = -1
         return

@@ -192,6 +192,9 @@ def _check_version(value: bytes) -> None:
 
 
 def _write_batches(out: bytearray, batches: Iterable[StateBatch], complete_count: int) -> None:
+    """Append the batches of records, then the number of complete deliveries, as a tagged field, if
+    it is known.
+    """
     packed = [_WITHOUT_TAGS.pack(*run) for run in batches]
     write_uvarint(out, len(packed) + 1)
     out += b"".join(packed)
@@ -202,6 +205,7 @@ def _write_batches(out: bytearray, batches: Iterable[StateBatch], complete_count
 
 
 def _read_batches(value: bytes, at: int) -> tuple[list[StateBatch], int]:
+    """The batches of records, and the position after them."""
     size, at = read_uvarint(value, at)
     batches = []
     for _ in range(size - 1):
@@ -211,6 +215,7 @@ def _read_batches(value: bytes, at: int) -> tuple[list[StateBatch], int]:
 
 
 def _read_count(value: Buffer, at: int) -> int:
+    """The number of complete deliveries in the tagged fields; UNKNOWN_COUNT without that field."""
     tags, _ = read_tags(value, at)
     if 0 not in tags:
         return UNKNOWN_COUNT

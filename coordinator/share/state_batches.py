@@ -46,7 +46,9 @@ def combine(batches: list[StateBatch], added: Iterable[StateBatch], start_offset
 
 
 def complete_count(batches: Iterable[StateBatch]) -> int:
-    """The number of offsets in acknowledged or archived runs, up to what a record can contain."""
+    """The number of offsets in acknowledged or archived runs, limited to what a record can
+    contain.
+    """
     count = sum(run.last_offset - run.first_offset + 1 for run in batches if run.delivery_state > 1)
     return min(count, MOST_COUNTED)
 
@@ -56,6 +58,9 @@ def _from(run: StateBatch, first_offset: int) -> StateBatch:
 
 
 def _add(batches: list[StateBatch], run: StateBatch) -> None:
+    """Put a later run into the list, which stays in order: it replaces what it overlaps, and is
+    joined with equal neighbours.
+    """
     if not batches or batches[-1].last_offset < run.first_offset:
         _append(batches, run)  # the usual case, since records are mostly acknowledged in order
         return
@@ -107,6 +112,7 @@ def _append(made: list[StateBatch], run: StateBatch) -> None:
 
 
 def _prune(batches: list[StateBatch], start_offset: int) -> None:
+    """Remove what is before the start offset."""
     end = bisect_right(batches, (start_offset, _END))
     if end and batches[end - 1].last_offset >= start_offset:
         end -= 1

@@ -250,7 +250,9 @@ class PartitionAdditions:
         return self.on_writing(transactional_id, producer, [pair], now_ms)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
-        """The partition that stores the group's offsets. It always exists and is not looked up."""
+        """The partition that stores the group's offsets. It always exists, so it is not looked
+        up.
+        """
         return TopicPartition(OFFSETS_TOPIC, self._group_partition(group_id))
 
     # --- verification ----------------------------------------------------------------------------
@@ -315,6 +317,9 @@ class PartitionAdditions:
     def _verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, pair: TopicPartition
     ) -> Code:
+        """NONE if the transaction of the producer is open and has the partition, otherwise the
+        error code.
+        """
         try:
             transaction = fencing.require_current(
                 self._table.by_id.get(transactional_id), transactional_id, producer

@@ -68,6 +68,7 @@ class ProducerIdAllocator:
         return range(first, self._block_end)
 
     def _reserve_after(self, block_end: int) -> int:
+        """Reserve the block after that id, durably. Gives: the end of the block."""
         assert block_end <= MAX_PRODUCER_ID - self._block_size, "producer ids are exhausted"
         self._persist(block_end + self._block_size)
         return block_end + self._block_size

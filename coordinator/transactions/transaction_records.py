@@ -225,6 +225,9 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
 
 
 def _tag(tags: dict[int, bytes], tag: int, form: struct.Struct, default: int) -> int:
+    """The number in a tagged field; the default if the field is missing. Raises: ValueError for a
+    wrong size.
+    """
     data = tags.get(tag)
     if data is None:
         return default
@@ -237,6 +240,9 @@ def _tag(tags: dict[int, bytes], tag: int, form: struct.Struct, default: int) ->
 
 
 def _put_partitions(metadata: TransactionMetadata, compact: bool, out: bytearray) -> None:
+    """Append the partitions, grouped by topic. Takes: compact, whether the version has compact
+    arrays and tagged fields.
+    """
     topics: dict[str, list[int]] = {}
     for topic, partition in metadata.partitions:
         topics.setdefault(topic, []).append(partition)
@@ -266,6 +272,7 @@ class _Reader:
         return values
 
     def unsigned_varint(self) -> int:
+        """The next number with seven bits in each byte, the lowest bits first."""
         value = shift = 0
         while True:
             byte = self.data[self.position]
@@ -280,6 +287,7 @@ class _Reader:
         return self.unsigned_varint() - 1 if self.compact else self.take(form)[0]
 
     def blob(self, size: int) -> bytes:
+        """The next bytes. Raises: IndexError if there are fewer."""
         end = self.position + size
         if size < 0 or end > len(self.data):
             raise IndexError
@@ -288,6 +296,7 @@ class _Reader:
         return data
 
     def partitions(self) -> dict[TopicPartition, None]:
+        """The partitions of a transaction, in order."""
         partitions: dict[TopicPartition, None] = {}
         for _ in range(self.size(_INT32)):
             topic = self.blob(self.size(_INT16)).decode()

@@ -279,6 +279,8 @@ class TransactionMetadata(NamedTuple):
             return self._replace(
                 state=state, last_update_ms=wall_ms, latest_ms=NO_TIMESTAMP, **changes
             )
+        # the wall clock was set back: times may be a little ahead of it; a large lead is stored
+        # beside the true time
         if least_ms - wall_ms <= MOST_LEAD_MS:
             return self._replace(
                 state=state, last_update_ms=least_ms, latest_ms=NO_TIMESTAMP, **changes

@@ -214,6 +214,9 @@ class Batches:
         self._ended.clear()
 
     def _is_record(self, message: Message) -> bool:
+        """Whether the message is a record. The ends of partitions are noted; other events are
+        skipped. Raises: KafkaException if the consumer cannot continue.
+        """
         error = message.error()
         place = (message.topic(), message.partition())
         if error is None:
@@ -304,6 +307,9 @@ class SteppedProcess:
         self._reader.start()
 
     def _read(self) -> None:
+        """Queue the child's output line by line, then None. It is read in a thread, so that
+        `next_step` can have a timeout.
+        """
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.output.append(line)
@@ -364,6 +370,7 @@ class SteppedProcess:
         self._end()
 
     def _end(self) -> int:
+        """Wait for the child's end, and close its pipes. Gives: its exit code."""
         code = self.process.wait(TIMEOUT_S)
         self._reader.join(TIMEOUT_S)
         for pipe in (self.process.stdin, self.process.stdout):

@@ -167,11 +167,15 @@ class Writer:
         self._batches.rewound()
 
     def _rewind(self) -> None:
+        """Return to the positions in the database, after a batch that was not stored."""
         for place in self._stored_positions(self._consumer.assignment()):
             self._consumer.seek(place)
         self._batches.rewound()
 
     def _stored_positions(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """The stored position of each partition that is assigned. Without a connection to the
+        database, a new one is opened first.
+        """
         while True:
             try:
                 self._positions = {

@@ -54,6 +54,7 @@ class PostgresProcess:
         self._data = self.directory / "data"
         self._log = self.directory / "log"
         self._user: dict[str, Any] = {}
+        # PostgreSQL refuses to run as root
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             self._user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
@@ -104,6 +105,7 @@ class PostgresProcess:
         return self.start()
 
     def _initialise(self) -> None:
+        """Create the files of the database. Raises: RuntimeError."""
         self._binaries = self._reachable(self._binaries)
         command = [
             str(self._binaries / "initdb"),
@@ -181,6 +183,9 @@ class PostgresProcess:
         return False
 
     def _end(self, number: signal.Signals) -> int:
+        """Send the signal to the server, unless it has ended, and wait for its end. Gives: its exit
+        code.
+        """
         process, self.process = self.process, None
         if process is None:
             return 0
@@ -189,6 +194,7 @@ class PostgresProcess:
         return process.wait(timeout=60)
 
     def __enter__(self) -> PostgresProcess:
+        """Start the server. If that fails, its files are removed."""
         try:
             return self.start()
         except BaseException:
@@ -211,6 +217,9 @@ def postgres_at(dsn: str | None) -> Iterator[str]:
 
 
 def _binaries() -> Path:
+    """The directory of the installed package's programs. Raises: RuntimeError without the
+    package.
+    """
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
         raise RuntimeError(

@@ -152,6 +152,9 @@ class Shop:
                 time.sleep(0.05)
 
     def _recover(self) -> int:
+        """End the transactions that an earlier process left open, on both sides, by the state in
+        the database. Gives: the number of orders.
+        """
         # first, since afterwards no other process can prepare a transaction there
         opened = self._producer.recover()
         self._connection.close()

@@ -94,6 +94,9 @@ class MicroBatchSink:
             raise
 
     def _store(self, connection: psycopg.Connection, batch: Any, batch_id: int) -> None:
+        """Store a micro-batch: prepare the broker's transaction, commit the database's, which is
+        the decision, then complete the broker's.
+        """
         producer = self._producer
         producer.begin()
         with connection.transaction(), connection.cursor() as cursor:
@@ -146,6 +149,7 @@ class MicroBatchSink:
         return connection
 
     def _forget(self) -> None:
+        """Close the connection; the next micro-batch begins with a recovery."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

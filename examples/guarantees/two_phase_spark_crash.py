@@ -135,6 +135,9 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(servers: Servers, query: Query, orders: int) -> Outcome:
+    """What the table and the topic contain, and how many transactions are still open on either
+    side.
+    """
     with psycopg.connect(servers.dsn) as connection:
         rows = connection.execute("SELECT number FROM stored_orders").fetchall()
         prepared = connection.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone()

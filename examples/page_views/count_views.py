@@ -107,6 +107,7 @@ def start_all(spark: SparkSession, forms: Sequence[str], job: Job) -> list[Strea
 
 
 def start_until_up(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
+    """Start the query of a form; again, if its first start failed only since Spark was too slow."""
     for attempt in range(STARTS):
         query = start(spark, form, job)
         while query.isActive and query.status["message"].startswith("Initializing"):

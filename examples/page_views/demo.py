@@ -95,6 +95,7 @@ def new_in(job: Job, topic: str, read_up_to: dict[str, int]) -> list[str]:
 
 
 def text_of(record: Found) -> str:
+    """A count as text: its window in seconds, and the number of views."""
     start, count = record.value["window_start_ms"], record.value.get("count")
     return (
         f"[{start // 1000},{(start + WINDOW_MS) // 1000}) {'too late' if count is None else count}"
@@ -114,6 +115,7 @@ def compacted(job: Job) -> list[Found]:
 
 
 def print_table(steps: Sequence[Step]) -> None:
+    """Print which counts each form emitted after each event."""
     print(f"\n{'event at':10}" + "".join(f"{form:24}" for form in FORMS))
     for step in steps:
         cells = [", ".join(step.emitted[form]) or "-" for form in FORMS]
@@ -121,6 +123,7 @@ def print_table(steps: Sequence[Step]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo. Gives: the exit code."""
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args(arguments)

@@ -97,6 +97,7 @@ class TaskCounts:
         ]
 
     def _is_closed(self, start: int) -> bool:
+        """Whether the window that begins at that time is over, including its grace period."""
         return (
             self.stream_time_ms is not None
             and start + self._window_ms + self._grace_ms <= self.stream_time_ms
@@ -114,12 +115,18 @@ class PerRecord(StatefulProcessor):  # type: ignore[misc]
         self._only_final = only_final
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state that Spark keeps for each task: the stream time, and the counts of open
+        windows.
+        """
         self._stream_time = handle.getValueState("stream_time", "ms long")
         self._counts = handle.getMapState(
             "counts", "category string, window_start_ms long", "count long"
         )
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        """Count the records of a micro-batch for one task. Gives: each revision; or, if only final
+        counts are requested, those of closed windows and the records that came too late.
+        """
         before = {(row[0], row[1]): count[0] for row, count in self._counts.iterator()}
         stream_time = self._stream_time.get()
         task = TaskCounts(
@@ -135,6 +142,7 @@ class PerRecord(StatefulProcessor):  # type: ignore[misc]
         return (Row(**revision._asdict()) for revision in emitted)
 
     def _store(self, task: TaskCounts, before: dict[tuple[str, int], int]) -> None:
+        """Write the changed counts to Spark's state, and remove those of closed windows."""
         self._stream_time.update((task.stream_time_ms,))
         for window in before.keys() - task.counts.keys():
             self._counts.removeKey(window)

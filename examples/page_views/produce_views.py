@@ -93,6 +93,7 @@ def send(servers: str, topic: str, events: Iterable[Event]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Send random page views. Gives: the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

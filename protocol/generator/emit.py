@@ -87,6 +87,7 @@ def module_text(api_name: str, structs: list[Struct]) -> str:
 
 
 def _range(versions: Versions) -> str:
+    """The versions as words for a docstring."""
     return (
         f"version {versions.first}"
         if versions.first == versions.last
@@ -102,6 +103,9 @@ def _flexible(struct: Struct) -> str:
 def _class(
     struct: Struct, constants: dict[str, str], attributes: list[str], methods: list[str]
 ) -> str:
+    """The text of a message's class. Takes: constants, to which the needed struct formats are
+    added; attributes and methods, further lines.
+    """
     fields = struct.fields
     lines = [f"class {struct.name}(Message):", *_docstring(struct), ""]
     slots = ", ".join(f'"{one.name}"' for one in fields)
@@ -120,6 +124,7 @@ def _class(
 
 
 def _docstring(struct: Struct) -> list[str]:
+    """The lines of the docstring: what the struct is, and each field with its versions."""
     first = (
         f"The {struct.about.lower()}."
         if struct.api_key is not None
@@ -143,6 +148,7 @@ def _docstring(struct: Struct) -> list[str]:
 
 
 def _since(versions: Versions, valid: Versions) -> str:
+    """The versions that have a field, as words for a docstring."""
     if versions.last == valid.last:
         return (
             f"from version {versions.first}"
@@ -186,6 +192,7 @@ def _default(one: Field) -> str:
 
 
 def _init(struct: Struct) -> list[str]:
+    """The lines of `__init__`, which has a parameter for each field."""
     parameters, body = [], []
     for one in struct.fields:
         default = _default(one)
@@ -276,6 +283,9 @@ def _pieces(fields: list[Field]) -> list[list[Field]]:
 
 
 def _read_one(one: Field, compact: str, source: str = "data, at") -> str:
+    """The expression that reads a field. Takes: compact, an expression: whether lengths are
+    compact; source, the data and the position.
+    """
     nullable = "nullable_" if one.may_be_null else ""
     if one.struct:
         if one.is_array:
@@ -295,6 +305,7 @@ def _read_one(one: Field, compact: str, source: str = "data, at") -> str:
 
 
 def _read(struct: Struct, constants: dict[str, str]) -> list[str]:
+    """The lines of `read`. Adjacent numbers are unpacked by one call."""
     prelude, compact = _compact(struct)
     body: list[str] = []
     for condition, fields in _runs(struct):
@@ -325,6 +336,7 @@ def _read(struct: Struct, constants: dict[str, str]) -> list[str]:
 
 
 def _default_line(one: Field) -> str:
+    """The line that sets a field that the version lacks to its default."""
     annotation = (
         f": {_type(one)}"
         if _default(one) == "[]" or one.may_be_null or one.type in ("uuid", "records")
@@ -342,6 +354,7 @@ def _refused_null(one: Field, struct: Struct, refuse: str, value: str) -> list[s
 
 
 def _read_tagged(struct: Struct, compact: str) -> list[str]:
+    """The lines that read the tagged fields of flexible versions."""
     tagged = [one for one in struct.fields if one.tag is not None]
     if compact == "False":
         return []
@@ -370,6 +383,9 @@ def _read_tagged(struct: Struct, compact: str) -> list[str]:
 
 
 def _write_one(one: Field, compact: str, value: str, out: str = "out") -> str:
+    """The statement that writes a field. Takes: compact, an expression: whether lengths are
+    compact.
+    """
     nullable = "nullable_" if one.may_be_null else ""
     if one.struct:
         if one.is_array:
@@ -391,6 +407,9 @@ def _write_one(one: Field, compact: str, value: str, out: str = "out") -> str:
 
 
 def _write(struct: Struct, constants: dict[str, str]) -> list[str]:
+    """The lines of `write`. A field that the version lacks must have its default, unless it may be
+    ignored.
+    """
     prelude, compact = _compact(struct)
     body: list[str] = []
     for condition, fields in _runs(struct):
@@ -430,6 +449,7 @@ def _is_set(one: Field) -> str:
 
 
 def _write_tagged(struct: Struct, compact: str) -> list[str]:
+    """The lines that write the tagged fields of flexible versions."""
     tagged = sorted(
         (one for one in struct.fields if one.tag is not None), key=lambda one: one.tag or 0
     )

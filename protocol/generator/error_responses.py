@@ -82,6 +82,9 @@ class _Writer:
         self._response = self._structs[f"{api_name}Response"]
 
     def method(self) -> list[str]:
+        """The lines of `error_response`; adjacent versions with the same expression share a
+        branch.
+        """
         valid = self._request.valid.within(self._response.valid)
         answers = groupby(range(valid.first, valid.last + 1), self._answer)
         branches = [(text, list(versions)[-1]) for text, versions in answers]
@@ -126,6 +129,9 @@ class _Writer:
     def _comprehension(
         self, answers: Field, rows: list[_Rows], owner: str, version: int, depth: int
     ) -> str:
+        """The expression that makes a list of the response, with a row for each row of the
+        request's lists. Takes: owner, the expression of the message or row that has the lists.
+        """
         variable = _VARIABLES[depth]
         if len(rows) > 1:  # a name that occurs in several of the lists still has only one row
             names = ", ".join(f"*(one.name for one in {owner}.{one.field.name})" for one in rows)
@@ -238,7 +244,9 @@ def _error_field(struct: Struct, version: int) -> Field | None:
 
 
 def _unknown(struct: Struct, version: int) -> Iterator[str]:
-    """The arguments for fields unknown after an error, if they differ from the defaults."""
+    """The arguments for fields that are unknown after an error, if they differ from their
+    defaults.
+    """
     for one in struct.fields:
         value = UNKNOWN.get(one.name, UNKNOWN.get(f"{struct.name}.{one.name}"))
         if value is None or value == {"null": "None"}.get(one.default or "", one.default):

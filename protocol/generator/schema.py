@@ -135,6 +135,7 @@ class _Collector:
         self._add(self._message, about, self._schema["fields"]).api_key = self._schema["apiKey"]
 
     def _add(self, name: str, about: str, fields: list[dict[str, Any]]) -> Struct:
+        """Add a struct with the fields of supported versions."""
         struct = Struct(name, about, self._valid, self._flexible)
         # Fields without a supported version are left out.
         struct.fields = [each for each in map(self._field, fields) if each.versions]
@@ -142,6 +143,7 @@ class _Collector:
         return struct
 
     def _field(self, one: dict[str, Any]) -> Field:
+        """A field of a schema, with its versions limited to the supported ones."""
         is_array = one["type"].startswith("[]")
         kind = one["type"].removeprefix("[]")
         versions = Versions.parse(one["versions"]).within(self._valid)
@@ -166,6 +168,9 @@ class _Collector:
         )
 
     def _part(self, kind: str, one: dict[str, Any]) -> str:
+        """The name of the struct that a field has. If another struct has that name, the name of the
+        message is put before it.
+        """
         common = self._common.get(kind)
         fields = one.get("fields") or (common or {})["fields"]
         for name in (kind, self._message + kind):

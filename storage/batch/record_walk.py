@@ -244,6 +244,7 @@ def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
 
 
 def _decode_int(body: Body, position: int) -> tuple[int, int]:
+    """A number that Kafka reads into 32 bits, and the position after it. Raises: KafkaError."""
     value, at = decode_varint(body, position)
     if at - position > _WIDEST_INT:
         raise KafkaError(
@@ -254,6 +255,7 @@ def _decode_int(body: Body, position: int) -> tuple[int, int]:
 
 
 def _after_blob(body: Body, at: int, delta: int) -> int:
+    """The position after a key or value. Takes: delta, the number of the record, for an error."""
     size, at = _decode_int(body, at)
     if size < -1:
         raise _wrong(delta, f"has a field of the size {size}")
@@ -261,6 +263,7 @@ def _after_blob(body: Body, at: int, delta: int) -> int:
 
 
 def _after_headers(body: Body, at: int, count: int, delta: int) -> int:
+    """The position after the headers. Takes: delta, the number of the record, for an error."""
     for _ in range(count):
         size = body[at]
         if size & 1:  # in zigzag form an odd number is negative

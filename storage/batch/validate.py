@@ -87,6 +87,9 @@ class AppendRefused(KafkaError):
         knows_log_start: bool = True,
         record_errors: tuple[int, ...] = (),
     ) -> None:
+        """Takes: knows_log_start, whether the response contains the log start; record_errors, the
+        numbers of the records with errors.
+        """
         super().__init__(code, message)
         self.knows_log_start = knows_log_start
         self.record_errors = record_errors
@@ -143,6 +146,7 @@ class Rules(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig) -> Rules:
+        """The rules for batches of a topic with these settings."""
         log_append_time = config.timestamp_type_log_append
         oldest = NEVER_MS if log_append_time else config.timestamp_before_max_ms
         newest = NEVER_MS if log_append_time else config.timestamp_after_max_ms
@@ -304,6 +308,9 @@ def with_append_time(checked: Checked, now_ms: int) -> Checked:
 def _decompressed(
     codec: int, data: memoryview, rules: Rules, at_once: CheckBudget | None
 ) -> bytes | bytearray:
+    """The decompressed records. Takes: at_once, the limits of a check in the event loop. Raises:
+    TakesLongError beyond these limits; AppendRefused.
+    """
     limit = most = rules.max_decompressed_bytes
     most_parts = None
     if at_once is not None:

@@ -105,6 +105,7 @@ def _first_dirty(log: Log, cleaned_to: int | None) -> tuple[int, int]:
 
 
 def _is_overdue(log: Log, dirty: list[Segment], wall_ms: int) -> bool:
+    """Whether a dirty segment has records older than max.compaction.lag.ms."""
     if log.config.max_compaction_lag_ms >= NEVER_MS:
         return False
     times = [time for segment in dirty if (time := segment.indexes.first_batch_timestamp()) > 0]

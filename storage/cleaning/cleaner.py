@@ -165,7 +165,9 @@ def _map_key(key: bytes) -> bytes:
 
 
 def _with_times_from(body: bytes, kept: list[_Place], shift: int) -> bytes:
-    """The records with `shift` added to their timestamp deltas, for a changed base timestamp."""
+    """The records with `shift` added to their timestamp deltas, as another base timestamp
+    requires.
+    """
     out = bytearray()
     for place in kept:
         inner = bytearray(b"\0")  # attributes, unused
@@ -190,6 +192,7 @@ def _assembled(
     max_timestamp: int,
     count: int,
 ) -> bytes:
+    """The batch with other records. Its offsets and its producer stay."""
     return bytes(
         assemble_batch(
             body,
@@ -218,6 +221,7 @@ class _Transactions:
     __slots__ = ("_aborted", "_seen", "by_marker")
 
     def __init__(self, aborted: tuple[AbortedEntry, ...]) -> None:
+        """Takes: aborted, the aborted transactions in the order of their ends."""
         self._aborted: dict[int, list[AbortedEntry]] = {}
         for entry in reversed(aborted):
             self._aborted.setdefault(entry.producer_id, []).append(entry)
@@ -267,6 +271,7 @@ class _Output:
     def __init__(
         self, disk: Disk, directory: str, base_offset: int, index_interval_bytes: int
     ) -> None:
+        """Create the file of a new segment, after the removal of an earlier attempt."""
         self._disk, self._directory, self._base_offset = disk, directory, base_offset
         self._interval = index_interval_bytes
         discard(disk, directory, base_offset)
@@ -296,6 +301,7 @@ class _Output:
             self._buffer = bytearray()
 
     def finish(self) -> None:
+        """Make the segment and its indexes durable."""
         self._file.append(self._buffer)
         self._file.fsync()
         self._file.close()
@@ -305,6 +311,7 @@ class _Output:
         self._write(TXN_SUFFIX, TxnIndex(self.aborted).encode())
 
     def _write(self, suffix: str, data: bytes) -> None:
+        """Write a file of the segment, durably."""
         file = self._disk.open(
             cleaned_path(self._directory, self._base_offset, suffix), create=True
         )
@@ -332,6 +339,9 @@ class _Cleaner:
         self.unreadable: set[int] = set()
 
     def run(self) -> CleanResult:
+        """Clean the log: first read the keys of the dirty part, then write the new segments. If the
+        map of keys is full before the end, the rest remains dirty.
+        """
         self._read_keys()
         self.transactions = _Transactions(self.job.aborted)
         segments = []
@@ -350,6 +360,7 @@ class _Cleaner:
         )
 
     def give_up(self) -> None:
+        """Remove the files that were begun."""
         for base_offset in self.begun:
             try:
                 discard(self.disk, self.job.directory, base_offset)
@@ -379,6 +390,7 @@ class _Cleaner:
             self.map_end = end_offset
 
     def _note_keys(self, header: BatchHeader, batch: memoryview) -> None:
+        """Note the offset of each key's last record so far."""
         latest, base_offset = self.latest, header.base_offset
         for _, _, _, delta, key, _ in self._places(header, batch)[1]:
             if key is not None:
@@ -462,6 +474,9 @@ class _Cleaner:
         return None
 
     def _keep_records(self, header: BatchHeader, batch: memoryview) -> Data | None:
+        """The batch without superseded records and expired tombstones; itself if all are kept, None
+        if none is. A first tombstone gives the batch its delete horizon (KIP-534).
+        """
         body, places = self._places(header, batch)
         if not places:
             # the records are unreadable, so it is unknown whether any of them is superseded
@@ -504,6 +519,9 @@ class _Cleaner:
     def _with_horizon(
         self, header: BatchHeader, body: bytes, kept: list[_Place], max_timestamp: int
     ) -> bytes:
+        """The batch with a delete horizon: the time from which its tombstones, or its marker, may
+        be removed.
+        """
         # KIP-534: the base timestamp of a batch with this attribute is the time from which its
         # tombstones may be removed. The deltas of the records are shifted for that.
         horizon = self.job.wall_ms + self.job.delete_retention_ms
@@ -515,6 +533,9 @@ class _Cleaner:
     def _keep_marker(
         self, source: _Source, position: int, header: BatchHeader, batch: memoryview
     ) -> Data | None:
+        """The marker; None if it may go: its transaction has no more data, and the delete horizon
+        has passed, so that every reader has had time to see it.
+        """
         if not header.record_count:  # another cleaner has emptied it
             return batch if header.next_offset == self.job.end_offset else None
         try:
@@ -614,6 +635,7 @@ class _Source:
             position += size
 
     def corrupt(self, position: int, why: str) -> CorruptLog:
+        """The error for a damaged file."""
         return CorruptLog(
             self._path,
             position,

@@ -111,6 +111,7 @@ def discard_result(log: Log, segments: Sequence[CleanedSegment]) -> None:
 
 
 def _end_of(log: Log, cleaned: CleanedSegment) -> int:
+    """The offset at which the segments that are replaced end."""
     return next(
         segment.base_offset
         for segment in log.segments
@@ -123,6 +124,7 @@ def _swap_path(directory: str, base_offset: int, suffix: str) -> str:
 
 
 def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
+    """Step 1: give the new files their swap names, the log file of each segment last."""
     for cleaned in taken:
         for suffix in _LOG_LAST:
             log.disk.rename(
@@ -143,6 +145,7 @@ def _undo(log: Log, taken: Sequence[CleanedSegment]) -> None:
 
 
 def _manifest_after(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
+    """Step 3: write the manifest as it is after the replacement."""
     path = f"{log.directory}/{MANIFEST_NAME}"
     manifest = Manifest.decode(log.disk.read(path))
     for cleaned in taken:
@@ -154,6 +157,9 @@ def _manifest_after(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
 def _replace(
     log: Log, cleaned: CleanedSegment, old: list[Segment], manifest: Manifest, now_ms: int
 ) -> None:
+    """Step 4: replace the old segments of one group by the new one. Without disk space, the new
+    files keep their swap names for now.
+    """
     log.log_dir.discard_segments(old, now_ms + log.config.file_delete_delay_ms)
     new = Segment(
         log.disk,
@@ -339,6 +345,7 @@ def _read_manifest(disk: Disk, directory: str) -> Manifest | None:
 
 
 def _complete(disk: Disk, directory: str, base_offset: int) -> None:
+    """Step 4 at a start, for one new segment: remove the old files, and rename the new ones."""
     path = f"{directory}/{MANIFEST_NAME}"
     manifest = _read_manifest(disk, directory)
     if manifest is not None and not _has_indexes(disk, directory, base_offset):

@@ -36,6 +36,7 @@ def is_what_kafka_was_given(disk: Disk, mark: str, bootstrap: bytes) -> bool:
 
 
 def _holds_topics(bootstrap: bytes) -> bool:
+    """Whether the checkpoint has a record of a topic; False if it cannot be read."""
     try:
         for position, header in batches_in(bootstrap):
             batch = memoryview(bootstrap)[position : position + header.size_bytes]

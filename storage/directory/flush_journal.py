@@ -377,6 +377,7 @@ def frames_in(data: bytes) -> Iterator[JournalFrame]:
 
 
 def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
+    """Whether the directory belongs to the topic with that id."""
     try:
         return (
             decode_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA_NAME}"))
@@ -397,6 +398,7 @@ def _is_kept(disk: Disk, directory: str, base_offset: int) -> bool:
 
 
 def _take(payload: bytes, redo: Redo) -> None:
+    """Add the content of a frame to what is redone."""
     for item in _items_of(payload):
         if isinstance(item, JournalDecision):
             redo.decisions.append(item)
@@ -405,6 +407,7 @@ def _take(payload: bytes, redo: Redo) -> None:
 
 
 def _items_of(payload: bytes) -> Iterator[JournalEntry | JournalDecision]:
+    """The entries and decisions in a frame."""
     for item in msgpack.unpackb(payload):
         if len(item) == len(JournalDecision._fields):
             key, value, ends = item
@@ -417,6 +420,9 @@ def _items_of(payload: bytes) -> Iterator[JournalEntry | JournalDecision]:
 
 
 def _damaged(path: str, position: int, evidence: str) -> CorruptLog:
+    """The error for a damaged frame whose content was once durable. Takes: evidence, which shows
+    that.
+    """
     return CorruptLog(
         path,
         position,
@@ -445,6 +451,9 @@ def _frame_at(data: bytes, position: int) -> _Frame | None:
 
 
 def _old_frame_at(data: bytes, position: int) -> _Frame | None:
+    """The complete frame of an earlier release at that position, or None. Its header has no magic
+    and no position.
+    """
     start = position + _OLD_FRAME.size
     if start > len(data):
         return None

@@ -220,6 +220,7 @@ class LogUpkeep:
             self._remove_directories(now_ms, count)
 
     def _remove_directories(self, now_ms: int, most: int) -> None:
+        """Remove the directories of deleted partitions that are due, at most `most`."""
         for path in self.deleted_directories.take_due(now_ms, most):
             try:
                 self._disk.rmtree(path)

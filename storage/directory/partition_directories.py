@@ -104,6 +104,7 @@ def most_frequent(ids: Iterable[uuid.UUID]) -> uuid.UUID:
 
 
 def _may_be_either(path: str, of_journal: str, why: str) -> str:
+    """The error text for a directory that may be a partition or a copy."""
     return (
         f"{path} may be a partition, or a copy of one: the metadata journal {of_journal}, and "
         f"{why}. Restore the journal from a copy; or, to start without that directory, move it "
@@ -171,6 +172,9 @@ class PartitionDirectories:
         return sorted(partitions)
 
     def _named_as_partitions(self) -> list[TopicPartition]:
+        """The directories whose names are those of partitions. Deleted ones are noted; invalid
+        names are set aside.
+        """
         partitions = []
         for name in self._disk.list(self._log_dir.data_dir):
             path = self._log_dir.path(name)

@@ -100,6 +100,9 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
+    """The rows of a checkpoint in Kafka's format: the version 0, the number of rows, the rows.
+    Raises: ValueError.
+    """
     lines = data.decode("utf-8").split("\n")
     # The last line must also end with a line feed: else a number that is cut off would be read.
     if lines[-1] or lines[0] != "0":

@@ -72,6 +72,7 @@ class BatchFile:
 
     @property
     def file(self) -> File:
+        """The open file; it is opened at its first use."""
         file = self.open_file
         if file is None:
             file = self.open_file = self.disk.open(self.path(LOG_SUFFIX))
@@ -207,6 +208,7 @@ class BatchFile:
             )
 
     def corrupt(self, position: int, why: str) -> CorruptLog:
+        """The error for a fault at that position."""
         return CorruptLog(
             self.path(LOG_SUFFIX),
             position,

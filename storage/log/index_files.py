@@ -57,6 +57,7 @@ class IndexFiles:
             file.close()
 
     def append(self, suffix: str, data: bytes) -> None:
+        """Append to a file."""
         file = self._batches.disk.open(self._batches.path(suffix), create=True)
         try:
             self._append_to(file, suffix, data)

@@ -83,6 +83,7 @@ class LogCheckpoint:
         self.producers_expired = False
 
     def _bring_snapshot_up(self) -> None:
+        """Write a snapshot of the producers unless the last one is of the log's end."""
         offsets = self._snapshots.offsets
         is_latest = bool(offsets) and offsets[-1] == self._segments.end_offset
         if not is_latest or self.producers_expired:

@@ -47,6 +47,7 @@ def expired_count(
 
 
 def _below_start(segments: SegmentList, log_start_offset: int, most: int) -> int:
+    """The number of the oldest segments that are below the log start."""
     count = 0
     for following in segments[1:]:
         if following.base_offset > log_start_offset or count >= most:
@@ -56,6 +57,7 @@ def _below_start(segments: SegmentList, log_start_offset: int, most: int) -> int
 
 
 def _beyond_size(segments: SegmentList, retention_bytes: int, most: int) -> int:
+    """The number of the oldest segments without which the log still has retention.bytes."""
     if retention_bytes < 0:
         return 0
     surplus = segments.size_bytes - retention_bytes
@@ -72,6 +74,7 @@ def _beyond_size(segments: SegmentList, retention_bytes: int, most: int) -> int:
 
 
 def _beyond_time(segments: SegmentList, retention_ms: int, wall_ms: int, most: int) -> int:
+    """The number of the oldest segments whose records are all older than retention.ms."""
     if retention_ms < 0:
         return 0
     count = 0

@@ -297,6 +297,7 @@ class SegmentIndexes:
     # --- loading the indexes of a closed segment -------------------------------------------------
 
     def offset_index(self) -> OffsetIndex:
+        """The offset index, which is rebuilt if its file is missing."""
         index = self.loaded_offsets
         if index is None:
             data = self.files.read(INDEX_SUFFIX)
@@ -435,7 +436,9 @@ class SegmentIndexes:
         self.txn_trusted = True
 
     def _is_vouched_for(self, suffix: str, data: bytes | None) -> bool:
-        """Whether the manifest has this content of a file; None means that the file is missing."""
+        """Whether the manifest confirms this content of a file; None means that there is no
+        file.
+        """
         return self.manifest is not None and self.manifest.knows(
             offset_name(self.base_offset) + suffix, data
         )
@@ -529,6 +532,7 @@ class SegmentIndexes:
             self.cache.hold(self, 8 * len(built.loaded_offsets) + 1024)
 
     def _take_indexes(self, built: SegmentIndexes) -> None:
+        """Use the indexes of a rebuild."""
         self.manifest = None
         self.loaded_offsets, self.loaded_times = built.loaded_offsets, built.loaded_times
         self.max_timestamp, self.max_timestamp_offset = (

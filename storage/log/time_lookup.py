@@ -80,7 +80,9 @@ class TimeLookup:
         return None
 
     def highest(self) -> TimestampOffset | None:
-        """The first record with the highest timestamp (KIP-734); None without timestamps."""
+        """The first record with the highest timestamp (KIP-734); None if there are no
+        timestamps.
+        """
         best: tuple[int, int, Segment] | None = None
         for segment in self._segments:
             if self._is_below_start(segment):
@@ -146,6 +148,9 @@ class TimeLookup:
         return least
 
     def _first_in_segment(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
+        """The first record of the segment whose timestamp is not before `timestamp`; None if there
+        is none.
+        """
         # No batch up to that of an entry has a higher timestamp than the entry.
         entry = segment.indexes.time_index().lookup(timestamp - 1)
         indexed = segment.base_offset + entry.relative_offset if entry else segment.base_offset
@@ -243,6 +248,7 @@ def offset_of_max_timestamp(
 
 
 def _lookup_in(log: Log, searched: Searched | None) -> TimeLookup:
+    """A look-up in the present state of the log."""
     return TimeLookup(
         log.topic_id_partition,
         log.segments,

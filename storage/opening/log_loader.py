@@ -273,6 +273,7 @@ class LogLoader:
         return position, why
 
     def _read(self, segment: Segment, size: int, position: int) -> bytes:
+        """Read bytes of the segment, and report the progress."""
         data = segment.batches.file.pread(size, position)
         if self.on_read is not None:
             self.on_read(len(data))
@@ -398,7 +399,9 @@ class LogLoader:
         self._check(segment, 0, self._state_at(self.segments.index(segment)))
 
     def _remove_emptied(self, state: ProducerStateManager, end_before: dict[int, int]) -> None:
-        """Remove empty segments at the log's end, if the offsets before them are also missing."""
+        """Remove empty segments at the end of the log, if the offsets before them are also
+        missing.
+        """
         while len(self.segments) > 1 and self.segments[-1].batches.size == 0:
             base_offset = self.segments[-1].base_offset
             end_offset = end_before.get(base_offset, base_offset)
@@ -408,7 +411,9 @@ class LogLoader:
             state.end_offset = end_offset
 
     def _remove_left_over(self, segment: Segment, end_offset: int) -> None:
-        """Remove empty files within this segment's offsets, left by a roll on a full disk."""
+        """Remove empty files within this segment's offsets, which a roll on a full disk has
+        left.
+        """
         later = self.segments[self.segments.index(segment) + 1 :]
         if any(following.batches.size for following in later):
             return
@@ -448,6 +453,7 @@ class LogLoader:
         return path
 
     def _report_missing(self, end_offset: int) -> None:
+        """Log an error if the log is shorter than it once was."""
         noted_end = self.manifest.log_end_offset if self.manifest is not None else 0
         once = max(self.recovery_point, noted_end)
         if end_offset < once:
@@ -461,6 +467,7 @@ class LogLoader:
 
 
 def _report_set_aside(path: str, why: str, segment: Segment, position: int) -> None:
+    """Log that bytes after a fault were set aside."""
     logger.error(
         "%s: %s at byte %d, as after a power failure; the later bytes, which were not durable, "
         "are set aside in %s",

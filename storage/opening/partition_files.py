@@ -98,7 +98,9 @@ class PartitionFiles:
         self.disk.unlink(self.manifest_path)
 
     def _sort_names(self, names: set[str]) -> None:
-        """Sort the names. Remove files of an interrupted change, and indexes without a log."""
+        """Sort the names. Files of an interrupted change, and indexes without a log, are
+        removed.
+        """
         for name in sorted(names):
             stem, suffix = name[:20], name[20:]
             if name.endswith(_LEFT_OVER):
@@ -113,6 +115,7 @@ class PartitionFiles:
                 self.disk.unlink(f"{self.directory}/{name}")
 
     def _read_manifest(self) -> Manifest | None:
+        """The manifest; None if it is damaged."""
         try:
             return Manifest.decode(self.disk.read(self.manifest_path))
         except CorruptCheckpoint as error:
@@ -198,6 +201,9 @@ class PartitionFiles:
         return self.manifest is None and not any(SET_ASIDE_SUFFIX in name for name in self._names)
 
     def _check_none_missing(self) -> None:
+        """Raise CorruptLog if a segment with records is missing; the oldest ones may have been
+        deleted by retention.
+        """
         if self.manifest is None:
             return
         for note in self.manifest.segments.values():
@@ -212,6 +218,7 @@ class PartitionFiles:
                 )
 
     def _segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+        """Open a segment, with what the manifest says about its indexes."""
         segment = Segment(
             self.disk,
             self.directory,

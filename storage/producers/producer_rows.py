@@ -86,6 +86,7 @@ class ProducerRows:
         return bytes(data)
 
     def _pack_changed(self) -> None:
+        """Write the rows of changed producers."""
         data, size = self._data, PRODUCER.size
         for entry in self._changed.values():
             if entry.row < 0:

@@ -136,6 +136,7 @@ class ProducerSnapshots:
         return [self.path(offset) for offset in older if offset < log_start_offset]
 
     def _remove(self, offsets: list[int]) -> None:
+        """Remove the snapshots at these offsets."""
         for offset in offsets:
             self._disk.unlink(self.path(offset))
         gone = set(offsets)

@@ -237,7 +237,9 @@ class ProducerStateManager:
         return -1 if entry is None else entry.producer_epoch
 
     def has_batch_of(self, producer_id: int) -> bool:
-        """Whether a batch of the producer's last epoch, and so its next sequence, is known."""
+        """Whether a batch of the producer's last epoch is known, and so its next sequence
+        number.
+        """
         entry = self.producers.get(producer_id)
         return entry is not None and bool(entry.batches)
 
@@ -465,6 +467,9 @@ class ProducerStateManager:
             self._rows.note(entry)
 
     def _add(self, producer_id: int, producer_epoch: int, now_ms: int) -> ProducerEntry:
+        """Add a producer. If there are many, their rows are kept encoded, so that a snapshot takes
+        little time.
+        """
         entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
         if self._rows is None and len(self.producers) >= FEWEST_PRODUCERS:
             self._rows = _rows_of(self.producers)

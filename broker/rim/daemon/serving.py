@@ -140,6 +140,7 @@ class Daemon:
         )
         if "--metrics-port" in sides or "--console-port" in sides:
             broker.coordinators.get()  # metrics and console read their state
+        # the worker imports the modules of an API at its first request, not the event loop
         broker.routes.imports.are_elsewhere = True
         _import_ahead(broker)
         if control is not None:
@@ -176,6 +177,9 @@ class Daemon:
         return Control(clock)
 
     def _log_failure(self, error: Exception) -> None:
+        """Log why the daemon ends. After an error by which pages of a file may be lost, the next
+        start is not to trust the files as after a clean stop.
+        """
         from barnabas.storage.disk import may_have_lost_pages
 
         logger.critical(
@@ -187,6 +191,9 @@ class Daemon:
             self._broker.logs.note_failure()
 
     def _clear_away(self) -> None:
+        """Remove the ready file; also the data directory, if the option asks for that at the end of
+        input.
+        """
         if self._options.ready_file:
             with contextlib.suppress(OSError):
                 os.unlink(self._options.ready_file)

@@ -38,6 +38,9 @@ class Signals:
             do()
 
     def _on_signal(self, number: int, frame: object) -> None:
+        """Call the function, or note the signal for `call`. A second signal during the start ends
+        the process at once.
+        """
         if self._do is not None:
             with contextlib.suppress(RuntimeError):  # the loop may be closed already
                 self._do()

@@ -35,6 +35,9 @@ class JwksReader:
     """
 
     def __init__(self, listener: ListenerConfig, keys: KeySet) -> None:
+        """Takes: keys, which receives the keys that are read. Raises: KeySetError for a wrong
+        URL.
+        """
         prefix = "sasl.oauthbearer.jwks.endpoint."
         self._url: str = listener[f"{prefix}url"]
         self._shown_url = without_password(self._url)
@@ -59,6 +62,7 @@ class JwksReader:
         self._thread.start()
 
     def close(self) -> None:
+        """End the thread, after a running request."""
         self._is_closed.set()
         self._is_asked.set()
         self._thread.join(TIMEOUT_S)
@@ -86,6 +90,9 @@ class JwksReader:
         return True
 
     def _run(self) -> None:
+        """Read the keys again and again: after the refresh interval, or sooner if a token has an
+        unknown key; after an error with a growing delay.
+        """
         backoff_s = self._backoff_s
         while not self._is_closed.is_set():
             if self.read():

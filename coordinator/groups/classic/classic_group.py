@@ -222,6 +222,9 @@ class ClassicGroup:
         return self._members.have_any_of(join.protocols)
 
     def _join_new_dynamic(self, join: JoinRequest, result: Result, now_ms: int) -> None:
+        """Give a new dynamic member its id. From version 4 on it has to join again with that id
+        (KIP-394), so that a lost response leaves no member behind.
+        """
         member_id = f"{join.client_id}-{self._new_member_suffix()}"
         if join.api_version < FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
             self._add_member(member_id, join, result, now_ms)
@@ -233,6 +236,9 @@ class ClassicGroup:
     def _join_new_static(
         self, join: JoinRequest, group_instance_id: str, result: Result, now_ms: int
     ) -> None:
+        """Add a static member; if its instance is known, it returns with a new id and replaces its
+        former one.
+        """
         member_id = f"{group_instance_id}-{self._new_member_suffix()}"
         former_id = self._members.id_of_instance(group_instance_id)
         if former_id is None:
@@ -264,6 +270,9 @@ class ClassicGroup:
         self.rebalance.on_member_added(join.protocol_type, result, now_ms)
 
     def _join_existing_member(self, join: JoinRequest, result: Result, now_ms: int) -> None:
+        """Handle the JoinGroup of a known member id: of a member, or of one that was required to
+        join with its id.
+        """
         if join.member_id in self._members.pending_ids and join.group_instance_id is None:
             self._add_member(join.member_id, join, result, now_ms)
             return
@@ -380,6 +389,9 @@ class ClassicGroup:
         )
 
     def _check_sync(self, request: SyncGroupRequest) -> Code:
+        """NONE if the SyncGroup belongs to the current generation and its protocol, otherwise the
+        error code.
+        """
         rebalance = self.rebalance
         code = self._members.check(request.member_id, request.group_instance_id)
         if code is not Code.NONE:
@@ -397,7 +409,9 @@ class ClassicGroup:
     # --- staying and leaving ---------------------------------------------------------------------
 
     def on_heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Code:
-        """Restart the member's session. Gives: REBALANCE_IN_PROGRESS if it has to join again."""
+        """Restart the member's session. Gives: REBALANCE_IN_PROGRESS if the member must join
+        again.
+        """
         code = self._members.check(request.member_id, request.group_instance_id)
         if code is not Code.NONE:
             return code

@@ -128,6 +128,7 @@ class ClassicMembers:
         )
 
     def _check_join(self, consumer: ConsumerGroup, join: JoinRequest) -> None:
+        """Raise KafkaError GROUP_MAX_SIZE_REACHED for a new member of a full group."""
         is_member = join.member_id in consumer.members or (
             join.group_instance_id in consumer.static_members
         )
@@ -305,6 +306,7 @@ class ClassicMembers:
     def _restart_session(
         self, group_id: str, member_id: str, value: MemberValue, now_ms: int
     ) -> None:
+        """Begin the member's session timeout again."""
         assert value.classic is not None
         self._timers.schedule(
             (timers_of.SESSION, group_id, member_id), now_ms + value.classic.session_timeout_ms
@@ -334,6 +336,7 @@ class ClassicMembers:
     def _begin_wait_for_join(
         self, group_id: str, member_id: str, value: MemberValue, now_ms: int
     ) -> None:
+        """Give the member its rebalance timeout to join again, unless the timeout runs already."""
         key = (timers_of.JOIN, group_id, member_id)
         if key not in self._timers:
             self._timers.schedule(key, now_ms + value.rebalance_timeout_ms)
@@ -349,6 +352,7 @@ def _needs_id(join: JoinRequest) -> bool:
 
 
 def _member_value(join: JoinRequest, subscription: Subscription) -> MemberValue:
+    """The value of a classic member in the group of the consumer protocol."""
     return MemberValue(
         join.group_instance_id,
         subscription.rack_id,

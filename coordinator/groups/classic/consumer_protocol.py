@@ -130,6 +130,7 @@ def _read_partitions(data: bytes, at: int) -> tuple[PartitionsByTopic, int]:
 
 
 def _read_nullable_string(data: bytes, at: int) -> tuple[str | None, int]:
+    """A string, or None, and the position after it. Raises: ValueError, struct.error."""
     (size,) = _INT16.unpack_from(data, at)
     at += _INT16.size
     if size < 0:

@@ -190,7 +190,9 @@ class GroupMembers:
         return max(votes, key=votes.__getitem__)
 
     def topics_of_consumers(self, protocol_name: str | None) -> frozenset[str] | None:
-        """The topics that the members of a group of consumers read; None if these are unknown."""
+        """The topics that the members of a group of consumers read; None if the topics are
+        unknown.
+        """
         if not self.by_id:
             return frozenset()
         if protocol_name is None:
@@ -208,6 +210,7 @@ class GroupMembers:
         return max(member.rebalance_timeout_ms for member in self.by_id.values())
 
     def _count_protocols(self, member: Member, step: int) -> None:
+        """Count the protocols of a member that is added (step 1) or removed (step -1)."""
         for name in member.protocols:
             count = self._supported_protocols.get(name, 0) + step
             if count:

@@ -203,6 +203,9 @@ class Rebalance:
             self._become_empty(result, now_ms)
 
     def _begin_generation(self, result: Result, now_ms: int) -> None:
+        """Select the protocol, answer the JoinGroups, and wait for the assignments of the
+        leader.
+        """
         members = self._members
         self.protocol_name = members.select_protocol()
         self.update_subscribed_topics()
@@ -217,6 +220,7 @@ class Rebalance:
         self._schedule(SYNC, now_ms + members.rebalance_timeout_ms())
 
     def _become_empty(self, result: Result, now_ms: int) -> None:
+        """All members have left: write the record of the empty group."""
         self.protocol_name = None
         self.update_subscribed_topics()
         self._move_to(State.EMPTY, now_ms)
@@ -367,6 +371,7 @@ class Rebalance:
     # --- small parts -----------------------------------------------------------------------------
 
     def _move_to(self, state: State, now_ms: int) -> None:
+        """Change the state; `now_ms` becomes the time since which it lasts."""
         assert self.state in LEGAL_PREDECESSORS[state], (
             f"group {self._members.group_id}: {self.state} to {state}"
         )

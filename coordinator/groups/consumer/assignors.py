@@ -170,6 +170,7 @@ class _Balance:
     def __init__(
         self, members: Mapping[str, MemberToAssign], topics: Mapping[uuid.UUID, int]
     ) -> None:
+        """Let the members keep the partitions that they have and still want."""
         self._members = members
         self._takers: dict[uuid.UUID, list[str]] = {topic_id: [] for topic_id in topics}
         for member_id, member in members.items():
@@ -184,6 +185,9 @@ class _Balance:
                 self._give(member_id, topic_id, partition)
 
     def assign(self) -> dict[str, Assignment]:
+        """Give each partition without an owner to the interested member with the fewest, then level
+        the loads.
+        """
         # Topics that few members want come first, while the choice of members is free.
         self._unowned.sort(key=lambda partition: len(self._takers[partition[0]]))
         for topic_id, partition in self._unowned:

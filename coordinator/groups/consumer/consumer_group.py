@@ -106,6 +106,9 @@ class ConsumerGroup:
             self.had_topics_record = value is not None
 
     def _replay_member(self, member_id: str, value: bytes | None) -> None:
+        """Apply the record of a member; None removes the member. The index of static members is
+        updated.
+        """
         self._subscribed = None
         former = self.members.pop(member_id, None) if value is None else self.members.get(member_id)
         if (
@@ -120,6 +123,9 @@ class ConsumerGroup:
                 self.static_members[member.instance_id] = member_id
 
     def _replay_current(self, member_id: str, value: bytes | None) -> None:
+        """Apply the record of a member's current assignment; the index of the partitions' owners is
+        updated.
+        """
         for topic_id, partition in held(self.currents.pop(member_id, NOTHING)):
             of_topic = self.owners.get(topic_id, {})
             if of_topic.get(partition) == member_id:
@@ -132,7 +138,9 @@ class ConsumerGroup:
                 self.owners.setdefault(topic_id, {})[partition] = member_id
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; the last is the tombstone of its own record."""
+        """The records that remove the group; the last is the tombstone of the group's own
+        record.
+        """
         for member_id in list(self.currents):
             yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
         for member_id in list(self.targets):

@@ -69,6 +69,7 @@ class GroupChange:
             self.records.append(records.member_record(self.group_id, member_id, value))
 
     def remove_member(self, member_id: str) -> None:
+        """Remove a member, with the tombstones of its records."""
         del self._own_members()[member_id]
         self._own_targets().pop(member_id, None)
         self._currents[member_id] = None
@@ -96,11 +97,17 @@ class GroupChange:
         self.records.append(records.member_target_record(self.group_id, member_id, assignment))
 
     def _own_members(self) -> dict[str, MemberValue]:
+        """The members as a copy that may be changed: those of the group stay until the records are
+        replayed.
+        """
         if self.members is self._group.members:
             self.members = dict(self.members)
         return self.members
 
     def _own_targets(self) -> dict[str, Assignment]:
+        """The targets as a copy that may be changed: those of the group stay until the records are
+        replayed.
+        """
         if self._targets is self._group.targets:
             self._targets = dict(self._targets)
         return self._targets
@@ -212,12 +219,14 @@ class GroupChange:
         return current
 
     def _is_free(self, member_id: str, topic_id: uuid.UUID, partition: int) -> bool:
+        """Whether no other member has the partition, after the changes so far."""
         owner = self._group.owners.get(topic_id, {}).get(partition, member_id)
         return owner == member_id or (
             owner in self._currents and partition not in self._held_after(owner, topic_id)
         )
 
     def _held_after(self, member_id: str, topic_id: uuid.UUID) -> Iterable[int]:
+        """The partitions of a topic that a changed member has after the changes so far."""
         current = self._currents[member_id]
         if current is None:
             return ()
@@ -226,7 +235,9 @@ class GroupChange:
 
 
 def preferred_assignor(members: Iterable[MemberValue], settings: ConsumerGroupSettings) -> str:
-    """The assignor that most members prefer; if they prefer none, the first of the settings."""
+    """The assignor that most members prefer, or the first one of the settings if they prefer
+    none.
+    """
     votes: dict[str, int] = {}
     for member in members:
         if member.server_assignor in settings.assignors:

@@ -267,6 +267,7 @@ def decode_member(value: bytes) -> MemberValue:
 
 
 def _read_classic(data: Buffer) -> ClassicMember | None:
+    """The part of a record that only members of the classic protocol have."""
     if data[0] != _STRUCT_IS_THERE:
         return None
     (session_timeout_ms,) = _INT32.unpack_from(data, 1)
@@ -275,6 +276,7 @@ def _read_classic(data: Buffer) -> ClassicMember | None:
 
 
 def _read_protocol(data: Buffer, at: int, version: int) -> tuple[tuple[str, bytes], int]:
+    """The name and metadata of a protocol, and the position after them."""
     name, at = read_string(data, at, True)
     metadata, at = read_bytes(data, at, True)
     return (name, metadata), skip_tags(data, at)
@@ -315,6 +317,7 @@ def decode_member_target(value: bytes) -> Assignment:
 def _read_target_topic(
     data: Buffer, at: int, version: int
 ) -> tuple[tuple[uuid.UUID, list[int]], int]:
+    """A topic with its partitions in a target assignment, and the position after it."""
     topic_id, at = read_topic_id(data, at)
     partitions, at = read_numbers(data, at, True, "i")
     return (topic_id, partitions), skip_tags(data, at)
@@ -361,6 +364,10 @@ def decode_current(value: bytes) -> CurrentValue:
 def _current_topic_reader(
     epoch: int,
 ) -> Callable[[Buffer, int, int], tuple[tuple[uuid.UUID, dict[int, int]], int]]:
+    """The function that reads the row of a topic in a current assignment. Takes: epoch, for
+    partitions without an assignment epoch.
+    """
+
     def read(data: Buffer, at: int, version: int) -> tuple[tuple[uuid.UUID, dict[int, int]], int]:
         topic_id, at = read_topic_id(data, at)
         partitions, at = read_numbers(data, at, True, "i")

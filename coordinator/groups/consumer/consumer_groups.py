@@ -290,6 +290,9 @@ class ConsumerGroups:
     def _time_revocation(
         self, group_id: str, member_id: str, value: MemberValue, current: CurrentValue, now_ms: int
     ) -> None:
+        """While the member has partitions to revoke, its rebalance timeout runs; otherwise the
+        timer is cancelled.
+        """
         key = (timers_of.REBALANCE, group_id, member_id)
         has_to_revoke = current.pending_revocation  # empty if the member has left temporarily
         if current.state is MemberState.UNREVOKED_PARTITIONS and has_to_revoke:
@@ -355,7 +358,9 @@ class ConsumerGroups:
     # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
-        """Begin the sessions and revocation times of all members of a loaded group."""
+        """Begin the sessions of all members of a loaded group, and the time to give partitions
+        up.
+        """
         consumer, group_id = group.require_consumer(), group.group_id
         overrides = self._context.overrides(group_id)
         session_timeout_ms = overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms)
@@ -393,6 +398,7 @@ class ConsumerGroups:
     # --- patterns --------------------------------------------------------------------------------
 
     def _check_pattern(self, regex: str) -> None:
+        """Raise KafkaError INVALID_REGULAR_EXPRESSION for a pattern that cannot be read."""
         try:
             self.patterns(regex)
         except InvalidPatternError as error:

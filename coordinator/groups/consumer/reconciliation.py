@@ -76,6 +76,9 @@ def _step(
     owned: Owned | None,
     is_free: IsFree,
 ) -> CurrentValue:
+    """The next assignment on the way to the target. Partitions that the member has to revoke come
+    first, and no others are assigned before it has revoked them; then it gets those that are free.
+    """
     kept: PartitionEpochs = {}
     revoked: PartitionEpochs = {}
     for topic_id, epochs in current.assigned.items():
@@ -106,7 +109,9 @@ def _in_epoch(
     assigned: PartitionEpochs,
     pending_revocation: PartitionEpochs,
 ) -> CurrentValue:
-    """The assignment in an epoch. The previous epoch stays valid, as the response may be lost."""
+    """The assignment in an epoch. The previous epoch remains valid, since the response may be
+    lost.
+    """
     previous = (
         current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     )

@@ -9,8 +9,8 @@ backtracks, so no pattern of a client can block the broker: `(a+)+$` costs as mu
                  and `{n,m}` with their lazy forms, flags `(?i)` `(?s)` `(?U)` `(?m)`, anchors
                  `^ $ \\A \\z`
     rejected     what RE2 rejects: look-around, back references, possessive and nested repetition,
-                 counts above 1,000; also `\\b` and `\\B`, which are useless if the whole name has
-                 to match, and patterns of more than 20,000 states
+                 counts above 1,000; also `\b` and `\\B`, which are useless if the whole name has to
+                 match, and patterns of more than 20,000 states
 
 A pattern matches a whole name, as in Apache Kafka. A class is limited to the characters that the
 matched names may have: names of topics, or other texts (transactional ids, KIP-1152). `\\p{...}`
@@ -139,12 +139,14 @@ class _Parser:
         return True
 
     def _next(self) -> str:
+        """The next character of the pattern. Raises: InvalidPatternError at its end."""
         if self._at >= len(self._text):
             self._refuse("the pattern ends too early")
         self._at += 1
         return self._text[self._at - 1]
 
     def _choice(self) -> _Node:
+        """Parse alternatives that `|` separates."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._refuse(f"groups are nested more than {MAX_DEPTH} deep")
@@ -181,6 +183,7 @@ class _Parser:
     # --- repetition ------------------------------------------------------------------------------
 
     def _repeated(self, node: _Node) -> _Node:
+        """The part with the repetition (`*`, `+`, `?`, `{n,m}`) that follows it, if any."""
         bounds = self._bounds()
         if bounds is None:
             return node
@@ -244,17 +247,20 @@ class _Parser:
         return self._literal(letter)
 
     def _literal(self, letter: str) -> _One:
+        """The part that matches the letter, in both cases if the flag `i` is set."""
         literal = self._literals.get(letter)
         if literal is None:
             literal = self._literals[letter] = _One(self._both_cases(frozenset(letter)))
         return literal
 
     def _both_cases(self, letters: frozenset[str]) -> frozenset[str]:
+        """The letters, in both cases if the flag `i` is set."""
         if not self._ignores_case:
             return letters
         return letters | {other for one in letters for other in (one.lower(), one.upper())}
 
     def _group(self) -> _Node | None:
+        """Parse a group after its `(`; None if it only sets flags."""
         before = self._ignores_case, self._dot_is_any
         if self._take("?"):
             if self._take("P<") or (
@@ -273,6 +279,7 @@ class _Parser:
         return node
 
     def _group_name(self) -> None:
+        """Read the name of a group up to its `>`; it has no effect on what matches."""
         end = self._text.find(">", self._at)
         name = self._text[self._at : end] if end >= 0 else ""
         if not name or not name.replace("_", "a").isalnum() or name in self._group_names:
@@ -281,7 +288,9 @@ class _Parser:
         self._at = end + 1
 
     def _flags(self) -> bool:
-        """Read flags, such as `i-s)` or `i-s:`. Gives: whether `)` ends them, without a group."""
+        """Read flags, such as `i-s)` or `i-s:`. Gives: whether `)` ends them, which opens no
+        group.
+        """
         value, count = True, 0
         while True:
             letter = self._next()
@@ -305,6 +314,7 @@ class _Parser:
                 self._dot_is_any = value
 
     def _escape(self) -> _Node:
+        """The part of an escape, after its backslash."""
         letter = self._next()
         if letter == "A":
             return _Start()
@@ -320,7 +330,7 @@ class _Parser:
         return self._literal(self._letter_escape(letter))
 
     def _class_escape(self, letter: str) -> frozenset[str] | None:
-        """The characters of a class such as `\\d` or `\\pL`; None if the escape is not a class."""
+        r"""The characters of a class such as `\d` or `\pL`; None if the escape is not a class."""
         if letter in "dws":
             return _CLASSES[letter]
         if letter in "DWS":
@@ -330,6 +340,9 @@ class _Parser:
         return None
 
     def _category(self, *, is_negated: bool) -> frozenset[str]:
+        """The letters of a general category (`\\pL`, `\\p{Lu}`), as far as topic names may have
+        them.
+        """
         name = self._next()
         if name == "{":
             end = self._text.find("}", self._at)
@@ -360,11 +373,15 @@ class _Parser:
         return letter
 
     def _octal(self, digits: str) -> str:
+        """The character of an octal escape of up to three digits, of which some are read
+        already.
+        """
         while len(digits) < 3 and self._text[self._at : self._at + 1] in _OCTAL:
             digits += self._next()
         return chr(int(digits, 8))
 
     def _hexadecimal(self) -> str:
+        """The character of `\\x41` or `\\x{41}`, after the `x`."""
         if self._take("{"):
             end = self._text.find("}", self._at)
             digits = self._text[self._at : end] if end >= 0 else ""
@@ -383,6 +400,7 @@ class _Parser:
     # --- classes ---------------------------------------------------------------------------------
 
     def _bracket(self) -> frozenset[str]:
+        """The letters of a class `[...]`, after its `[`. A `]` in the first place is a letter."""
         is_negated = self._take("^")
         letters: frozenset[str] = frozenset()
         is_first = True
@@ -416,6 +434,7 @@ class _Parser:
         return frozenset(one for one in self._letters if first <= one <= last)
 
     def _posix_class(self) -> frozenset[str]:
+        """The letters of a class such as `[:alpha:]`, after its `[:`."""
         end = self._text.find(":]", self._at)
         name = self._text[self._at : end] if end >= 0 else ""
         is_negated = name.startswith("^")
@@ -457,6 +476,9 @@ class _Automaton:
         letters: frozenset[str] | None = None,
         condition: type[_Start] | type[_End] | None = None,
     ) -> int:
+        """Add a state. Takes: the states that follow it; the letters that it consumes, None for
+        none; the condition under which it may be passed. Gives: its number.
+        """
         if len(self.letters) >= MAX_STATES:
             raise InvalidPatternError(
                 f"the pattern is too large: it comes to more than {MAX_STATES} states"
@@ -483,6 +505,7 @@ class _Automaton:
                 return self.add((then,), condition=type(node))
 
     def _build_repeat(self, part: _Node, lowest: int, highest: int | None, then: int) -> int:
+        """Add the states of a repetition: the required copies, then optional ones or a loop."""
         if highest is None:
             loop = self.add(())
             self.following[loop] = (self.build(part, loop), then)
@@ -533,6 +556,7 @@ class TopicPattern:
         self._forget()
 
     def _forget(self) -> None:
+        """Clear the cache of steps; only the start state stays."""
         start = self._automaton.closure((self._first,), is_start=True, is_end=False)
         self._steps: dict[_States, dict[str, _States]] = {start: {}}
         self._accepts: dict[_States, bool] = {}
@@ -600,6 +624,7 @@ class TopicPattern:
         return following
 
     def _step(self, states: _States, letter: str) -> _States:
+        """The states after a letter, computed without the cache of steps."""
         automaton = self._automaton
         reached = [
             following
@@ -652,6 +677,7 @@ class PatternReader:
             self._forget(next(iter(self._made)))
 
     def _forget(self, text: str) -> None:
+        """Remove a cached result."""
         made = self._made.pop(text, None)
         if made is not None:
             self._kept_states -= _state_count(made)

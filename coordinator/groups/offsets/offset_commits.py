@@ -256,6 +256,7 @@ class OffsetCommits:
 
 
 def _unknown_topic(topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
+    """The row of the response for a topic id that does not exist."""
     return OffsetCommitResponseTopic(
         "",
         topic.topic_id,
@@ -269,6 +270,9 @@ def _unknown_topic(topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic
 def _commit_response(
     codes: PartitionCodes, topic_ids: Mapping[str, uuid.UUID]
 ) -> OffsetCommitResponse:
+    """The response with the code of each partition. Takes: topic_ids, the ids of the topics that
+    the request named by id.
+    """
     topics = [
         OffsetCommitResponseTopic(
             "" if topic in topic_ids else topic,
@@ -281,6 +285,7 @@ def _commit_response(
 
 
 def _txn_commit_response(codes: PartitionCodes) -> TxnOffsetCommitResponse:
+    """The response with the code of each partition."""
     topics = [
         TxnOffsetCommitResponseTopic(
             topic, [TxnOffsetCommitResponsePartition(*row) for row in of_topic.items()]

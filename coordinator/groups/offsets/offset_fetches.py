@@ -40,7 +40,9 @@ _FIRST_VERSION_WITH_GROUPS = 8
 
 
 class FetchedOffset(NamedTuple):
-    """One partition of an OffsetFetch response, whose class depends on the request's version."""
+    """One partition of an OffsetFetch response, whose class depends on the version of the
+    request.
+    """
 
     partition_index: int
     committed_offset: int
@@ -142,6 +144,9 @@ class OffsetFetches:
 def _fetched(
     offsets: GroupOffsets, partition: TopicPartition, require_stable: bool
 ) -> FetchedOffset:
+    """The row of one partition: -1 without an offset, or if the offset is pending and must be
+    stable.
+    """
     unstable = require_stable and offsets.is_pending(partition)
     committed = None if unstable else offsets.committed.get(partition)
     if committed is None:
@@ -154,6 +159,7 @@ def _fetched(
 
 
 def _unknown_topic(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    """The row of the response for a topic id that does not exist."""
     return OffsetFetchResponseTopics(
         "",
         topic.topic_id,

@@ -129,6 +129,7 @@ class OffsetRemoval:
         return result
 
     def _check_offset_delete(self, group_id: str) -> Code:
+        """The error code if offsets of the group cannot be deleted, otherwise NONE."""
         if not group_id:
             return Code.INVALID_GROUP_ID
         group = self._table.by_id.get(group_id)

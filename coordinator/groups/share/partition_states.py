@@ -80,6 +80,7 @@ def all_ending(states: StatesValue) -> StatesValue:
 
 
 def _by_topic(rows: Iterable[StateRow]) -> dict[uuid.UUID, set[int]]:
+    """The partitions of the rows, by topic id."""
     by_topic: dict[uuid.UUID, set[int]] = {}
     for row in rows:
         by_topic.setdefault(row.topic_id, set()).add(row.partition)
@@ -91,6 +92,7 @@ def _with(
     added: Mapping[uuid.UUID, set[int]],
     names: Mapping[uuid.UUID, str],
 ) -> dict[uuid.UUID, TopicStates]:
+    """The topics with these partitions added. Takes: names, the topics by id."""
     more = dict(topics)
     for topic_id, partitions in added.items():
         had = more.get(topic_id)
@@ -102,6 +104,7 @@ def _with(
 def _minus(
     topics: Mapping[uuid.UUID, TopicStates], removed: Mapping[uuid.UUID, set[int]]
 ) -> dict[uuid.UUID, TopicStates]:
+    """The topics without these partitions, and without topics that have no other partition."""
     less = dict(topics)
     for topic_id, partitions in removed.items():
         had = less.pop(topic_id, None)

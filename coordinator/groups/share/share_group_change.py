@@ -67,6 +67,7 @@ class ShareGroupChange:
         return former is None or former.subscribed_topic_names != value.subscribed_topic_names
 
     def remove_member(self, member_id: str) -> None:
+        """Remove a member, with the tombstones of its records."""
         self.members = {one: value for one, value in self.members.items() if one != member_id}
         self._wanted = None
         for version in (

@@ -265,6 +265,7 @@ def decode_states(value: bytes) -> StatesValue:
 
 
 def _write_assignment(out: bytearray, assignment: Assignment) -> None:
+    """Append the partitions of each topic."""
     write_uvarint(out, len(assignment) + 1)
     for topic_id, partitions in assignment.items():
         write_uuid(out, topic_id)
@@ -280,6 +281,7 @@ def _read_assignment(value: Buffer, at: int) -> Assignment:
 def _read_topic_partitions(
     data: Buffer, at: int, version: int
 ) -> tuple[tuple[uuid.UUID, list[int]], int]:
+    """A topic with its partitions, and the position after it."""
     topic_id, at = read_topic_id(data, at)
     partitions, at = read_numbers(data, at, True, "i")
     return (topic_id, partitions), skip_tags(data, at)
@@ -288,6 +290,7 @@ def _read_topic_partitions(
 def _read_topic_states(
     data: Buffer, at: int, version: int
 ) -> tuple[tuple[uuid.UUID, TopicStates], int]:
+    """A topic with the partitions that have a state, and the position after it."""
     topic_id, at = read_topic_id(data, at)
     name, at = read_string(data, at, True)
     partitions, at = read_numbers(data, at, True, "i")

@@ -297,6 +297,7 @@ def _updated_member(
 
 
 def _assignment_of(current: CurrentValue) -> Assignment:
+    """The assignment in the form of the response."""
     return Assignment(
         [
             TopicPartitions(topic_id, list(partitions))

@@ -265,6 +265,9 @@ class ShareOffsets:
     def _states_after(
         self, change: StateChange, states: StatesValue, wrong: dict[tuple[uuid.UUID, int], int]
     ) -> StatesValue:
+        """The states after the change. Takes: wrong, the error codes of its failed rows. A deletion
+        removes a topic only if all its rows succeeded.
+        """
         if change.is_deletion:
             kept = {topic_id for topic_id, _ in wrong}
             gone = {row.topic_id for row in change.rows} - kept
@@ -319,6 +322,7 @@ def _replied(
     context: RequestContext,
     response: AlterShareGroupOffsetsResponse | DeleteShareGroupOffsetsResponse,
 ) -> Result:
+    """The Result with the response."""
     result.replies.append(Reply(context.ticket, response))
     return result
 

@@ -39,6 +39,7 @@ def assign_simple(
         for topic_id in member.topics:
             if topic_id in takers:
                 takers[topic_id].append(member_id)
+    # topics with the same members are divided together
     alike: dict[tuple[str, ...], list[_Partition]] = {}
     for topic_id, of_topic in takers.items():
         if of_topic:
@@ -63,6 +64,7 @@ def assign_simple(
 
 
 def _by_topic(pairs: Collection[_Partition]) -> Assignment:
+    """The partitions as an assignment."""
     by_topic: dict[uuid.UUID, list[int]] = {}
     for topic_id, index in pairs:
         by_topic.setdefault(topic_id, []).append(index)
@@ -84,6 +86,8 @@ class _Division:
     ) -> None:
         """Takes: loads, the number of partitions of other topics that each member has."""
         self._takers = takers
+        # how many members share a partition: more than one if there are fewer partitions than
+        # members
         self._sharing = -(-len(takers) // len(partitions))
         self.given: dict[str, dict[_Partition, None]] = {
             member_id: dict.fromkeys(pair for pair in partitions if pair in had[member_id])

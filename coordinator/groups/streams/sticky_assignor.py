@@ -102,6 +102,7 @@ class _Process:
             self._least = [(counts[name], rank) for rank, name in enumerate(self.members)]
             heapq.heapify(self._least)
         while True:
+            # an entry with an old count is replaced: counts only grow
             count, rank = self._least[0]
             name = self.members[rank]
             if counts[name] == count:
@@ -141,6 +142,9 @@ class _Sticky:
         self._total_share = _Share(active_count + standby_tasks * standby_count, len(members))
 
     def assign(self) -> Assigning:
+        """Assign all tasks, in slices: first active ones, then standby ones. Gives: the targets of
+        the members.
+        """
         yield from self._note_holders()
         yield from self._assign_active()
         if self._standby_count:
@@ -189,6 +193,7 @@ class _Sticky:
                     yield task
 
     def _take(self, name: str, task: Task, *, is_active: bool) -> None:
+        """Give the task to a member, and count it."""
         process = self._process_of[name]
         (self._active if is_active else self._standby)[name].append(task)
         process.tasks.add(task)
@@ -201,6 +206,9 @@ class _Sticky:
     # --- active tasks ----------------------------------------------------------------------------
 
     def _assign_active(self) -> Iterator[None]:
+        """Give each active task to its former member, or else to one that had it as a standby task
+        (and so has its state), or else to the least loaded process.
+        """
         unassigned = []
         for tasks in _parts(self._by_partition(stateful_only=False)):
             for task in tasks:
@@ -228,6 +236,7 @@ class _Sticky:
             yield
 
     def _by_load(self) -> list[tuple[float, int, _Process]]:
+        """The processes as a heap, the least loaded first."""
         heap = [(process.load, process.rank, process) for process in self._processes]
         heapq.heapify(heap)
         return heap
@@ -248,6 +257,9 @@ class _Sticky:
     # --- standby tasks ---------------------------------------------------------------------------
 
     def _assign_standby(self) -> Iterator[None]:
+        """Give each standby task to former holders, then to the least loaded processes; no process
+        gets a task twice.
+        """
         costs = 2 * self._standby_count
         left: dict[Task, int] = {}
         for tasks in _parts(reversed(list(self._by_partition(stateful_only=True))), costs):

@@ -150,6 +150,7 @@ class StreamsGroup:
             self.topology = None if value is None else records.decode_topology(value)
 
     def _replay_epoch(self, value: bytes | None) -> None:
+        """Apply the record of the group's epoch; None removes the group."""
         if value is None:
             self.exists = False
             self.epoch, self.metadata_hash = FIRST_EPOCH, NO_HASH
@@ -163,6 +164,9 @@ class StreamsGroup:
             ) = records.decode_group_epoch(value)
 
     def _replay_member(self, member_id: str, value: bytes | None) -> None:
+        """Apply the record of a member; its tasks are counted for its process, which may have
+        changed.
+        """
         former = self.members.pop(member_id, None) if value is None else self.members.get(member_id)
         current = self.currents.get(member_id, NOTHING)
         if former is not None:
@@ -174,6 +178,9 @@ class StreamsGroup:
             self.shutdown_member_id = None
 
     def _replay_current(self, member_id: str, value: bytes | None) -> None:
+        """Apply the record of a member's current assignment, and count its tasks for its
+        process.
+        """
         member = self.members.get(member_id)
         former = self.currents.pop(member_id, NOTHING)
         if member is not None:
@@ -184,6 +191,7 @@ class StreamsGroup:
                 self._add_processes(member.process_id, current)
 
     def _add_processes(self, process_id: str, current: CurrentValue) -> None:
+        """Note that the process has these tasks, including those that it has to give up."""
         for held in (current.assigned, current.pending_revocation):
             for task in each(held.active):
                 self.active_processes[task] = process_id
@@ -192,6 +200,7 @@ class StreamsGroup:
                     processes.setdefault(task, set()).add(process_id)
 
     def _remove_processes(self, process_id: str, current: CurrentValue) -> None:
+        """Note that the process no longer has these tasks."""
         for held in (current.assigned, current.pending_revocation):
             for task in each(held.active):
                 if self.active_processes.get(task) == process_id:
@@ -207,13 +216,16 @@ class StreamsGroup:
     def _other_roles(
         self, held: HeldTasks
     ) -> tuple[tuple[Iterator[Task], dict[Task, set[str]]], ...]:
+        """The standby and the warmup tasks, each with the index of the processes that have them."""
         return (
             (each(held.standby), self.standby_processes),
             (each(held.warmup), self.warmup_processes),
         )
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; the last is the tombstone of its own record."""
+        """The records that remove the group; the last is the tombstone of the group's own
+        record.
+        """
         for member_id in list(self.currents):
             yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
         for member_id in list(self.targets):

@@ -244,6 +244,9 @@ class StreamsGroupChange:
         return current
 
     def _free_tasks(self, process_id: str) -> FreeTasks:
+        """Which tasks a member of the process may get now. A process holds a task in one role only,
+        since its state directory has one copy; an active task has one process.
+        """
         group = self._group
 
         def in_other_role(task: Task) -> bool:

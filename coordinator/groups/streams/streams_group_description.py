@@ -39,6 +39,7 @@ def describe(
 
 
 def _topology(topology: Topology, plan: TopicPlan | None) -> describing.Topology:
+    """The topology, with the planned numbers of partitions if they are known."""
     planned = {} if plan is None or not plan.is_ready else plan.subtopologies
     rows = []
     for subtopology_id, one in topology.subtopologies.items():
@@ -61,6 +62,7 @@ def _topology(topology: Topology, plan: TopicPlan | None) -> describing.Topology
 
 
 def _topics(topics: Iterable[InternalTopic]) -> list[describing.TopicInfo]:
+    """The rows of internal topics, by name."""
     return [
         describing.TopicInfo(
             topic.name,
@@ -73,6 +75,7 @@ def _topics(topics: Iterable[InternalTopic]) -> list[describing.TopicInfo]:
 
 
 def _member(one: tuple[str, MemberValue, CurrentValue, TaskSet]) -> describing.Member:
+    """The row of a member."""
     member_id, value, current, target = one
     return describing.Member(
         member_id=member_id,
@@ -94,6 +97,7 @@ def _member(one: tuple[str, MemberValue, CurrentValue, TaskSet]) -> describing.M
 
 
 def _assignment(tasks: HeldTasks | TaskSet) -> describing.Assignment:
+    """The row of the tasks in the three roles."""
     active, standby, warmup = (
         [describing.TaskIds(name, sorted(partitions)) for name, partitions in role.items()]
         for role in tasks

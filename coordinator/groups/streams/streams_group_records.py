@@ -375,6 +375,7 @@ def decode_topology(value: bytes) -> Topology:
 
 
 def _read_subtopology(data: Buffer, at: int, version: int) -> tuple[Subtopology, int]:
+    """A subtopology, and the position after it."""
     subtopology_id, at = read_string(data, at, True)
     source_topics, at = read_strings(data, at, True)
     source_topic_regex, at = read_strings(data, at, True)
@@ -389,6 +390,7 @@ def _read_subtopology(data: Buffer, at: int, version: int) -> tuple[Subtopology,
 
 
 def _read_copartition_group(data: Buffer, at: int, version: int) -> tuple[CopartitionGroup, int]:
+    """A copartition group, as indexes into the lists of topics, and the position after it."""
     source_topics, at = read_numbers(data, at, True, "h")
     source_topic_regex, at = read_numbers(data, at, True, "h")
     repartition_topics, at = read_numbers(data, at, True, "h")
@@ -401,6 +403,7 @@ def _read_copartition_group(data: Buffer, at: int, version: int) -> tuple[Copart
 
 
 def _write_topics(out: bytearray, topics: tuple[InternalTopic, ...]) -> None:
+    """Append internal topics."""
     write_uvarint(out, len(topics) + 1)
     for topic in topics:
         write_string(out, topic.name, True)
@@ -410,6 +413,7 @@ def _write_topics(out: bytearray, topics: tuple[InternalTopic, ...]) -> None:
 
 
 def _read_topic(data: Buffer, at: int, version: int) -> tuple[InternalTopic, int]:
+    """An internal topic, and the position after it."""
     name, at = read_string(data, at, True)
     partition_count, replication_factor = _TOPIC_NUMBERS.unpack_from(data, at)
     configs, at = _read_pairs(data, at + _TOPIC_NUMBERS.size)
@@ -417,6 +421,7 @@ def _read_topic(data: Buffer, at: int, version: int) -> tuple[InternalTopic, int
 
 
 def _write_pairs(out: bytearray, pairs: tuple[tuple[str, str], ...]) -> None:
+    """Append keys and values."""
     write_uvarint(out, len(pairs) + 1)
     for key, value in pairs:
         write_string(out, key, True)
@@ -436,6 +441,7 @@ def _read_pair(data: Buffer, at: int, version: int) -> tuple[tuple[str, str], in
 
 
 def _write_tasks(out: bytearray, tasks: Tasks) -> None:
+    """Append the tasks, by subtopology."""
     write_uvarint(out, len(tasks) + 1)
     for subtopology_id, partitions in tasks.items():
         write_string(out, subtopology_id, True)
@@ -444,6 +450,7 @@ def _write_tasks(out: bytearray, tasks: Tasks) -> None:
 
 
 def _write_tasks_with_epochs(out: bytearray, tasks: TaskEpochs) -> None:
+    """Append the tasks, by subtopology, with their assignment epochs in a tagged field."""
     write_uvarint(out, len(tasks) + 1)
     for subtopology_id, epochs in tasks.items():
         write_string(out, subtopology_id, True)
@@ -459,6 +466,7 @@ def _read_tasks(data: Buffer, at: int) -> tuple[Tasks, int]:
 
 
 def _read_held(data: Buffer, at: int, member_epoch: int) -> tuple[HeldTasks, int]:
+    """The tasks of a member in the three roles, and the position after them."""
     rows, at = read_structs(data, at, True, _task_reader(member_epoch), 0)
     standby, at = _read_tasks(data, at)
     warmup, at = _read_tasks(data, at)

@@ -322,7 +322,9 @@ class StreamsGroups:
 
     @staticmethod
     def _request_shutdown(streams: StreamsGroup, member_id: str) -> None:
-        """Ask all members to shut down. The responses name the first member that requests it."""
+        """Request all members to shut down. The responses name the first member that requested
+        it.
+        """
         if streams.shutdown_member_id is None:
             streams.shutdown_member_id = member_id
 
@@ -351,6 +353,7 @@ class StreamsGroups:
         self._without(group, member_ids).add_to(result)
 
     def _without(self, group: Group, member_ids: Iterable[str]) -> StreamsGroupChange:
+        """The change that removes these members and raises the group's epoch."""
         streams = streams_group_of(group)
         removed = list(dict.fromkeys(member_ids))
         for member_id in removed:
@@ -469,6 +472,7 @@ def _check_what_is_not_supported(request: StreamsGroupHeartbeatRequest) -> None:
 
 
 def _check_topology(topology: messages.Topology | None) -> None:
+    """Raise KafkaError STREAMS_INVALID_TOPOLOGY for a topology that is wrong in itself."""
     assert topology is not None
     ids = [one.subtopology_id for one in topology.subtopologies]
     fault = ""
@@ -609,6 +613,7 @@ def _differ(owned: TaskSet, assigned: HeldTasks) -> bool:
 
 
 def _set_tasks(response: StreamsGroupHeartbeatResponse, assigned: HeldTasks) -> None:
+    """Put the tasks of the member into the response."""
     response.active_tasks, response.standby_tasks, response.warmup_tasks = (
         [
             messages.TaskIds(subtopology_id, sorted(partitions))
@@ -619,6 +624,9 @@ def _set_tasks(response: StreamsGroupHeartbeatResponse, assigned: HeldTasks) -> 
 
 
 def _stale_topology(topology: Topology | None, member: MemberValue) -> list[messages.Status]:
+    """The status for a member whose topology is older than the group's; empty for another
+    member.
+    """
     if topology is None or member.topology_epoch >= topology.epoch:
         return []
     detail = (
@@ -633,6 +641,7 @@ def _delayed(why: str) -> messages.Status:
 
 
 def _problems(streams: StreamsGroup, plan: TopicPlan) -> Sequence[messages.Status]:
+    """The statuses that all members get: a problem with topics, and a requested shutdown."""
     found = [] if plan.problem is None else [messages.Status(*plan.problem)]
     if streams.shutdown_member_id is not None:
         detail = f"the member {streams.shutdown_member_id} requested that all members shut down."

@@ -92,6 +92,9 @@ def _step(
     owned: TaskSet | None,
     free: FreeTasks,
 ) -> CurrentValue:
+    """The next assignment on the way to the target. Tasks that the member has to revoke come first;
+    after their revocation it gets those that are free.
+    """
     assigned = current.assigned
     active, revoked_active = _parted_active(assigned.active, target.active)
     standby, revoked_standby = _parted(assigned.standby, target.standby)
@@ -116,7 +119,9 @@ def _in_epoch(
     assigned: HeldTasks,
     pending_revocation: HeldTasks,
 ) -> CurrentValue:
-    """The assignment in an epoch. The previous epoch stays valid, as the response may be lost."""
+    """The assignment in an epoch. The previous epoch remains valid, since the response may be
+    lost.
+    """
     previous = (
         current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     )
@@ -148,6 +153,7 @@ def _parted_active(assigned: TaskEpochs, target: Tasks) -> tuple[TaskEpochs, Tas
 
 
 def _parted(assigned: Tasks, target: Tasks) -> tuple[Tasks, Tasks]:
+    """The tasks that are in the target, and the others."""
     kept: dict[str, tuple[int, ...]] = {}
     revoked: dict[str, tuple[int, ...]] = {}
     for subtopology_id, partitions in assigned.items():
@@ -162,7 +168,9 @@ def _parted(assigned: Tasks, target: Tasks) -> tuple[Tasks, Tasks]:
 def _with_free_active(
     kept: TaskEpochs, target: Tasks, target_epoch: int, is_free: IsFree
 ) -> tuple[TaskEpochs, bool]:
-    """The kept tasks and the free tasks of the target. Gives: also whether any is not free."""
+    """The kept tasks and the free tasks of the target. Gives: also whether some tasks are not
+    free.
+    """
     held: dict[str, dict[int, int]] = {}
     waits = False
     for subtopology_id, partitions in target.items():
@@ -180,6 +188,9 @@ def _with_free_active(
 
 
 def _with_free(kept: Tasks, target: Tasks, is_free: IsFree) -> tuple[Tasks, bool]:
+    """The kept tasks and the free tasks of the target. Gives: also whether some tasks are not
+    free.
+    """
     held: dict[str, tuple[int, ...]] = {}
     waits = False
     for subtopology_id, partitions in target.items():

@@ -104,6 +104,7 @@ def plan_topics(topology: Topology, existing: PartitionCount) -> TopicPlan:
 
 
 def _check_source_topics(topology: Topology, existing: PartitionCount) -> None:
+    """Raise _ProblemError if a source topic does not exist."""
     missing = {
         name: None
         for one in topology.subtopologies.values()
@@ -232,6 +233,9 @@ class _Partitions:
                     self._align(names, fixed, flexible)
 
     def _align(self, names: Collection[str], fixed: set[str], flexible: set[str]) -> None:
+        """Give the repartition topics of one copartition group the number of its source topics;
+        without source topics the fixed number, or else the highest one. Raises: _ProblemError.
+        """
         counts = {name: self._count(name) for name in names}
         repartition = {name: counts[name] for name in names if name in fixed or name in flexible}
         others = {name: count for name, count in counts.items() if name not in repartition}
@@ -258,6 +262,9 @@ class _Partitions:
         return self.decided[name] if count is None else count
 
     def _task_count(self, one: Subtopology) -> int:
+        """The number of tasks of a subtopology: the highest number of partitions of a topic that it
+        reads.
+        """
         if not one.input_topics:
             _invalid(f"the subtopology {one.subtopology_id} reads no topic.")
         return max(map(self._count, one.input_topics))
@@ -285,6 +292,7 @@ def _copartition_groups(one: Subtopology) -> Iterable[list[str]]:
 
 
 def _the_same(counts: Mapping[str, int]) -> int:
+    """The common number of partitions. Raises: _ProblemError if the numbers differ."""
     first, *others = counts.values()
     if any(count != first for count in others):
         listed = ", ".join(f"{name}={counts[name]}" for name in sorted(counts))

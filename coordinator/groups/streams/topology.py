@@ -72,6 +72,7 @@ class Topology:
         }
 
     def __eq__(self, other: object) -> bool:
+        """Whether both have the same epoch and subtopologies."""
         return (
             isinstance(other, Topology)
             and self.epoch == other.epoch
@@ -111,6 +112,7 @@ def topology_of(row: TopologyRow) -> Topology:
 
 
 def _subtopology(row: SubtopologyRow) -> Subtopology:
+    """The row of a heartbeat as a Subtopology."""
     return Subtopology(
         row.subtopology_id,
         tuple(row.source_topics),
