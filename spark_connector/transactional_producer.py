@@ -273,7 +273,6 @@ class TransactionalProducer:
         kind: RequestKind[InitProducerIdRequest, InitProducerIdResponse],
         request: InitProducerIdRequest,
     ) -> InitProducerIdResponse:
-        """Begin a session: fence earlier producers of the id, and get an epoch."""
         self._forget_transaction()
         self._connections.after_fork()
         self._connections.close_stale()

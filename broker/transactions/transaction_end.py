@@ -624,7 +624,6 @@ class TransactionEnds(EndsOnTopics):
                 self._conclude(one, now_ms)
 
     def _conclude(self, result: Result, now_ms: int) -> None:
-        """Send the answers of a Result and carry out its effects, after its records are written."""
         for reply in result.replies:
             self._requests.reply(reply.ticket, reply.response)
         for effect in result.effects:
@@ -763,7 +762,6 @@ class TransactionEnds(EndsOnTopics):
     # --- before the decision ---------------------------------------------------------------------
 
     def _end(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
-        """Process an EndTxn. A commit waits for its data first, unless durability is `os`."""
         coordinator, name = self._coordinator, request.transactional_id
         earlier = self._by_id.get(name)
         if request.committed and self.flushes_commits and (earlier is None or not earlier.left):
@@ -884,7 +882,6 @@ class TransactionEnds(EndsOnTopics):
         self._files_ahead.get().make(without, flush)
 
     def _frame_decision(self, ending: Ending, now_ms: int) -> None:
-        """Add the decision to the flush journal's frame, which makes it and the data durable."""
         decision, frame, log = ending.decision, ending.frame, ending.log
         assert decision is not None and frame is not None and log is not None
         if ending.looked_up_at != self._topics.version:
@@ -910,7 +907,6 @@ class TransactionEnds(EndsOnTopics):
         self._flush_data(ending, now_ms)
 
     def _write_prepare(self, ending: Ending, now_ms: int) -> None:
-        """Append the Prepare record, which stores the decision."""
         decision = ending.decision
         assert decision is not None
         if ending.log is None:
@@ -925,7 +921,6 @@ class TransactionEnds(EndsOnTopics):
         content: TransactionMetadata,
         now_ms: int,
     ) -> None:
-        """Append a record of the transaction to its log, and apply its content."""
         log = ending.log
         assert log is not None, "its logs were looked up before its first record"
         append_records(log, (record,), now_ms)
@@ -937,7 +932,6 @@ class TransactionEnds(EndsOnTopics):
         self._flushes.wait([ending.log], partial(self._on, ending, Event.FLUSHED), now_ms)
 
     def _answer(self, ending: Ending, now_ms: int) -> None:
-        """Answer the EndTxn that waits for the decision, if there is one."""
         assert ending.decision is not None
         waiting = ending.decision.waiting
         if isinstance(waiting, WaitingEndTxn):
@@ -973,7 +967,6 @@ class TransactionEnds(EndsOnTopics):
             self._progress.on_appended(ending.logs, now_ms)
 
     def _write_parts(self, ending: Ending, now_ms: int) -> None:
-        """Let `on_tick` append the markers in parts, since there are too many for one event."""
         if ending.topics_version == NO_VERSION:
             ending.topics_version = self._topics.version
             if ending.durability is CommitDurability.JOURNAL:
@@ -1032,7 +1025,6 @@ class TransactionEnds(EndsOnTopics):
         self._flushes.flush_later(ending.logs, now_ms)
 
     def _write_complete(self, ending: Ending, now_ms: int) -> None:
-        """Append the Complete record, and begin the session that waits for the end."""
         decision = ending.decision
         assert decision is not None
         complete = self._coordinator.complete(decision, now_ms)

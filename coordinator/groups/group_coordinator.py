@@ -253,7 +253,6 @@ class GroupCoordinator:
         value: bytes | None,
         producer: tuple[int, int] | None,
     ) -> None:
-        """Apply the record of an offset: a commit, a tombstone, or one pending in a transaction."""
         if value is None:
             if group_id in self._groups:
                 self._groups[group_id].offsets.replay_tombstone(topic_partition)
@@ -272,7 +271,6 @@ class GroupCoordinator:
         group.offsets.replay_pending(producer_id, topic_partition, committed)
 
     def _replay_group(self, partition: int, group_id: str, value: bytes | None) -> None:
-        """Note the record of a classic group; `on_loaded` builds the members from the last one."""
         if value is not None:
             self._table.get_or_create(partition, group_id).metadata_value = bytes(value)
             return
@@ -285,7 +283,6 @@ class GroupCoordinator:
     def _replay_consumer_group(
         self, partition: int, encoded_key: bytes, value: bytes | None
     ) -> None:
-        """Apply a record of a consumer group. A tombstone does not create a group."""
         records = self._kinds.consumer_records
         key = records.decode_consumer_key(encoded_key)
         if key is None:
@@ -307,7 +304,6 @@ class GroupCoordinator:
     def _replay_typed_group(
         self, partition: int, kind: str, encoded_key: bytes, value: bytes | None
     ) -> None:
-        """Apply a record of a share or streams group. A tombstone creates no group."""
         typed_kind = self._kinds.typed_kind(kind)
         key = None if typed_kind is None else typed_kind.decode_key(encoded_key)
         if typed_kind is None or key is None:
@@ -394,9 +390,7 @@ class GroupCoordinator:
     def offsets_beyond_log_end(
         self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
     ) -> list[OffsetReset]:
-        """The committed offsets beyond the end of their logs, with the offsets that replace
-        them.
-        """
+        """The committed offsets beyond the end of their logs, and the offsets that replace them."""
         from barnabas.coordinator.groups.offsets import offset_resets
 
         return offset_resets.offsets_beyond_log_end(
@@ -464,9 +458,7 @@ class GroupCoordinator:
     def _check_retention(
         self, due: Iterable[TimerKey], results: ResultsByPartition, now_ms: int
     ) -> None:
-        """Check the retention of the groups for which that is due, as many as one tick may
-        handle.
-        """
+        """Check the retention of groups for which it is due, as many as one tick may handle."""
         cost = 0
         for key in due:
             kind, group_id, _ = key
@@ -497,17 +489,13 @@ class GroupCoordinator:
         return self._membership.completes_rebalance(request)
 
     def is_being_removed(self, group_id: str, member_id: str) -> bool:
-        """Whether the member has no session: its removal is decided, but possibly not written
-        yet.
-        """
+        """Whether the member has no session: its removal is decided, but maybe not written yet."""
         return (SESSION, group_id, member_id) not in self.timers
 
     def on_heartbeat(
         self, request: HeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Restart the session of a member. The code is REBALANCE_IN_PROGRESS if it must join
-        again.
-        """
+        """Restart a member's session. The code is REBALANCE_IN_PROGRESS if it must join again."""
         group = self._groups.get(request.group_id)
         if not request.group_id:
             code = Code.INVALID_GROUP_ID
@@ -534,9 +522,7 @@ class GroupCoordinator:
         return self._membership.on_consumer_group_heartbeat(request, context, now_ms)
 
     def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """The pattern of a heartbeat if compiling it takes too long for the core, otherwise
-        None.
-        """
+        """A heartbeat's pattern if compiling it takes too long for the core, otherwise None."""
         return self._membership.pattern_to_read(request)
 
     def keep_pattern(self, regex: str, made: TopicPattern | InvalidPatternError) -> None:
@@ -544,9 +530,7 @@ class GroupCoordinator:
         self._kinds.consumers.patterns.keep(regex, made)
 
     def on_records_dropped(self, group_id: str) -> None:
-        """Make the next heartbeat decide again, after the records of a heartbeat were not
-        written.
-        """
+        """Make the next heartbeat decide again, since the records of the last were not written."""
         group = self._groups.get(group_id)
         if group is not None and group.is_typed:
             group.require_typed().decide_again()

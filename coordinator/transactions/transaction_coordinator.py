@@ -223,7 +223,6 @@ class TransactionCoordinator(TransactionDeadlines):
             self._timers.pop(transactional_id, None)
 
     def _forget(self, transactional_id: str) -> None:
-        """Remove an expired transactional id, with all that is noted about it."""
         self._transactions.pop(transactional_id, None)
         self.two_phase.discard(transactional_id)
         self._timers.cancel(transactional_id)
@@ -232,7 +231,6 @@ class TransactionCoordinator(TransactionDeadlines):
     def _note_two_phase(
         self, before: TransactionMetadata | None, metadata: TransactionMetadata
     ) -> None:
-        """Update the sets of ids with two-phase commit and of replaced producers (KIP-939)."""
         if before is not None and before.kept_from is not None:
             self.kept_from.discard(before.kept_from)
         if metadata.kept_from is not None:
@@ -607,9 +605,6 @@ class TransactionCoordinator(TransactionDeadlines):
 
 
 def _is_same_open_transaction(before: TransactionMetadata, after: TransactionMetadata) -> bool:
-    """Whether the record changes an open transaction without beginning another, so that its
-    deadline stays.
-    """
     return (
         before.state is after.state is TransactionState.ONGOING
         and before.producer == after.producer

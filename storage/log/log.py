@@ -204,7 +204,6 @@ class Log:
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     def _write_new_epoch(self) -> None:
-        """Store the leader epoch before its first batch; make the missing files."""
         self.log_dir.store_epoch()
         if not self.files.are_made:
             self.files.make()
@@ -353,7 +352,6 @@ class Log:
         return first_offset, last_offset
 
     def _update_stable(self) -> None:
-        """Compute the last stable offset: the end of what is durable, below open transactions."""
         stable = self.high_watermark
         first_open = self.producer_state.first_open_offset()
         if first_open is not None and first_open < stable:
