@@ -85,7 +85,7 @@ def test_others_are_served_before_a_bomb_is_answered() -> None:
                 other.sendall(produce(10 + served, small))
                 assert answer(other) == 0
                 served += 1
-            assert served > 1, "no_entity was served while the bomb waited behind the other"
+            assert served > 1, "nobody was served while the bomb waited behind the other"
             assert (answer(one), answer(two)) == (0, Code.MESSAGE_TOO_LARGE)
 
 

@@ -191,7 +191,7 @@ def test_a_command_retries_while_the_coordinator_is_unavailable(
 
 def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -> None:
     """DescribeGroups does not return such a group; it needs ConsumerGroupDescribe."""
-    name, group = unique("tls_1_2_broker"), unique("tls_1_2_broker-group")
+    name, group = unique("modern"), unique("modern-group")
     barnabas.ok("topics", "create", name, "-p", "2")
     send_all(servers, name, [b"a", b"b"], partition=1)
     member = consumer(servers, group, **{"group.protocol": "consumer", "client.id": "cook"})

@@ -60,7 +60,7 @@ def test_the_content_security_policy_allows_only_the_pages_own_files(shop: Shop)
         ("GET", "/api/partition?topic=orders&partition=x", 400, "a number from 0 on"),
         ("GET", "/api/partition?topic=orders&partition=9", 404, "no partition orders-9"),
         ("GET", "/api/topic?topic=nothing", 404, "no topic 'nothing'"),
-        ("GET", "/api/group?group=no_entity", 404, "no group 'no_entity'"),
+        ("GET", "/api/group?group=nobody", 404, "no group 'nobody'"),
         ("GET", "/api/records?topic=orders&partition=0&offset=99999", 404, "OFFSET_OUT_OF_RANGE"),
     ],
 )

@@ -88,7 +88,7 @@ class Intruder:
                 f"{USER}\0bob\0{PASSWORD}".encode(),  # alice logs in to act for bob: not allowed
             ],
             "SCRAM-SHA-256": [first, recorded.encode(), b"n,a=bob,n=alice,r=x"],
-            "SCRAM-SHA-512": [first, recorded.encode(), b"n,,n=no_entity,r=x"],
+            "SCRAM-SHA-512": [first, recorded.encode(), b"n,,n=nobody,r=x"],
             "OAUTHBEARER": [*(bearer_message(token) for token in tokens), b"\x01"],
         }
 

@@ -41,7 +41,7 @@ SETTINGS = {
 PLAIN_LOGIN = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" '
     'password="admin-secret" user_admin="admin-secret" user_alice="alice-secret" '
-    'user_bob="bob-secret" user_nobody="no_entity-secret";'
+    'user_bob="bob-secret" user_nobody="nobody-secret";'
 )
 SASL = {
     "listeners": "SASL://127.0.0.1:0",

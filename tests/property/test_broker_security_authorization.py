@@ -28,7 +28,7 @@ SETTINGS = {
     "super.users": "User:ANONYMOUS",
     "auto.create.topics.enable": "true",
 }
-NOBODY, READER = "User:no_entity", "User:reader"
+NOBODY, READER = "User:nobody", "User:reader"
 READERS_ACL = uuid.UUID(int=8)
 REQUESTS_OF_EACH_VERSION = 6
 STEPS = 400  # the number of requests that build the broker's state

@@ -561,4 +561,4 @@ def test_offsets_go_only_where_nobody_was_there_for_their_retention() -> None:
     history.reported_offsets[-1] = ReportedOffset("g", LOG, -1, False, 550, 551)
     assert found(history) == ["contradicted"]
     history.groups_of_consumer_protocol.add("g")
-    assert found(history) == [], "it may have been committed long ago, and no_entity was there"
+    assert found(history) == [], "it may have been committed long ago, and nobody was there"

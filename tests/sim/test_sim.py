@@ -169,7 +169,7 @@ DRAWN_LESSONS = (
     ),
     (
         43001456,
-        "where all members of a consumer group speak the classic protocol, no_entity got the "
+        "where all members of a consumer group speak the classic protocol, nobody got the "
         "partitions of one that had left",
     ),
     (

@@ -89,7 +89,7 @@ def test_a_transaction_that_began_before_the_strip(log: Log) -> None:
     assert [row.first_offset for row in strip.transactions] == [0, 1], "the walk saw its beginning"
     tail = read_strip(take_window(log)._replace(slices=_last_batches(log, 7)), 10)
     assert [row.first_offset for row in tail.transactions] == [0, -1], (
-        "the log knows where open ones begin; of a committed one no_entity says it"
+        "the log knows where open ones begin; of a committed one nobody says it"
     )
 
 

@@ -480,15 +480,15 @@ def test_what_writes_only_sometimes_wants_enough_replicas_in_sync_then(tmp_path:
         assignments=[SyncGroupRequestAssignment(joined.member_id, b"all")],
     )  # fmt: skip
     heartbeat = ConsumerGroupHeartbeatRequest(
-        "tls_1_2_broker", "member", 0, rebalance_timeout_ms=10_000, subscribed_topic_names=["t"],
+        "modern", "member", 0, rebalance_timeout_ms=10_000, subscribed_topic_names=["t"],
         topic_partitions=[],
     )  # fmt: skip
     first = cluster.call(node_id, heartbeat, 1)
     assert first.error_code == 0
     epoch = first.member_epoch
-    stays = ConsumerGroupHeartbeatRequest("tls_1_2_broker", "member", epoch)
+    stays = ConsumerGroupHeartbeatRequest("modern", "member", epoch)
     wants_more = ConsumerGroupHeartbeatRequest(
-        "tls_1_2_broker", "member", epoch, subscribed_topic_names=["t", "u"]
+        "modern", "member", epoch, subscribed_topic_names=["t", "u"]
     )
     deletion = DeleteGroupsRequest(groups_names=["g", "empty"])
 

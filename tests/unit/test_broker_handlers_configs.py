@@ -582,8 +582,8 @@ def test_levels_are_set_by_log4js_names(host: AdminHost, level: str, number: int
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (("barnabas.no_entity", SET, "INFO"), Code.INVALID_CONFIG),
-        (("barnabas.no_entity", DELETE, None), Code.INVALID_CONFIG),
+        (("barnabas.nobody", SET, "INFO"), Code.INVALID_CONFIG),
+        (("barnabas.nobody", DELETE, None), Code.INVALID_CONFIG),
         (("barnabas.tests.one", SET, "LOUD"), Code.INVALID_CONFIG),
         (("barnabas.tests.one", SET, "info"), Code.INVALID_CONFIG),
         (("barnabas.tests.one", SET, None), Code.INVALID_REQUEST),

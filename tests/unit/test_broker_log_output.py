@@ -63,6 +63,6 @@ def test_a_reader_that_is_gone_or_a_full_disk_is_passed_over(closed: bool) -> No
     else:
         writing = os.open("/dev/full", os.O_WRONLY)
     output = LogOutput(writing)
-    said(output, "no_entity hears it")
+    said(output, "nobody hears it")
     assert output.finish(30)
     os.close(writing)

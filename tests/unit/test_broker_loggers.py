@@ -28,6 +28,6 @@ def test_a_level_between_two_is_told_as_the_more_severe() -> None:
 
 
 def test_a_question_makes_no_logger() -> None:
-    assert not loggers.exists("barnabas.no_entity-made-it")
-    assert "barnabas.no_entity-made-it" not in loggers.levels()
+    assert not loggers.exists("barnabas.nobody-made-it")
+    assert "barnabas.nobody-made-it" not in loggers.levels()
     assert loggers.exists(loggers.ROOT)

@@ -50,7 +50,7 @@ def test_the_example_of_the_rfc() -> None:
     ["", "user", "n,n=user,r=x", "y,,n=user,r=x", "p=tls-unique,,n=user,r=x", "n,,n=,r=x",
      "n,,r=x", "n,,n=user", "n,,n=user,r=", "n,,r=x,n=user", "n,,n=user,r=a b", "n,,n=user,r=x\n",
      "n,,n=us=er,r=x", "n,,n=user,r=x,what", "n,,n=user,r=x,a1=b", "n,a=other,n=user,r=x",
-     "n,,n=no_entity,r=x"],
+     "n,,n=nobody,r=x"],
 )  # fmt: skip
 def test_a_first_message_that_is_refused(first: str) -> None:
     with pytest.raises(AuthenticationError):

@@ -946,7 +946,7 @@ def test_a_leader_that_was_elected_leads_after_a_restart():
     host.sync("g", 3, leader, instance="leader")
     host.restart()
     again = host.join("g", leader, instance="leader", protocols={"range": b"l"})
-    assert (again.generation_id, again.leader) == (3, follower), "a follower disturbs no_entity"
+    assert (again.generation_id, again.leader) == (3, follower), "a follower disturbs nobody"
     assert host.join("g", follower, instance="follower", protocols={"range": b"f"}) is PARKED
 
 

@@ -109,9 +109,9 @@ def test_a_topic_without_partitions_is_nothing_to_have() -> None:
 
 
 def test_a_topic_id_of_zeros_is_read_as_it_is() -> None:
-    no_entity = uuid.UUID(int=0)
-    value = records.member_target_record("g", "m", {no_entity: (1,)}).value
-    assert value is not None and records.decode_member_target(value) == {no_entity: (1,)}
+    nobody = uuid.UUID(int=0)
+    value = records.member_target_record("g", "m", {nobody: (1,)}).value
+    assert value is not None and records.decode_member_target(value) == {nobody: (1,)}
 
 
 def test_a_state_to_come_is_one_from_which_a_member_goes_on() -> None:

@@ -239,7 +239,7 @@ def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() 
     b.tick(1)
     assert zombie.end(True) == 0
     b.tick(10 * MINUTE_MS)
-    for _ in ("no_entity has come", "its successor has"):
+    for _ in ("nobody has come", "its successor has"):
         assert zombie.add("t", 0) == Code.INVALID_PRODUCER_ID_MAPPING
         assert zombie.add_offsets("g") == Code.INVALID_PRODUCER_ID_MAPPING
         assert zombie.produce("t", 0, b"x") == Code.INVALID_PRODUCER_ID_MAPPING

@@ -61,7 +61,7 @@ def test_a_name_that_no_client_knows_is_warned_of_once(caplog: pytest.LogCapture
         ("check.crcs", "TRUE", ""),
         ("check.crcs", "yes", "true or false"),
         ("group.id", "anything", ""),
-        ("of.no_entity", "anything", ""),
+        ("of.nobody", "anything", ""),
     ],
 )
 def test_values_are_those_that_a_java_client_takes(name: str, value: str, accepted: str) -> None:
