@@ -1,4 +1,5 @@
-"""`python -m barnabas` runs the command `barnabas`, for a Python whose scripts are not on the path."""
+"""`python -m barnabas` runs the command `barnabas`, for a Python whose scripts are not on the path.
+"""
 
 import sys
 

@@ -65,7 +65,8 @@ class AdminError(Exception):
 
 
 class NewTopic(NamedTuple):
-    """A topic to create. With -1 for partitions or replication_factor the broker's default applies."""
+    """A topic to create. With -1 for partitions or replication_factor the broker's default applies.
+    """
 
     name: str
     partitions: int = -1

@@ -126,7 +126,8 @@ def _sign(
     authority_key: EllipticCurvePrivateKey,
     alternatives: x509.SubjectAlternativeName | None,
 ) -> x509.Certificate:
-    """A certificate for a key. Without `authority` it is the authority's own, which is self-signed."""
+    """A certificate for a key. Without `authority` it is the authority's own, which is self-signed.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import NameOID

@@ -87,7 +87,8 @@ class Control:
         seconds: float = 0,
         ms: float = 0,
     ) -> None:
-        """Advance the broker's clock, and return when all work that is due by the new time is done."""
+        """Advance the broker's clock, and return when all work that is due by the new time is done.
+        """
         by = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds, "ms": ms}
         self.ask("POST", "/time/advance", by)
 

@@ -39,7 +39,8 @@ class OpenTransaction(NamedTuple):
 
     @property
     def since_ms(self) -> int:
-        """When the transaction began, or else when its producer last wrote; -1 if neither is known."""
+        """When the transaction began, or else when its producer last wrote; -1 if neither is known.
+        """
         return self.started_ms if self.started_ms >= 0 else self.last_timestamp_ms
 
     @property

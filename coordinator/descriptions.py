@@ -1,4 +1,5 @@
-"""Makes the rows of a description's group members in slices, since a group may have ten thousand."""
+"""Makes the rows of a description's group members in slices, since a group may have ten thousand.
+"""
 
 from __future__ import annotations
 

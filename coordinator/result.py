@@ -118,7 +118,8 @@ class ResultsByPartition:
         self._all: list[Result] = []
 
     def of(self, partition: int) -> Result:
-        """The Result for further records of the partition, which is a new one if the last is full."""
+        """The Result for further records of the partition, which is a new one if the last is full.
+        """
         result = self._current.get(partition)
         if result is None or len(result.records) >= RECORDS_PER_BATCH:
             result = self._current[partition] = Result(partition=partition)
@@ -132,7 +133,8 @@ class ResultsByPartition:
             self.of(partition).records += batch
 
     def as_one(self, reply: Reply | None = None) -> Result:
-        """One Result that has the others in `more`, in order. The reply is sent after all of them."""
+        """One Result that has the others in `more`, in order. The reply is sent after all of them.
+        """
         results = self._all or [Result()]
         if reply is not None:
             results[-1].replies.append(reply)

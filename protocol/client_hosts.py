@@ -37,7 +37,8 @@ CLIENT_HOST = 25185  # far above Kafka's own tags, whose numbers begin at 0
 
 
 class DescribeTransactionsWithHostsRequest(DescribeTransactionsRequest):
-    """A DescribeTransactions request. asks_for_hosts: whether it asks for the hosts of producers."""
+    """A DescribeTransactions request. asks_for_hosts: whether it asks for the hosts of producers.
+    """
 
     __slots__ = ("asks_for_hosts",)
     API_KEY: ClassVar[int] = DescribeTransactionsRequest.API_KEY

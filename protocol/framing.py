@@ -146,7 +146,7 @@ class FrameBuffer:
         self, max_frame_bytes: int, memory: ReceiveMemory, max_other_bytes: int | None = None
     ) -> None:
         """Takes:  max_other_bytes, the limit for requests other than Produce; None for
-        max_frame_bytes.
+                max_frame_bytes.
         """
         self.max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes

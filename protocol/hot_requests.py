@@ -332,7 +332,8 @@ def _refuse_others(most_other_bytes: int | None) -> None:
 
 
 def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
-    """Read the count of an array that may not be null. Gives: the count, and the position after it."""
+    """Read the count of an array that may not be null. Gives: the count, and the position after it.
+    """
     if compact:
         count, at = read_uvarint(data, at)
         count -= 1

@@ -81,7 +81,8 @@ class CurrentLeader(NamedTuple):
 
 
 class ProducedPartition(NamedTuple):
-    """The row of one partition in a Produce response. current_leader: written from version 10 on."""
+    """The row of one partition in a Produce response. current_leader: written from version 10 on.
+    """
 
     index: int  # type: ignore[assignment]  # the name of the wire, which is a method of tuples
     error_code: int

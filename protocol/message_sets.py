@@ -134,7 +134,8 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, NewRecord]]:
-    """Iterate over the messages of a set, each with its codec. Raises: KafkaError, as `upgraded`."""
+    """Iterate over the messages of a set, each with its codec. Raises: KafkaError, as `upgraded`.
+    """
     at = 0
     while at < len(data):
         if at + _ENTRY.size > len(data):

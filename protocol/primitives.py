@@ -69,7 +69,8 @@ class BoundedBytes(bytes):
     elements_left: int
 
     def take(self, count: int) -> None:
-        """Subtract the count of elements that are about to be read. Raises: TooManyElementsError."""
+        """Subtract the count of elements that are about to be read. Raises: TooManyElementsError.
+        """
         self.elements_left -= count
         if self.elements_left < 0:
             raise TooManyElementsError("it has more elements than one request may have")
@@ -88,7 +89,8 @@ def refuse_null(name: str, version: int) -> NoReturn:
 
 
 def refuse_value(name: str, version: int) -> NoReturn:
-    """Raise UnwritableMessageError for a field that the version lacks, or in which it has no null."""
+    """Raise UnwritableMessageError for a field that the version lacks, or in which it has no null.
+    """
     raise UnwritableMessageError(f"version {version} cannot express the value of {name}")
 
 

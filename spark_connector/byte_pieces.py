@@ -45,7 +45,8 @@ class Pool:
 
 
 def narrow(numbers: Unsigned) -> Unsigned:
-    """Convert the numbers to 32 bits if they fit, which halves the memory of the following steps."""
+    """Convert the numbers to 32 bits if they fit, which halves the memory of the following steps.
+    """
     return (
         numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers
     )

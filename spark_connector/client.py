@@ -93,7 +93,7 @@ class Client:
         self._leaders: dict[TopicPartition, int] = {}
         self.topic_ids: dict[
             str, str
-            # the topic ids in the last Metadata response, in Kafka's form; brokers before 2.8 send none
+        # the topic ids in the last Metadata response, in Kafka's form; brokers before 2.8 send none
         ] = {}
         self._connections = Connections(options)
 

@@ -161,7 +161,8 @@ def write_records(
 
 
 def murmur2(data: Bytes, edges: Edges, hashes: NDArray[np.uint32]) -> bool:
-    """Hash each key (murmur2.py, in 64-bit numbers). Gives: False if a key is outside of the data."""
+    """Hash each key (murmur2.py, in 64-bit numbers). Gives: False if a key is outside of the data.
+    """
     for row in range(len(hashes)):
         start, end = np.int64(edges[row]), np.int64(edges[row + 1])
         if start < 0 or end < start or end > len(data):

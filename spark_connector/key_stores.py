@@ -17,7 +17,8 @@ TYPES = ("PEM", "PKCS12", "JKS")
 
 
 class KeyStoreError(ValueError):
-    """A store cannot be read. The message contains the name of the option, and never the password."""
+    """A store cannot be read. The message contains the name of the option, and never the password.
+    """
 
 
 def pem_of_store(path: str, option: str, *, kind: str | None, password: str | None) -> str:

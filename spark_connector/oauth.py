@@ -86,7 +86,8 @@ def token_of(source: TokenSource, clock: Callable[[], float] = time.time) -> str
 
 
 def forget(source: TokenSource) -> None:
-    """Discard a token that the broker has rejected, after which the next login requests a new one."""
+    """Discard a token that the broker has rejected, after which the next login requests a new one.
+    """
     _tokens.pop(source, None)
 
 
@@ -183,7 +184,6 @@ def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object,
 
 def _post(source: TokenSource) -> bytes:
     import urllib.error
-
     # imported only here, since it takes longer than all other imports together
     import urllib.request
 

@@ -89,7 +89,8 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
 def _from_timestamp(
     client: Client, ranges: list[OffsetRange], timestamp_ms: int
 ) -> list[OffsetRange]:
-    """The ranges from the first record on whose timestamp is late enough; empty if there is none."""
+    """The ranges from the first record on whose timestamp is late enough; empty if there is none.
+    """
     # The ends are requested first: records written between the two requests may be late enough, and
     # must not be skipped.
     ends = client.offsets_at({each.name: LATEST for each in ranges}, read_committed=False)

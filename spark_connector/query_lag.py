@@ -49,7 +49,8 @@ def lag(query: HasProgress) -> dict[str, dict[int, int]]:
 
 
 def _offsets(source: Mapping[str, Any], name: str) -> Offsets:
-    """The offsets of a source; empty if it has none, or if they belong to another kind of source."""
+    """The offsets of a source; empty if it has none, or if they belong to another kind of source.
+    """
     value = source.get(name)
     try:
         topics = json.loads(value) if isinstance(value, str) else value

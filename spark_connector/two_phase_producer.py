@@ -417,7 +417,8 @@ class TwoPhaseProducer:
                 raise
 
     def _final(self, error: ClientError) -> ClientError:
-        """The error to raise to the caller. If it is transient, it was retried until the timeout."""
+        """The error to raise to the caller. If it is transient, it was retried until the timeout.
+        """
         if isinstance(error, PassingError):
             return ClientError(self._session.advice(error))
         return error

@@ -251,7 +251,8 @@ class Disk(Protocol):
         ...
 
     def reserve_descriptors(self, count: int) -> None:
-        """Set the number of descriptors for connections. Only a disk that can close files uses it."""
+        """Set the number of descriptors for connections. Only a disk that can close files uses it.
+        """
 
     def lock(self, path: str) -> Lock:
         """Lock the file against other processes. Raises: BlockingIOError if another process has the

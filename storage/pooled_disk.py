@@ -205,7 +205,8 @@ class PooledDisk:
     # --- descriptors -----------------------------------------------------------------------------
 
     def reserve_descriptors(self, count: int) -> None:
-        """Reserve descriptors for connections, and close the files that exceed the remaining share."""
+        """Reserve descriptors for connections, and close the files that exceed the remaining share.
+        """
         self._reserved = count
         self._close_above_share()
 
@@ -328,7 +329,8 @@ class PooledDisk:
             _set_path(references, new)
 
     def _detach(self, path: str) -> None:
-        """Prevent a pooled file from being opened by a path that is removed or gets another file."""
+        """Prevent a pooled file from being opened by a path that is removed or gets another file.
+        """
         for reference in self._files.get(path.rpartition("/")[0], {}).pop(path, ()):
             file = reference()
             if file is not None:

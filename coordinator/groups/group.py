@@ -137,7 +137,8 @@ class Group:
 
     @property
     def reads_on(self) -> bool:
-        """Whether members of this kind of group continue from their own positions after a restart."""
+        """Whether members of this kind of group continue from their own positions after a restart.
+        """
         return self.require_typed().reads_on if self.is_typed else self.is_consumer
 
     def is_subscribed_to(self, topic: str) -> bool:

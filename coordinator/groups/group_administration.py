@@ -44,7 +44,8 @@ class GroupAdministration:
         self._table, self._kinds, self._settings = table, kinds, settings
 
     def list_groups(self, request: ListGroupsRequest) -> Generator[None, int, ListGroupsResponse]:
-        """List the groups, or those of the requested states and types, ROWS_AT_ONCE in each slice."""
+        """List the groups, or those of the requested states and types, ROWS_AT_ONCE in each slice.
+        """
         yield
         states = [state.lower() for state in request.states_filter]
         types = [kind.lower() for kind in request.types_filter]

@@ -267,7 +267,8 @@ def _member_value(member: Member, topics: tuple[str, ...], rack_id: str | None) 
 def _upgrade(
     group_id: str, epoch: int, values: dict[str, MemberValue], targets: dict[str, Assignment]
 ) -> Upgrade:
-    """The consumer group, in which all members have their targets, with the records that create it."""
+    """The consumer group, in which all members have their targets, with the records that create it.
+    """
     made = [records.member_record(group_id, *row) for row in values.items()]
     made.append(records.group_epoch_record(group_id, epoch, NO_HASH))
     made += [records.member_target_record(group_id, *row) for row in targets.items()]

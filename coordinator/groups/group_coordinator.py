@@ -395,7 +395,8 @@ class GroupCoordinator:
     def offsets_beyond_log_end(
         self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
     ) -> list[OffsetReset]:
-        """The committed offsets beyond the end of their logs, with the offsets that replace them."""
+        """The committed offsets beyond the end of their logs, with the offsets that replace them.
+        """
         from barnabas.coordinator.groups.offsets import offset_resets
 
         return offset_resets.offsets_beyond_log_end(
@@ -466,7 +467,8 @@ class GroupCoordinator:
     def _check_retention(
         self, due: Iterable[TimerKey], results: ResultsByPartition, now_ms: int
     ) -> None:
-        """Check the retention of the groups for which that is due, as many as one tick may handle."""
+        """Check the retention of the groups for which that is due, as many as one tick may handle.
+        """
         cost = 0
         for key in due:
             kind, group_id, _ = key
@@ -500,13 +502,15 @@ class GroupCoordinator:
         return self._membership.completes_rebalance(request)
 
     def is_being_removed(self, group_id: str, member_id: str) -> bool:
-        """Whether the member has no session: its removal is decided, but possibly not written yet."""
+        """Whether the member has no session: its removal is decided, but possibly not written yet.
+        """
         return (SESSION, group_id, member_id) not in self.timers
 
     def on_heartbeat(
         self, request: HeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Restart the session of a member. The code is REBALANCE_IN_PROGRESS if it must join again."""
+        """Restart the session of a member. The code is REBALANCE_IN_PROGRESS if it must join again.
+        """
         group = self._groups.get(request.group_id)
         if not request.group_id:
             code = Code.INVALID_GROUP_ID
@@ -533,7 +537,8 @@ class GroupCoordinator:
         return self._membership.on_consumer_group_heartbeat(request, context, now_ms)
 
     def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """The pattern of a heartbeat if compiling it takes too long for the core, otherwise None."""
+        """The pattern of a heartbeat if compiling it takes too long for the core, otherwise None.
+        """
         return self._membership.pattern_to_read(request)
 
     def keep_pattern(self, regex: str, made: TopicPattern | InvalidPatternError) -> None:
@@ -541,7 +546,8 @@ class GroupCoordinator:
         self._kinds.consumers.patterns.keep(regex, made)
 
     def on_records_dropped(self, group_id: str) -> None:
-        """Make the next heartbeat decide again, after the records of a heartbeat were not written."""
+        """Make the next heartbeat decide again, after the records of a heartbeat were not written.
+        """
         group = self._groups.get(group_id)
         if group is not None and group.is_typed:
             group.require_typed().decide_again()

@@ -72,7 +72,8 @@ class GroupKinds:
         return self.shares if group.kind == SHARE_TYPE else self.streams
 
     def typed_kind(self, kind: str) -> TypedKind | None:
-        """The reader of the records of share groups or streams groups; None if the kind is unknown."""
+        """The reader of the records of share groups or streams groups; None if the kind is unknown.
+        """
         if kind == SHARE_TYPE:
             from barnabas.coordinator.groups.share.share_group import ShareKind
 

@@ -202,7 +202,8 @@ class Membership:
         return result
 
     def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """The pattern of a heartbeat if compiling it takes too long for the core, otherwise None."""
+        """The pattern of a heartbeat if compiling it takes too long for the core, otherwise None.
+        """
         from barnabas.coordinator.groups.consumer.consumer_groups import LONGEST_NAME_BYTES
 
         regex = request.subscribed_topic_regex

@@ -84,7 +84,8 @@ class TypedGroup(Protocol):
         """Apply one record."""
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; the last is the tombstone of the group's own record."""
+        """The records that remove the group; the last is the tombstone of the group's own record.
+        """
 
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]

@@ -143,7 +143,8 @@ class ShareCoordinator:
         return partition_for(coordinator_key(key), self._partition_count)
 
     def redundant_offset(self, log_partition: int) -> int:
-        """The offset in a partition of the internal topic before which all records are redundant."""
+        """The offset in a partition of the internal topic before which all records are redundant.
+        """
         return self._redundant.get(log_partition, 0)
 
     # --- one share partition ---------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""The state of one share partition in the share coordinator, and the types of decisions about it."""
+"""The state of one share partition in the share coordinator, and the types of decisions about it.
+"""
 
 from __future__ import annotations
 

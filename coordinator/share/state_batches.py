@@ -46,7 +46,8 @@ def combine(batches: list[StateBatch], added: Iterable[StateBatch], start_offset
 
 
 def complete_count(batches: Iterable[StateBatch]) -> int:
-    """The number of offsets in acknowledged or archived runs, limited to what a record can contain."""
+    """The number of offsets in acknowledged or archived runs, limited to what a record can contain.
+    """
     count = sum(run.last_offset - run.first_offset + 1 for run in batches if run.delivery_state > 1)
     return min(count, MOST_COUNTED)
 

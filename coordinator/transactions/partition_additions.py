@@ -250,7 +250,8 @@ class PartitionAdditions:
         return self.on_writing(transactional_id, producer, [pair], now_ms)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
-        """The partition that stores the group's offsets. It always exists, so it is not looked up."""
+        """The partition that stores the group's offsets. It always exists, so it is not looked up.
+        """
         return TopicPartition(OFFSETS_TOPIC, self._group_partition(group_id))
 
     # --- verification ----------------------------------------------------------------------------

@@ -289,7 +289,8 @@ def _requester(request: InitProducerIdRequest) -> ProducerIdAndEpoch:
 def init_response(
     producer: ProducerIdAndEpoch, ongoing: ProducerIdAndEpoch = NO_PRODUCER
 ) -> InitProducerIdResponse:
-    """The response without an error. Takes: ongoing, the producer that wrote the kept transaction."""
+    """The response without an error. Takes: ongoing, the producer that wrote the kept transaction.
+    """
     return InitProducerIdResponse(
         error_code=Code.NONE,
         producer_id=producer.producer_id,

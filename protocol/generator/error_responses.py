@@ -238,7 +238,8 @@ def _error_field(struct: Struct, version: int) -> Field | None:
 
 
 def _unknown(struct: Struct, version: int) -> Iterator[str]:
-    """The arguments for fields that are unknown after an error, if they differ from their defaults."""
+    """The arguments for fields that are unknown after an error, if they differ from their defaults.
+    """
     for one in struct.fields:
         value = UNKNOWN.get(one.name, UNKNOWN.get(f"{struct.name}.{one.name}"))
         if value is None or value == {"null": "None"}.get(one.default or "", one.default):

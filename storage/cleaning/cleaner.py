@@ -165,7 +165,8 @@ def _map_key(key: bytes) -> bytes:
 
 
 def _with_times_from(body: bytes, kept: list[_Place], shift: int) -> bytes:
-    """The records with `shift` added to their timestamp deltas, as another base timestamp requires."""
+    """The records with `shift` added to their timestamp deltas, as another base timestamp requires.
+    """
     out = bytearray()
     for place in kept:
         inner = bytearray(b"\0")  # attributes, unused

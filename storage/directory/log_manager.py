@@ -261,7 +261,8 @@ class LogManager(LogStarts):
                 )
 
     def _report_lost(self, points: Offsets, topics: Topics | None) -> None:
-        """Log which partitions had durable records and have lost their directory. They begin empty."""
+        """Log which partitions had durable records and have lost their directory. They begin empty.
+        """
         for key, point in sorted(points.items()):
             topic = None if topics is None else topics.topic(key[0])
             is_there = key in self.logs or key in self.offline
@@ -286,7 +287,8 @@ class LogManager(LogStarts):
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:
-        """Treat the directory as after a power loss, since it is a copy that lacks unflushed data."""
+        """Treat the directory as after a power loss, since it is a copy that lacks unflushed data.
+        """
         logger.warning(
             "this directory is an older copy of the disk, or a part of one, not what the last "
             "broker left: %s",

@@ -33,7 +33,8 @@ from barnabas.storage.log.segment_list import SegmentList
 
 
 class LogEnd(NamedTuple):
-    """The end of a log at some time: the offset, the active segment, and the size of that segment."""
+    """The end of a log at some time: the offset, the active segment, and the size of that segment.
+    """
 
     offset: int
     base_offset: int

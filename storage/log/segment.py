@@ -186,7 +186,8 @@ class Segment:
             self._older, self._recent = recent, {}
 
     def recent_position(self, offset: int) -> int:
-        """The position of one of the latest batches, by base offset; -1 if it is not one of these."""
+        """The position of one of the latest batches, by base offset; -1 if it is not one of these.
+        """
         position = self._recent.get(offset, -1)
         return position if position >= 0 else self._older.get(offset, -1)
 

@@ -435,7 +435,8 @@ class SegmentIndexes:
         self.txn_trusted = True
 
     def _is_vouched_for(self, suffix: str, data: bytes | None) -> bool:
-        """Whether the manifest confirms this content of a file; None means that there is no file."""
+        """Whether the manifest confirms this content of a file; None means that there is no file.
+        """
         return self.manifest is not None and self.manifest.knows(
             offset_name(self.base_offset) + suffix, data
         )

@@ -80,7 +80,8 @@ class TimeLookup:
         return None
 
     def highest(self) -> TimestampOffset | None:
-        """The first record with the highest timestamp (KIP-734); None if there are no timestamps."""
+        """The first record with the highest timestamp (KIP-734); None if there are no timestamps.
+        """
         best: tuple[int, int, Segment] | None = None
         for segment in self._segments:
             if self._is_below_start(segment):

@@ -398,7 +398,8 @@ class LogLoader:
         self._check(segment, 0, self._state_at(self.segments.index(segment)))
 
     def _remove_emptied(self, state: ProducerStateManager, end_before: dict[int, int]) -> None:
-        """Remove empty segments at the end of the log, if the offsets before them are also missing."""
+        """Remove empty segments at the end of the log, if the offsets before them are also missing.
+        """
         while len(self.segments) > 1 and self.segments[-1].batches.size == 0:
             base_offset = self.segments[-1].base_offset
             end_offset = end_before.get(base_offset, base_offset)
@@ -408,7 +409,8 @@ class LogLoader:
             state.end_offset = end_offset
 
     def _remove_left_over(self, segment: Segment, end_offset: int) -> None:
-        """Remove empty files within this segment's offsets, which a roll on a full disk has left."""
+        """Remove empty files within this segment's offsets, which a roll on a full disk has left.
+        """
         later = self.segments[self.segments.index(segment) + 1 :]
         if any(following.batches.size for following in later):
             return

@@ -98,7 +98,8 @@ class PartitionFiles:
         self.disk.unlink(self.manifest_path)
 
     def _sort_names(self, names: set[str]) -> None:
-        """Sort the names. Files of an interrupted change, and indexes without a log, are removed."""
+        """Sort the names. Files of an interrupted change, and indexes without a log, are removed.
+        """
         for name in sorted(names):
             stem, suffix = name[:20], name[20:]
             if name.endswith(_LEFT_OVER):

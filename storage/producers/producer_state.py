@@ -237,7 +237,8 @@ class ProducerStateManager:
         return -1 if entry is None else entry.producer_epoch
 
     def has_batch_of(self, producer_id: int) -> bool:
-        """Whether a batch of the producer's last epoch is known, and so its next sequence number."""
+        """Whether a batch of the producer's last epoch is known, and so its next sequence number.
+        """
         entry = self.producers.get(producer_id)
         return entry is not None and bool(entry.batches)
 

@@ -50,7 +50,8 @@ def test_idle_clients_reconnect_and_a_connection_with_a_waiting_fetch_is_not_clo
         topic, empty = create_topic(servers, "idle"), create_topic(servers, "empty")
         fetch = wire.fetch([(empty, 0, 0)], committed=False, max_wait_ms=IDLE_MS * 3 // 2)
         waiting = stack.enter_context(Wire(broker.port))
-        # The fetch waits longer than the idle limit. It is sent before the other clients are made, since the broker may close an unused connection.
+        # The fetch waits longer than the idle limit. It is sent before the other clients are made,
+        # since the broker may close an unused connection.
         waiting.send(fetch)
         others = hung_up_on(broker) | {waiting.socket.getsockname()[1]}
         first = producer(servers)

@@ -81,7 +81,9 @@ def expected_rows(topic: str, partition: int, *, committed: bool) -> list[Row]:
 
 
 def check_all_rows(servers: str, read: Callable[..., list[Row]]) -> None:
-    """Check that a library's reader gets the same records as from Kafka, at both isolation levels."""
+    """Check that a library's reader gets the same records as from Kafka, at both isolation
+    levels.
+    """
     for topic, partition in PARTITIONS:
         for committed in (True, False):
             assert read(servers, topic, partition, committed=committed) == expected_rows(

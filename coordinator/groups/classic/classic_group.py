@@ -397,7 +397,8 @@ class ClassicGroup:
     # --- staying and leaving ---------------------------------------------------------------------
 
     def on_heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Code:
-        """Restart the member's session. Gives: REBALANCE_IN_PROGRESS if the member must join again."""
+        """Restart the member's session. Gives: REBALANCE_IN_PROGRESS if the member must join again.
+        """
         code = self._members.check(request.member_id, request.group_instance_id)
         if code is not Code.NONE:
             return code

@@ -226,7 +226,8 @@ class GroupChange:
 
 
 def preferred_assignor(members: Iterable[MemberValue], settings: ConsumerGroupSettings) -> str:
-    """The assignor that most members prefer, or the first one of the settings if they prefer none."""
+    """The assignor that most members prefer, or the first one of the settings if they prefer none.
+    """
     votes: dict[str, int] = {}
     for member in members:
         if member.server_assignor in settings.assignors:

@@ -355,7 +355,8 @@ class ConsumerGroups:
     # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
-        """Begin the sessions of all members of a loaded group, and the time to give partitions up."""
+        """Begin the sessions of all members of a loaded group, and the time to give partitions up.
+        """
         consumer, group_id = group.require_consumer(), group.group_id
         overrides = self._context.overrides(group_id)
         session_timeout_ms = overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms)

@@ -106,7 +106,8 @@ def _in_epoch(
     assigned: PartitionEpochs,
     pending_revocation: PartitionEpochs,
 ) -> CurrentValue:
-    """The assignment in an epoch. The previous epoch remains valid, since the response may be lost."""
+    """The assignment in an epoch. The previous epoch remains valid, since the response may be lost.
+    """
     previous = (
         current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     )

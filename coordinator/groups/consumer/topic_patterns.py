@@ -281,7 +281,8 @@ class _Parser:
         self._at = end + 1
 
     def _flags(self) -> bool:
-        """Read flags, such as `i-s)` or `i-s:`. Gives: whether `)` ends them, which opens no group."""
+        """Read flags, such as `i-s)` or `i-s:`. Gives: whether `)` ends them, which opens no group.
+        """
         value, count = True, 0
         while True:
             letter = self._next()

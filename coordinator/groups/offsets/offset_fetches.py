@@ -40,7 +40,8 @@ _FIRST_VERSION_WITH_GROUPS = 8
 
 
 class FetchedOffset(NamedTuple):
-    """One partition of an OffsetFetch response, whose class depends on the version of the request."""
+    """One partition of an OffsetFetch response, whose class depends on the version of the request.
+    """
 
     partition_index: int
     committed_offset: int

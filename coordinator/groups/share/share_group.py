@@ -108,7 +108,8 @@ class ShareGroup:
             del self.initializing_since_ms[topic_id]
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; the last is the tombstone of the group's own record."""
+        """The records that remove the group; the last is the tombstone of the group's own record.
+        """
         for member_id in list(self.currents):
             yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
         for member_id in list(self.targets):
@@ -237,7 +238,8 @@ def wanted_topics(members: Iterable[MemberValue]) -> frozenset[str]:
 def assignable(
     states: StatesValue, wanted: Collection[str], topics: TopicDirectory
 ) -> Mapping[uuid.UUID, tuple[int, ...]]:
-    """The partitions that may be assigned: those of wanted topics that have an initialised state."""
+    """The partitions that may be assigned: those of wanted topics that have an initialised state.
+    """
     return {
         topic_id: partitions
         for topic_id, (_, partitions) in states.initialized.items()

@@ -212,7 +212,8 @@ class StreamsGroup:
         )
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; the last is the tombstone of the group's own record."""
+        """The records that remove the group; the last is the tombstone of the group's own record.
+        """
         for member_id in list(self.currents):
             yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
         for member_id in list(self.targets):

@@ -322,7 +322,8 @@ class StreamsGroups:
 
     @staticmethod
     def _request_shutdown(streams: StreamsGroup, member_id: str) -> None:
-        """Request all members to shut down. The responses name the first member that requested it."""
+        """Request all members to shut down. The responses name the first member that requested it.
+        """
         if streams.shutdown_member_id is None:
             streams.shutdown_member_id = member_id
 

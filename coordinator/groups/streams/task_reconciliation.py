@@ -116,7 +116,8 @@ def _in_epoch(
     assigned: HeldTasks,
     pending_revocation: HeldTasks,
 ) -> CurrentValue:
-    """The assignment in an epoch. The previous epoch remains valid, since the response may be lost."""
+    """The assignment in an epoch. The previous epoch remains valid, since the response may be lost.
+    """
     previous = (
         current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     )
@@ -162,7 +163,8 @@ def _parted(assigned: Tasks, target: Tasks) -> tuple[Tasks, Tasks]:
 def _with_free_active(
     kept: TaskEpochs, target: Tasks, target_epoch: int, is_free: IsFree
 ) -> tuple[TaskEpochs, bool]:
-    """The kept tasks and the free tasks of the target. Gives: also whether some tasks are not free."""
+    """The kept tasks and the free tasks of the target. Gives: also whether some tasks are not free.
+    """
     held: dict[str, dict[int, int]] = {}
     waits = False
     for subtopology_id, partitions in target.items():
