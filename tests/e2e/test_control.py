@@ -455,7 +455,7 @@ def _producers_of(topic: str) -> wire.Call:
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_after_a_restart_the_age_of_loaded_state_follows_the_test_clock(end: str) -> None:
-    """After 45 minutes of the test clock and 10 more they are still there, and after another 10 not:
+    """After 45 minutes of the test clock and 10 more, all are there; after another 10, none is:
     offsets, transactional ids and open transactions expire after 60.
     """
     hour = {

@@ -137,7 +137,9 @@ def test_kafka_python_and_aiokafka_over_tls() -> None:
         assert asyncio.run(asyncio.wait_for(once_more(), 30)) == b"last"
 
 
-def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
+def test_a_client_certificates_subject_is_the_principal_of_acls_and_audit_log(
+    tmp_path: Path,
+) -> None:
     settings = {
         "ssl.client.auth": "required",
         "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/U",
