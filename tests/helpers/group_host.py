@@ -942,6 +942,7 @@ def _offset_topics(
     metadata: str | None,
     leader_epoch: int,
 ) -> list[Any]:
+    """The topics of an offset commit, made of these classes."""
     return [
         topic_class(
             name=topic,
@@ -960,6 +961,7 @@ def _offset_topics(
 
 
 def _codes(answer: Any) -> dict[tuple[str, int], int]:
+    """The error code of each partition in a response."""
     return {
         (topic.name, one.partition_index): one.error_code
         for topic in answer.topics
