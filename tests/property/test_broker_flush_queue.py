@@ -35,6 +35,7 @@ class Log:
         return LogEnd(self.log_end_offset, 0, self.log_end_offset)
 
     def begin_flush(self) -> FlushToken | None:
+        """What a flush of this log has to make durable; None if nothing."""
         if self.recovery_point == self.log_end_offset:
             return None
         return FlushToken(cast(Any, (self.name,)), self.log_end_offset, 0, 0, True)
@@ -44,6 +45,7 @@ class Log:
         return Written(self, offset), FlushToken((), offset, 0, 0, False)
 
     def finish_flush(self, token: FlushToken) -> bool:
+        """Note what a flush has made durable; in the log's own files only if it was in place."""
         self.durable_offset = max(self.durable_offset, token.end_offset)
         if token.in_place:
             self.recovery_point = max(self.recovery_point, token.end_offset)
@@ -73,6 +75,7 @@ class Journal:
         self.older: list[Written | Record] = []
 
     def append(self, entries: Any, records: Any) -> list[str]:
+        """Add entries and records; gives the files to flush."""
         self.current += [*entries, *records]
         self.size_bytes += 1
         return ["journal"]
@@ -85,6 +88,7 @@ class Journal:
         self.size_bytes, self.has_older = 0, True
 
     def forget_older(self, *, keep_earlier: bool) -> None:
+        """Delete the older part, all of whose content must be durable in the logs' own files."""
         for one in self.older:
             effects = [one] if isinstance(one, Written) else one.effects
             assert effects, "a record is not appended yet"
@@ -110,6 +114,7 @@ class Host:
         return len(self.calls) - 1
 
     def wait(self, logs: list[Log], *, in_place: bool) -> None:
+        """Wait until the logs are durable; the call must be made exactly once."""
         number = self.new_call()
 
         def then(now_ms: int) -> None:
@@ -118,6 +123,7 @@ class Host:
         self.queue.wait(cast(Any, logs), then, self.now_ms, in_place=in_place)
 
     def wait_for_frame(self, logs: list[Log]) -> None:
+        """Wait for a frame, and add a record to it that appends to the logs."""
         number, decisions = self.new_call(), self.logs[0]
         record = Record([])
 
@@ -148,7 +154,9 @@ STEPS = ("wait", "wait", "frame", "in place", "flush", "flush", "flush", "time",
 
 @given(seed=st.integers(0, 1 << 32))
 @settings(max_examples=drawn(60))
-def test_no_journal_goes_before_its_content_is_in_the_logs_own_files(seed: int) -> None:
+def test_no_journal_is_deleted_before_its_content_is_durable_in_the_logs_own_files(
+    seed: int,
+) -> None:
     chance = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flush_queue, "CHECKPOINTED_BESIDE", 1)

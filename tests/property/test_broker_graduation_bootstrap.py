@@ -71,6 +71,7 @@ def clusters(draw: st.DrawFn) -> tuple[ClusterMetadata, dict[str, tuple[int, ...
 
 
 def planned(metadata: ClusterMetadata, epochs: dict[str, tuple[int, ...]]) -> HandOver:
+    """The plan for handing over a directory with this journal."""
     survey = Survey(
         "/data", NODE_ID, "id", DIRECTORY_ID, metadata, epochs, metadata.next_producer_id
     )
@@ -86,6 +87,7 @@ def planned(metadata: ClusterMetadata, epochs: dict[str, tuple[int, ...]]) -> Ha
 
 
 def read_back(plan: HandOver) -> tuple[bytes, ClusterImage]:
+    """The bytes of the bootstrap checkpoint, and what the broker's reader finds in it."""
     data = encode_bootstrap(plan, NOW_MS)
     disk = new_disk()
     disk.mkdir("/data")
@@ -94,6 +96,7 @@ def read_back(plan: HandOver) -> tuple[bytes, ClusterImage]:
 
 
 def state(metadata: ClusterMetadata) -> dict[str, Any]:
+    """The contents of a journal as plain values."""
     return {
         "topics": {
             topic.name: (topic.topic_id, topic.partition_count, topic.configs)
@@ -109,7 +112,7 @@ def state(metadata: ClusterMetadata) -> dict[str, Any]:
 
 @settings(max_examples=drawn(40))
 @given(clusters())
-def test_all_of_a_cluster_is_in_it_and_comes_back(
+def test_the_bootstrap_checkpoint_has_the_whole_cluster_and_converts_back(
     cluster: tuple[ClusterMetadata, dict[str, tuple[int, ...]]],
 ) -> None:
     metadata, epochs = cluster
