@@ -156,7 +156,7 @@ def check_batches(data: bytes) -> None:
     assert batches[-1][0] + batches[-1][1].size_bytes == len(data)
 
 
-def test_its_form_is_that_of_the_one_that_apache_kafka_wrote() -> None:
+def test_the_bootstrap_checkpoint_has_the_format_of_one_that_apache_kafka_wrote() -> None:
     disk = new_disk()
     disk.mkdir("/data")
     ours, _ = read_back(planned(ClusterMetadata(disk, "/data/journal"), {}))
@@ -164,6 +164,7 @@ def test_its_form_is_that_of_the_one_that_apache_kafka_wrote() -> None:
     check_batches(kafkas)
     for data in (ours, kafkas):
         batches = list(batches_in(data))
+        # The control records of a snapshot: header (3) first and footer (4) last.
         for at, key, size in ((0, b"\0\0\0\3", 11), (-1, b"\0\0\0\4", 3)):
             position, header = batches[at]
             (record,) = records_of(memoryview(data)[position : position + header.size_bytes])
