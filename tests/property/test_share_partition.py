@@ -63,6 +63,9 @@ class Machine(RuleBasedStateMachine):
     def begin(
         self, deliveries: int, locks: int, lengths: list[int], skipped: set[int], aborted: set[int]
     ) -> None:
+        """Begin with a log of batches, some of which compaction has removed or a transaction has
+        aborted.
+        """
         self.limits = GroupLimits(deliveries, locks, lock_duration_ms=100)
         self.now_ms = 1000
         ends = list(itertools.accumulate(lengths))
@@ -83,6 +86,9 @@ class Machine(RuleBasedStateMachine):
     def acquire(
         self, member: str, most: int, batch_size: int, is_limited: bool, reach: int
     ) -> None:
+        """A member acquires records of a fetch; those of aborted batches and removed offsets are
+        archived.
+        """
         at = self.partition.next_offset
         fetched = [batch for batch in self.log if batch.last_offset >= at][:reach]
         if not fetched or not self.partition.may_acquire(self.limits.record_locks):
@@ -115,6 +121,7 @@ class Machine(RuleBasedStateMachine):
         self.partition.settle()
 
     def deliver(self, one: Acquired, member: str) -> None:
+        """Each acquired record was available, and its delivery count is one higher."""
         for offset in range(one.first_offset, one.last_offset + 1):
             record = self.records[offset]
             assert offset >= self.partition.start_offset
