@@ -61,6 +61,7 @@ class LogMachine(RuleBasedStateMachine):
         segment_bytes=st.sampled_from([200, 500, 3000]), interval=st.sampled_from([0, 100, 4096])
     )
     def begin(self, segment_bytes: int, interval: int) -> None:
+        """A new log with any segment size and index interval."""
         self.config = LogConfig(
             segment_bytes=segment_bytes,
             index_interval_bytes=interval,
@@ -84,6 +85,7 @@ class LogMachine(RuleBasedStateMachine):
         return [b"%d.%d" % (self.turn, at) for at in range(count)]
 
     def _wrote(self, values: list[bytes], first: int) -> None:
+        """Note the records of an append, which must follow the last one."""
         assert first == self.end
         self.values.update({first + at: value for at, value in enumerate(values)})
         self.end += len(values)
@@ -95,6 +97,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pid=st.sampled_from(PRODUCERS), count=st.integers(1, 3), transactional=st.booleans())
     def produce(self, pid: int, count: int, transactional: bool) -> None:
+        """A producer appends its next batch; inside a transaction only a transactional one."""
         producer = self.producers[pid]
         values = self._values(count)
         data = batch(
@@ -148,6 +151,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pid=st.sampled_from(PRODUCERS), ahead=st.integers(1, 3))
     def gap(self, pid: int, ahead: int) -> None:
+        """A batch that leaves out sequences is refused."""
         producer = self.producers[pid]
         if producer.batches:
             data = batch(
@@ -162,6 +166,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pid=st.sampled_from(PRODUCERS), commit=st.booleans(), bump=st.booleans())
     def end_txn(self, pid: int, commit: bool, bump: bool) -> None:
+        """Append a marker, with a higher epoch if `bump`."""
         producer = self.producers[pid]
         producer.epoch += bump
         offset = append_marker(
@@ -182,6 +187,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
+        """Move the log's start."""
         offset = self.start + int((self.end - self.start) * share)
         assert self.log.delete_records_before(offset) == offset
         self.start = offset
@@ -224,7 +230,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.end)
     @rule(share=st.floats(0, 1))
-    def time_travel(self, share: float) -> None:
+    def read_anywhere(self, share: float) -> None:
         """Read from any offset, at each isolation level."""
         offset = self.start + int((self.end - self.start) * share)
         if offset < self.end:
@@ -234,6 +240,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def is_as_the_model(self) -> None:
+        """Offsets, records for both isolation levels, and open transactions are those of the
+        model.
+        """
         if not hasattr(self, "log"):
             return
         log = self.log
@@ -268,7 +277,7 @@ TestLog.settings = settings(
 )
 
 
-def test_the_directory_opens_once_more_after_all(tmp_path: object) -> None:
+def test_a_stopped_directory_opens_again(tmp_path: object) -> None:
     manager, log = new_log(str(tmp_path))
     log.append(batch([b"a"]), now_ms=NOW_MS)
     manager.close(NOW_MS)

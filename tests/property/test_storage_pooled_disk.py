@@ -38,6 +38,7 @@ class SmallDisk(OsDisk):
         return self.most
 
     def open(self, path: str, *, create: bool = False) -> File:
+        """Refuse as many opens as `refused` says, as a process without free descriptors does."""
         if self.refused:
             self.refused -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
