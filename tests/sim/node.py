@@ -132,9 +132,7 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """In some schedules a thread creates the files of all partitions, unless a coordinator
-        writes first.
-        """
+        """Whether there is a process. In a pair, the process of a standby has no broker."""
         return self.is_up
 
     def _begin_generation(self) -> None:
