@@ -147,6 +147,7 @@ class Write:
     def ok(
         self, offset: int, now_ms: int = 0, *, sent_ms: int = 0, is_resent: bool = False
     ) -> None:
+        """Record that the record was acknowledged at this offset."""
         self.outcome, self.offset, self.answered_ms = Outcome.OK, offset, now_ms
         self.sent_ms, self.is_resent = sent_ms, is_resent
 
@@ -386,6 +387,7 @@ class History:
         return write
 
     def begin(self, name: str, *, session: str, now_ms: int = 0) -> Transaction:
+        """Record that a session begins a transaction."""
         transaction = Transaction(name, session, now_ms)
         self.transactions.append(transaction)
         return transaction
@@ -401,6 +403,9 @@ class History:
         now_ms: int = 0,
         asked_ms: int = -1,
     ) -> None:
+        """Record that a reader got this value at this offset. asked_ms: when the fetch was sent, or
+        -1 if that is unknown.
+        """
         self.reads.append(Read(reader, partition, offset, value, committed_only, now_ms, asked_ms))
 
     def incident(self, kind: str, text: str) -> None:
@@ -618,6 +623,9 @@ def check_aborted_reads(history: History, index: _Index) -> Iterator[Finding]:
 def _check_committed(
     index: _Index, value: bytes, reader: str, read_ms: int | None
 ) -> Iterator[Finding]:
+    """A finding if the record belongs to an aborted transaction, or was read before its commit was
+    requested. read_ms: None for the reader at the end of the run.
+    """
     write = index.by_value.get(value)
     if write is None or write.transaction is None:
         return
@@ -775,7 +783,11 @@ def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
         ):
             continue
         if history.life_at(
-            span.partition[0], span.began_ms + 1, span.began_ms + 1
+            # A reader may begin in the millisecond in which the topic was created; `life_at` counts
+            # that millisecond to no life.
+            span.partition[0],
+            span.began_ms + 1,
+            span.began_ms + 1,
         ) != history.last_life(span.partition[0]):
             continue
         given = seen.get((span.reader, span.partition), set())
@@ -831,6 +843,10 @@ def check_reports(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _check_reported_logs(history: History) -> Iterator[Finding]:
+    """None of a log's three offsets decreases in the same life of the topic and between the same
+    power losses; a flushed topic's high watermark does not decrease at a power loss either, so its
+    epoch is always 0.
+    """
     for name in ("log_start_offset", "last_stable_offset", "high_watermark"):
         rows = []
         for seen in history.watermarks:
@@ -861,6 +877,8 @@ def _check_reported_logs(history: History) -> Iterator[Finding]:
             )
             rows.append(
                 _Report(
+                    # The final state is only compared with earlier reports: no request is sent
+                    # after NEVER_MS.
                     (partition, epoch, history.last_life(partition[0])),
                     getattr(final, name),
                     final.asked_ms,
@@ -876,6 +894,9 @@ def _check_reported_logs(history: History) -> Iterator[Finding]:
 
 
 def _check_reported_producers(history: History) -> Iterator[Finding]:
+    """In a partition a producer's epoch and last sequence do not decrease, and neither does the
+    producer epoch of a transactional id.
+    """
     producers = [
         _Report(
             (
@@ -922,6 +943,9 @@ def _check_reported_producers(history: History) -> Iterator[Finding]:
 
 
 def _check_reported_offsets(history: History) -> Iterator[Finding]:
+    """A group's committed offset does not decrease unless it may have expired, or a power loss may
+    have lost it.
+    """
     offsets = [
         _Report(
             (reported.group, reported.partition),
@@ -956,8 +980,8 @@ class _Report(NamedTuple):
 
 
 def _gone_back(rows: list[_Report]) -> Iterator[tuple[_Report, _Report]]:
-    """Pairs of a lower row and an earlier one: the earlier row was answered before the lower one
-    was requested.
+    """For each key at most one pair of reports with a value that decreased: the first was answered
+    before the second was requested, and the second has a lower value.
     """
     by_key: dict[Any, list[_Report]] = {}
     for row in rows:
@@ -1338,6 +1362,9 @@ def key_of(value: bytes) -> bytes:
 
 
 def _all_seen(history: History) -> Iterator[tuple[str, Partition, int, bytes]]:
+    """Reader, partition, offset and value of every record that a reader got, also of those that are
+    in the logs at the end.
+    """
     for read in history.reads:
         yield read.reader, read.partition, read.offset, read.value
     for partition, final in history.final.items():

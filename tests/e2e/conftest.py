@@ -20,6 +20,7 @@ SETTINGS = {
 
 
 def _complaints(broker: LocalBroker) -> list[str]:
+    """The lines of the broker's output that report an error."""
     return [
         line
         for line in broker.output

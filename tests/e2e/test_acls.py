@@ -75,7 +75,7 @@ class Acls:
         for future in made.values():
             future.result(20)
 
-    def take_away(self, *given: Rule) -> None:
+    def remove(self, *given: Rule) -> None:
         removed = self._admin.delete_acls(
             [AclBindingFilter(*self._fields(one), AclPermissionType.ANY) for one in given]
         )
@@ -96,7 +96,12 @@ def create(broker: LocalBroker, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
 
 
-def test_a_consumer_whose_leave_is_taken_away_amid_its_fetch_session(broker: LocalBroker) -> None:
+def test_a_consumer_gets_an_error_when_its_right_is_removed_during_a_fetch_session(
+    broker: LocalBroker,
+) -> None:
+    """The broker checks the right in each fetch, not only when the session begins; once the right
+    is given back, the consumer continues.
+    """
     topic = unique("session")
     create(broker, topic)
     acls = Acls(broker, "reader")
@@ -111,7 +116,7 @@ def test_a_consumer_whose_leave_is_taken_away_amid_its_fetch_session(broker: Loc
             assert producer.flush(20) == 0
             message = consumer.poll(20)
             assert message is not None and message.value() == value, message and message.error()
-        acls.take_away(read)
+        acls.remove(read)
         producer.produce(topic, b"3")
         assert producer.flush(20) == 0
         message = consumer.poll(20)
@@ -134,7 +139,10 @@ def poll_value(consumer: Consumer) -> bytes | None:
     return None
 
 
-def test_a_producer_whose_leave_is_taken_away_amid_its_transaction(broker: LocalBroker) -> None:
+def test_a_commit_is_refused_once_the_right_to_the_transactional_id_is_removed(
+    broker: LocalBroker,
+) -> None:
+    """The transaction remains open; the next producer with that id aborts it."""
     topic = unique("revoked")
     create(broker, topic)
     acls = Acls(broker, "writer")
@@ -145,7 +153,7 @@ def test_a_producer_whose_leave_is_taken_away_amid_its_transaction(broker: Local
     producer.begin_transaction()
     producer.produce(topic, b"of the revoked")
     assert producer.flush(20) == 0
-    acls.take_away(of_id)
+    acls.remove(of_id)
     with pytest.raises(KafkaException) as raised:
         producer.commit_transaction(20)
     error = raised.value.args[0]
@@ -214,7 +222,9 @@ def publish(broker: LocalBroker, user: str, topic: str, batch_id: int) -> None:
         )
 
 
-def test_what_sparks_source_and_sink_need_is_enough_and_needed(broker: LocalBroker) -> None:
+def test_the_documented_acls_of_spark_are_sufficient_and_each_is_necessary(
+    broker: LocalBroker,
+) -> None:
     """These are the ACLs of docs/SECURITY.md."""
     topic = unique("spark")
     create(broker, topic)
@@ -229,22 +239,22 @@ def test_what_sparks_source_and_sink_need_is_enough_and_needed(broker: LocalBrok
     acls.allow(*sink)
     publish(broker, "spark", topic, 0)
     for number, one in enumerate(sink, 1):
-        acls.take_away(one)
+        acls.remove(one)
         with pytest.raises(ClientError, match=r"(?i)authoriz|not allowed|may not"):
             publish(broker, "spark", topic, number)
         acls.allow(one)
     publish(broker, "spark", topic, 9)
     # If the driver writes, a rule for the literal transactional id is enough.
     literal: Rule = ("TRANSACTIONAL_ID", f"barnabas-spark-{topic}", "LITERAL", "WRITE")
-    acls.take_away(sink[2])
+    acls.remove(sink[2])
     acls.allow(literal)
     publish(broker, "spark", topic, 10)
-    acls.take_away(literal)
+    acls.remove(literal)
     acls.allow(sink[2])
     for one in sink:
         if one != read:
-            acls.take_away(one)
+            acls.remove(one)
     assert read_values(broker, "spark", topic) == [b"0", b"9", b"10"]
-    acls.take_away(read)
+    acls.remove(read)
     with pytest.raises(ClientError, match=r"(?i)authoriz|not allowed|may not"):
         read_values(broker, "spark", topic)

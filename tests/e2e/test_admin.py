@@ -141,7 +141,7 @@ def test_confluent_settings_of_a_topic_and_of_the_broker(servers: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:alter_configs has been deprecated:DeprecationWarning")
-def test_confluent_sets_what_nothing_here_heeds(servers: str) -> None:
+def test_confluent_can_set_broker_settings_that_have_no_effect(servers: str) -> None:
     """The broker accepts settings that have no effect on it; librdkafka's own test of AlterConfigs
     sets these.
     """

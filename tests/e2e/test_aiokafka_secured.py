@@ -97,7 +97,7 @@ def test_a_transaction_is_written_and_read_by_a_group(
     assert f"user '{USER}', by {mechanism}" in "".join(broker.output)
 
 
-def test_a_token_of_another_issuer_lets_nobody_in(broker: LocalBroker) -> None:
+def test_a_token_of_another_issuer_is_refused(broker: LocalBroker) -> None:
     """aiokafka ignores the refusal of the token; the broker closes the connection at the next
     request.
     """

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 INTERVAL_MS = 200
 
 
-def test_both_ways_of_both_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_least_once_and_exactly_once_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "bench.eos.MOST_RECORDS_A_SECOND", 1_000_000
     )  # enough input for any machine
@@ -23,6 +23,7 @@ def test_both_ways_of_both_measurements(monkeypatch: pytest.MonkeyPatch) -> None
         assert turn.broker_cpu_s_a_million >= 0, (
             "0 where the turn took less than a clock tick of it"
         )
+        # 99% of the 600 records of 0.3 s at 2000 a second are measured.
         assert turn.latency["count"] == 594, "every record that was fed is read once"
     assert once.latency["p99_ms"] > INTERVAL_MS / 2, (
         "what is committed last has waited for most of the interval"

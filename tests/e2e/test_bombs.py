@@ -45,6 +45,7 @@ def answer(sock: socket.socket) -> int:
 
 
 def _exactly(sock: socket.socket, size: int) -> bytes:
+    """The next `size` bytes of the socket."""
     data = b""
     while len(data) < size:
         piece = sock.recv(size - len(data))
@@ -105,12 +106,17 @@ def _frame(rows: bytes, count: int) -> bytes:
 
 
 def _row(records: bytes) -> bytes:
+    """One partition of a Produce request, with index 0."""
     size = bytearray()
     write_uvarint(size, len(records) + 1)
     return bytes(4) + size + records + b"\0"
 
 
 def test_no_produce_of_100_mib_makes_the_daemon_large() -> None:
+    """Requests near the size limit: with so many partitions that objects for them would need
+    gigabytes, the daemon closes the connection; large batches and batches that decompress to 400
+    MiB are answered. Its peak memory remains below 350 MiB.
+    """
     small = _row(bytes(encode_batch([NewRecord(None, b"", TIME_MS)])))
     large = _row(bytes(encode_batch([NewRecord(None, bytes(1_000_000), TIME_MS)])))
     middle = _row(bytes(encode_batch([NewRecord(None, bytes(6_000), TIME_MS)])))

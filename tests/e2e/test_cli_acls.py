@@ -26,7 +26,7 @@ def broker(tmp_path: Path) -> Iterator[LocalBroker]:
         yield broker
 
 
-def test_acls_come_hold_and_go(
+def test_acls_are_added_enforced_and_removed(
     broker: LocalBroker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -131,7 +131,7 @@ def test_a_refusal_of_every_verb_names_the_command_that_allows_it(
         barnabas.ok("consume", TOPIC, "--group", "kitchen", *admin)
         if name == "support-bundle":
             words = ("support-bundle", "-o", str(bundle))
-        said = _allow_as_said(barnabas, (*words, *alice), admin, bundle)
+        said = _allow_as_the_error_says(barnabas, (*words, *alice), admin, bundle)
         assert bool(said) != (name in FILTERED + SHOWS_NOTHING), f"{name}: {said}"
         barnabas("acl", "remove", "alice", "--yes", *admin)
     lines = [line for line in broker.output if "User:alice at 127.0.0.1 may not " in line]
@@ -148,18 +148,21 @@ def test_a_refused_topic_that_does_not_exist_names_the_right_to_create_it(
     capsys: pytest.CaptureFixture[str],
     more: tuple[str, ...],
 ) -> None:
+    """`produce` creates a missing topic, so after the right to write the error names the right to
+    create.
+    """
     barnabas = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
     admin, alice = _as_user(tmp_path, "admin"), _as_user(tmp_path, "alice")
     topic = f"new-{len(more)}"
     command = ("produce", topic, *more, *alice)
-    said = _allow_as_said(barnabas, command, admin, tmp_path / "none")
+    said = _allow_as_the_error_says(barnabas, command, admin, tmp_path / "none")
     operations = [words[2] for words in said if words[3] == f"topic:{topic}"]
     assert operations == ["write", "create"]
     assert barnabas.ok("consume", topic, *admin).out == "coffee\n"
     barnabas("acl", "remove", "alice", "--yes", *admin)
 
 
-def _allow_as_said(
+def _allow_as_the_error_says(
     barnabas: CommandLine, command: tuple[str, ...], admin: tuple[str, ...], bundle: Path
 ) -> list[list[str]]:
     """Run a command and add the ACL that its error names, until the command is not refused. Gives:

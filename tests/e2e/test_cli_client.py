@@ -56,7 +56,7 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return CommandLine(monkeypatch, capsys)
 
 
-def test_an_address_that_is_gone_is_passed_over(barnabas: CommandLine) -> None:
+def test_a_bootstrap_address_that_refuses_connections_is_skipped(barnabas: CommandLine) -> None:
     with LocalBroker(topics=[TOPIC]) as broker, refusing_port() as gone:
         barnabas.use(f"127.0.0.1:{gone},{broker.bootstrap_servers}")
         assert TOPIC in barnabas.ok("topics", "list").out
@@ -77,7 +77,7 @@ def test_a_broker_that_is_advertised_elsewhere_is_named(barnabas: CommandLine) -
     assert "advertised.listeners" in lost.err
 
 
-def test_settings_of_a_broker_that_there_is_not(barnabas: CommandLine) -> None:
+def test_settings_of_an_unknown_broker_are_an_error(barnabas: CommandLine) -> None:
     with LocalBroker() as broker:
         barnabas.use(broker.bootstrap_servers)
         unknown = barnabas("config", "describe", "broker", "99")

@@ -88,7 +88,7 @@ def test_offsets_of_partitions_and_at_a_time(barnabas: CommandLine, servers: str
     assert (beyond.code, "from 0 to 1" in beyond.err) == (1, True)
 
 
-def test_group_with_lag_and_members_and_offsets_that_are_reset(
+def test_a_group_is_described_and_its_offsets_are_reset_once_it_is_empty(
     barnabas: CommandLine, servers: str
 ) -> None:
     name, group = unique("read"), unique("kitchen")
@@ -158,7 +158,7 @@ def test_check_of_a_broker_that_is_well(barnabas: CommandLine, servers: str) -> 
     assert "skipped" in barnabas.ok("check", "--read-only", "--apis").out
 
 
-def test_check_of_nothing(barnabas: CommandLine) -> None:
+def test_check_fails_where_no_broker_listens(barnabas: CommandLine) -> None:
     with refusing_port() as port:
         nowhere = f"127.0.0.1:{port}"
         answer = barnabas("check", nowhere, "--json")
@@ -167,7 +167,7 @@ def test_check_of_nothing(barnabas: CommandLine) -> None:
     assert (lost.code, "barnabas start" in lost.err) == (1, True)
 
 
-def test_a_coordinator_that_is_not_there_yet_is_asked_again(
+def test_a_command_retries_while_the_coordinator_is_unavailable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Apache Kafka returns COORDINATOR_NOT_AVAILABLE to the first client of a group while it

@@ -84,7 +84,7 @@ def test_the_last_records_of_a_topic_and_of_each_partition(
     )
 
 
-def test_an_open_transaction_bounds_the_last_records(
+def test_the_last_records_are_those_below_an_open_transaction(
     barnabas: CommandLine, servers: str, topic: str
 ) -> None:
     _fill(servers, topic)
@@ -114,12 +114,14 @@ def test_patterns_with_counts_ends_and_forms(
     assert sorted(row["value"] for row in rest) == ["value 0", "value 1"]
 
 
-def test_a_group_commits_what_was_read_and_not_what_was_printed_alone(
+def test_a_group_commits_records_that_were_read_also_if_grep_did_not_print_them(
     barnabas: CommandLine, servers: str, topic: str
 ) -> None:
     _fill(servers, topic)
     name, part = unique("group"), f"{topic}-0"
     first = barnabas.ok("consume", part, "--grep", "value [48]", "--group", name, "-n", "1")
+    # Each record takes nine offsets: the value 4 is the third of the partition, at offset 18, and
+    # the partition ends at 45.
     assert (first.out, committed_offset(servers, name, topic)) == (_values(4), 19)
     barnabas.ok("consume", part, "--grep", "nothing", "--group", name)
     assert committed_offset(servers, name, topic) == 45
@@ -149,7 +151,7 @@ def test_a_template_writes_bytes_as_they_are(
     assert barnabas.ok("consume", topic, "--format", r"%k%V,", "--last", "1").out == "gone-1,"
 
 
-def test_the_last_records_and_then_those_that_follow(
+def test_follow_prints_the_last_records_and_then_new_ones(
     barnabas: CommandLine, servers: str, topic: str
 ) -> None:
     _fill(servers, topic)

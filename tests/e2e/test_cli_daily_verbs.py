@@ -49,7 +49,7 @@ def test_topics_are_listed_described_and_deleted_by_pattern(barnabas: CommandLin
     assert listed(f"{prefix}-?") == names[:2]
     assert listed(f"{prefix}-[13]", names[2]) == [names[0], names[2]]
     assert listed("--regex", f"{prefix}-[0-9]+") == names[:2]
-    assert listed("-e", prefix + r"\.a") == names[2:], "the dot is no dot of any character"
+    assert listed("-e", prefix + r"\.a") == names[2:], "an escaped dot is not any character"
     assert "__consumer_offsets" not in listed("*"), "internal topics are left out"
     described = barnabas.ok("topics", "describe", f"{prefix}-*", "--json").data
     assert [row["topic"] for row in described] == names[:2]
@@ -70,7 +70,7 @@ def test_topics_are_listed_described_and_deleted_by_pattern(barnabas: CommandLin
 
 
 @pytest.mark.parametrize(("typed", "goes_on"), [("2", True), ("y", False), ("3", False)])
-def test_a_number_is_typed_before_several_topics_go(
+def test_deletion_of_several_topics_is_confirmed_by_typing_their_number(
     monkeypatch: pytest.MonkeyPatch, typed: str, goes_on: bool
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
@@ -124,7 +124,9 @@ def test_records_are_deleted_up_to_an_offset_or_a_time(barnabas: CommandLine, se
 # --- a group's offsets ---------------------------------------------------------------------------
 
 
-def test_offsets_of_a_group_go_to_a_file_and_come_back(barnabas: CommandLine, servers: str) -> None:
+def test_offsets_of_a_group_are_exported_to_a_file_and_reset_from_it(
+    barnabas: CommandLine, servers: str
+) -> None:
     name, group = unique("file"), unique("kitchen")
     barnabas.ok("topics", "create", name)
     send_all(servers, name, [b"%d" % number for number in range(10)])
@@ -188,12 +190,13 @@ def test_offsets_of_a_group_are_deleted(barnabas: CommandLine, servers: str) -> 
 
 
 def _listed(barnabas: CommandLine, group: str, *arguments: str) -> dict[str, object]:
+    """The group's row in `groups list`."""
     rows = barnabas.ok("groups", "list", "--json", *arguments).data
     (row,) = [row for row in rows if row["group"] == group]
     return dict(row)
 
 
-def test_groups_are_listed_with_what_is_true_of_their_lag(
+def test_groups_are_listed_with_their_lag_and_its_trend(
     barnabas: CommandLine, servers: str
 ) -> None:
     name, group = unique("lag"), unique("kitchen")
@@ -261,7 +264,9 @@ def test_names_of_the_cluster_are_completed(
     barnabas.ok("consume", name, "--group", name)
     assert _completed(monkeypatch, capsys, words, name[:-1]) == [name], kind
     monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", "127.0.0.1:1")
-    assert _completed(monkeypatch, capsys, words, name[:-1]) == [], "without a word about it"
+    assert _completed(monkeypatch, capsys, words, name[:-1]) == [], (
+        "without a broker, completion offers nothing and prints no error"
+    )
 
 
 def _completed(
@@ -270,6 +275,9 @@ def _completed(
     words: str,
     incomplete: str,
 ) -> list[str]:
+    """What a shell would offer for the last word, after these words of a command; nothing may be
+    written to standard error.
+    """
     monkeypatch.setenv("_BARNABAS_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", f"barnabas {words} {incomplete}")
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) + 1))

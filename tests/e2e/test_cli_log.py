@@ -22,7 +22,12 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return CommandLine(monkeypatch, capsys)
 
 
-def test_directory_while_and_after_the_broker_runs(barnabas: CommandLine, tmp_path: Path) -> None:
+def test_log_verify_finds_no_fault_while_the_broker_writes_after_a_kill_or_after_a_stop(
+    barnabas: CommandLine, tmp_path: Path
+) -> None:
+    """`ok` fails if `log verify` finds a fault. Several segments and an open transaction are
+    written; at the end each kind of file is damaged, and the damage is found.
+    """
     settings = {"log.segment.bytes": 100_000, "log.index.interval.bytes": 500}
     data_dir = tmp_path / "data"
     with LocalBroker(data_dir, settings=settings, topics={"orders": 2}) as broker:

@@ -89,6 +89,9 @@ def test_users_with_passwords(
 
 
 def test_tokens_of_a_file(client: Client, tmp_path: Path) -> None:
+    """The file is read at each login: first it is missing, then its token has expired, then its
+    token is valid.
+    """
     issuer, file = Issuer(), tmp_path / "token"
     broker_settings = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
@@ -130,6 +133,9 @@ class ClosedSocket:
         self._alert = alert
 
     def recv(self, _: int) -> bytes:
+        """As of a connection that the broker has closed: the end, or the error for the TLS alert
+        that the broker sent before.
+        """
         if not self._alert:
             return b""
         error = ssl.SSLError(1, self._alert)
@@ -151,6 +157,9 @@ def test_a_write_after_the_broker_s_alert_does_not_hide_it() -> None:
 
 
 def test_a_certificate_of_another_host(client: Client) -> None:
+    """The broker's certificate is for another host name; the error says so, unless the client does
+    not check the name.
+    """
     with GuardedListener(tls=server_context("elsewhere.pem")) as listener:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{listener.port}"}
         with LocalBroker(settings=advertised) as broker:

@@ -40,7 +40,7 @@ def _rows(barnabas: CommandLine, topic: str) -> list[tuple[object, ...]]:
     ]
 
 
-def test_csv_with_all_of_a_record_in_its_columns(
+def test_key_partition_time_and_headers_of_a_record_come_from_csv_columns(
     barnabas: CommandLine, topic: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "orders.csv"
@@ -64,7 +64,9 @@ def test_csv_with_all_of_a_record_in_its_columns(
     assert _rows(barnabas, topic)[-1][:3] == (1, "a", "b")
 
 
-def test_several_files_each_by_its_name(barnabas: CommandLine, topic: str, tmp_path: Path) -> None:
+def test_the_format_of_each_file_follows_from_its_name(
+    barnabas: CommandLine, topic: str, tmp_path: Path
+) -> None:
     names = {"a.csv": "n\n1\n", "b.jsonl": '{"n": 2}\n', "c.tsv": "n\tm\n3\t4\n", "d.txt": "5\n"}
     for name, text in names.items():
         (tmp_path / name).write_text(text)
@@ -79,7 +81,7 @@ def test_several_files_each_by_its_name(barnabas: CommandLine, topic: str, tmp_p
     ]
 
 
-def test_what_consume_prints_is_read_again_from_a_file(
+def test_produce_reads_the_json_that_consume_printed(
     barnabas: CommandLine, topic: str, tmp_path: Path
 ) -> None:
     barnabas.ok("produce", topic, "-K", ":", stdin="a:1\nb:2\n")
@@ -95,6 +97,9 @@ def test_what_consume_prints_is_read_again_from_a_file(
 
 
 def test_a_key_that_is_a_field_chooses_the_partition(barnabas: CommandLine, topic: str) -> None:
+    """A key that is taken from a field of JSON has the same partition as the same key given as
+    text.
+    """
     lines = "".join(f'{{"customer": {{"id": {number % 3}}}}}\n' for number in range(30))
     barnabas.ok("produce", topic, "-i", "jsonl", "--key-field", "customer.id", stdin=lines)
     barnabas.ok("produce", topic, "-K", ":", stdin="0:x\n1:x\n2:x\n")
@@ -116,7 +121,7 @@ def test_a_key_that_is_a_field_chooses_the_partition(barnabas: CommandLine, topi
         (["orders.jsonl"], '{"a": 1}\n{"a": 1,}\n', "orders.jsonl line 2 is not JSON"),
     ],
 )
-def test_a_file_that_is_wrong_in_a_transaction_shows_nothing(
+def test_no_record_is_visible_if_a_file_that_is_produced_in_a_transaction_is_wrong(
     barnabas: CommandLine,
     topic: str,
     tmp_path: Path,

@@ -40,6 +40,7 @@ def barnabas(
 
 
 def _add_both(barnabas: CommandLine, brokers: tuple[LocalBroker, LocalBroker]) -> None:
+    """Add a profile for each of the two brokers; the first becomes the current profile."""
     free, guarded = brokers
     barnabas.ok("profile", "add", "free", "-b", free.bootstrap_servers)
     settings = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=SCRAM-SHA-512")
@@ -101,7 +102,7 @@ def test_mistakes_are_named(barnabas: CommandLine, arguments: tuple[str, ...], s
     assert (refused.code, said in refused.err) == (1, True), refused
 
 
-def test_what_is_closer_to_the_command_goes_before(
+def test_an_option_overrides_the_environment_which_overrides_the_profile(
     barnabas: CommandLine,
     brokers: tuple[LocalBroker, LocalBroker],
     tmp_path: Path,
@@ -114,7 +115,7 @@ def test_what_is_closer_to_the_command_goes_before(
         ended = barnabas("topics", "list", *arguments, "--timeout", "60")
         if ended.code:
             return ended.err.splitlines()[-1]
-        return ended.out.split()[4]
+        return ended.out.split()[4]  # the first cell below the table's head
 
     # the profile's name: the option overrides the environment, which overrides the default
     assert topic() == "free"
@@ -170,7 +171,7 @@ def test_names_of_profiles_are_completed(
 @pytest.mark.parametrize(
     "text", ['say "hi"', "back\\slash", "ä – 注", "tab\tand\x7f", "two\nlines", "a.b = c", ""]
 )
-def test_any_text_comes_back_from_the_file(
+def test_profiles_with_any_text_are_written_and_read_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

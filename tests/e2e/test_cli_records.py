@@ -55,7 +55,7 @@ def test_a_record_above_one_mebibyte_goes_to_a_topic_that_allows_it(
     assert barnabas.ok("consume", topic).out.encode() == large
 
 
-def test_a_place_beyond_the_end_is_an_error_that_says_where_the_log_ends(
+def test_an_offset_beyond_the_end_is_an_error_with_the_end_offset(
     barnabas: CommandLine, topic: str
 ) -> None:
     barnabas.ok("produce", topic, stdin="one\ntwo\n")
@@ -102,7 +102,7 @@ def test_json_lines_through_a_pipe_and_a_transaction(barnabas: CommandLine, topi
     assert [row["value"] for row in first.lines] == ["ä", None, {"base64": "AP8="}, '{"a":[1,2]}']
 
 
-def test_a_transaction_that_fails_in_the_midst_shows_nothing(
+def test_a_transaction_that_fails_at_a_wrong_line_shows_no_record(
     barnabas: CommandLine, servers: str, topic: str
 ) -> None:
     lines = '{"value": "1"}\n{"value": "2"}\n{"value": "3"}\nnot json\n'
@@ -117,7 +117,9 @@ def test_a_transaction_that_fails_in_the_midst_shows_nothing(
     assert values_of(servers, topic) == [b"a", b"b", b"c"]
 
 
-def test_group_goes_on_where_it_committed(barnabas: CommandLine, servers: str, topic: str) -> None:
+def test_group_continues_at_its_committed_offset(
+    barnabas: CommandLine, servers: str, topic: str
+) -> None:
     group = unique("group")
     barnabas.ok("produce", topic, stdin="1\n2\n3\n")
     assert barnabas.ok("consume", topic, "-g", group, "-n", "2").out == "1\n2\n"
@@ -202,7 +204,7 @@ def test_why_a_partition_is_stuck(barnabas: CommandLine, servers: str, topic: st
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_that_waits_before_its_first_commit_is_behind(
+def test_a_group_that_an_open_transaction_holds_back_has_a_lag_before_its_first_commit(
     barnabas: CommandLine, servers: str, topic: str, protocol: str
 ) -> None:
     group, name = unique("waits"), unique("holds")
@@ -236,7 +238,12 @@ def _listed(barnabas: CommandLine, name: str) -> list[dict[str, object]]:
     return [row for row in rows if row["transactional_id"] == name]
 
 
-def test_marker_is_written_by_force(barnabas: CommandLine, servers: str, topic: str) -> None:
+def test_txn_abort_with_force_writes_a_marker_past_the_coordinator(
+    barnabas: CommandLine, servers: str, topic: str
+) -> None:
+    """The marker ends the transaction in the partition; the coordinator still has the transaction
+    open until it is aborted by its transactional id.
+    """
     name = unique("forced")
     writer = producer(servers, transactional_id=name)
     writer.init_transactions(PATIENCE_S)
@@ -246,7 +253,7 @@ def test_marker_is_written_by_force(barnabas: CommandLine, servers: str, topic: 
     done = barnabas.ok("txn", "abort", f"{topic}-0", "--force", "--yes", "--json").data
     assert (done["start_offset"], done["aborted"]) == (0, True)
     assert barnabas.ok("txn", "why-stuck", f"{topic}-0", "--json").data["stuck"] is False
-    assert _listed(barnabas, name), "its coordinator knows nothing of that"
+    assert _listed(barnabas, name), "the coordinator still has the transaction open"
     words = barnabas.ok("txn", "abort", "--transactional-id", name, "--yes").out
     assert "aborted its open transaction" in words
     assert not _listed(barnabas, name)

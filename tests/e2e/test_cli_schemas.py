@@ -181,7 +181,7 @@ def test_schemas_of_files(barnabas: CommandLine, topic: str, folder: Path, kind:
     assert (wrong.code, "line 1: the value cannot be encoded" in wrong.err) == (1, True)
 
 
-def test_a_record_that_does_not_fit(
+def test_consume_stops_at_a_record_without_a_known_schema_or_skips_it(
     barnabas: CommandLine, servers: str, registry: FakeRegistry, topic: str, folder: Path
 ) -> None:
     url, group = registry.url, unique("group")
@@ -189,6 +189,7 @@ def test_a_record_that_does_not_fit(
     barnabas.ok("produce", topic, *made, stdin='{"id": 1, "item": "a"}\n')
     barnabas.ok("produce", topic, stdin="plain\n")
     barnabas.ok("produce", topic, "--json", stdin='{"key": "gone", "value": null}\n')
+    # A valid frame with the schema id 99 ("c"), which the registry does not have.
     unknown = '{"value": {"base64": "AAAAY2M="}}\n'
     barnabas.ok("produce", topic, "--json", stdin=unknown)
     stopped = barnabas("consume", topic, "-s", url, "-g", group)
@@ -224,7 +225,7 @@ def test_a_transaction_is_aborted_where_a_value_does_not_fit(
     ] == ROWS
 
 
-def test_an_incompatible_schema_and_a_subject_that_is_not_there(
+def test_an_incompatible_schema_and_an_unknown_subject_are_errors(
     barnabas: CommandLine, registry: FakeRegistry, topic: str, folder: Path
 ) -> None:
     registry.incompatible.add(f"{topic}-value")

@@ -32,6 +32,9 @@ def brokers() -> Iterator[dict[str, LocalBroker]]:
 
 
 def _settings(protocol: str, broker: LocalBroker, **others: str) -> dict[str, str]:
+    """A client's settings for this protocol, right in all else; `others` replaces some, with `_`
+    for `.`.
+    """
     settings = {"security.protocol": protocol}
     if protocol.startswith("SASL"):
         settings |= {"sasl.mechanism": "SCRAM-SHA-512"}

@@ -41,7 +41,7 @@ def test_each_record_is_printed_once(barnabas: CommandLine, topic: str, group: s
     assert barnabas.ok(*some).out == ""
 
 
-def test_released_records_come_again_and_rejected_ones_do_not(
+def test_released_records_are_delivered_again_and_rejected_ones_are_not(
     barnabas: CommandLine, topic: str, group: str
 ) -> None:
     some = ("share", "consume", topic, "-g", group, "--idle", "1", "--json", "--count", "2")
@@ -54,9 +54,10 @@ def test_released_records_come_again_and_rejected_ones_do_not(
     assert [row["value"] for row in barnabas.ok(*some).lines] == ["c", "d"]
 
 
-def test_a_group_that_has_read_nothing_begins_behind_the_last_record(
-    barnabas: CommandLine, topic: str
-) -> None:
+def test_a_new_share_group_begins_after_the_last_record(barnabas: CommandLine, topic: str) -> None:
+    """share.auto.offset.reset is latest by default; the first command makes the group, and the
+    record is written after it.
+    """
     some = ("share", "consume", topic, "-g", unique("workers"), "--idle", "1")
     assert barnabas.ok(*some).out == ""
     barnabas.ok("produce", topic, stdin="e\n")

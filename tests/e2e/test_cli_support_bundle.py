@@ -46,12 +46,14 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 
 def _members(file: Path) -> dict[str, str]:
+    """The text of each file in a bundle, by name."""
     with zipfile.ZipFile(file) as archive:
         assert archive.testzip() is None
         return {name: archive.read(name).decode() for name in archive.namelist()}
 
 
 def _secured(tmp_path: Path) -> tuple[str, str]:
+    """The option with the settings of a user's login."""
     file = tmp_path / "client.properties"
     file.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=alice\n"
@@ -134,7 +136,7 @@ def test_a_bundle_is_made_where_no_broker_answers(barnabas: CommandLine, tmp_pat
 
 
 @pytest.mark.parametrize("name", LOG_SECRETS)
-def test_what_looks_like_a_secret_is_removed(name: str) -> None:
+def test_secrets_in_log_lines_are_removed(name: str) -> None:
     line, secret = LOG_SECRETS[name]
     cleaned = Cleaner([PASSWORD]).text(f"before {line} behind")
     assert secret not in cleaned

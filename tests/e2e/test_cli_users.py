@@ -19,7 +19,7 @@ def broker() -> Iterator[LocalBroker]:
         yield broker
 
 
-def test_users_come_get_other_passwords_and_go(
+def test_users_are_added_get_another_password_and_are_removed(
     broker: LocalBroker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -67,7 +67,7 @@ def test_users_come_get_other_passwords_and_go(
     assert "secret" not in "".join(broker.output)
 
 
-def test_a_password_is_not_empty_and_no_argument(
+def test_a_password_must_not_be_empty_nor_an_argument(
     broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     barnabas = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)

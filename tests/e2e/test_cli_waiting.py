@@ -81,6 +81,7 @@ def test_a_verb_ends_by_its_timeout_where_the_broker_falls_silent(
     port.allow(port.broker_port, allowed)
     barnabas.use(port.address)
     ended = barnabas(*COMMANDS[name], "--timeout", "0.3", stdin="coffee\n")
+    # With five requests allowed, short commands succeed (0).
     assert ended.code in (0, 1, 3), ended
     if allowed == FOR_BOOTSTRAP:
         assert "did not answer for 0.3 s (--timeout)" in ended.err + ended.out, ended
@@ -149,7 +150,7 @@ class Started:
         return self.wait()
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Wait for the end; gives the exit code, and kills the process if it lasts too long."""
         assert self.process.stderr is not None
         try:
             self.process.wait(PATIENCE_S)
@@ -246,7 +247,7 @@ def test_consume_that_follows_waits_while_the_broker_answers(
     assert "waiting for" not in started.err
 
 
-def test_the_line_comes_before_the_error_where_the_command_is_late_to_look(
+def test_the_line_of_what_is_awaited_is_printed_before_the_error_if_the_check_runs_late(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On a busy machine the first check may run only after the timeout, or after the client has

@@ -37,6 +37,7 @@ COMPACTED = {
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A broker of its own, whose output may have no errors at the end."""
     with LocalBroker(tmp_path / "data", settings=SETTINGS) as broker:
         yield broker
         assert not [
@@ -50,6 +51,7 @@ def create(broker: LocalBroker, name: str) -> None:
 
 
 def transactional(broker: LocalBroker, name: str) -> Producer:
+    """A producer with this transactional id, which reconnects soon after the broker was killed."""
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, **RECONNECTING}
     )
@@ -79,6 +81,7 @@ def write(producer: Producer, topic: str, rounds: range) -> dict[bytes, bytes]:
 def read(
     broker: LocalBroker, topic: str, isolation: str = "read_committed"
 ) -> list[tuple[bytes | None, bytes | None]]:
+    """Key and value of all records of the topic's only partition, from the start to the end."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -128,7 +131,9 @@ def wait_for_another(broker: LocalBroker, name: str, before: int) -> None:
     eventually(lambda: compactions(broker, name) > before, what=f"{name} is compacted")
 
 
-def test_readers_see_the_last_committed_of_each_key_during_and_after(own: LocalBroker) -> None:
+def test_readers_see_the_last_committed_value_of_each_key_during_and_after_compaction(
+    own: LocalBroker,
+) -> None:
     create(own, "t")
     producer = transactional(own, "writes")
     committed: dict[bytes, bytes] = {}
@@ -148,7 +153,7 @@ def test_readers_see_the_last_committed_of_each_key_during_and_after(own: LocalB
     assert dict(read(own, "t")) == committed
 
 
-def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: LocalBroker) -> None:
+def test_compaction_continues_after_its_process_was_killed(own: LocalBroker) -> None:
     create(own, "t")
     producer = transactional(own, "writes")
     committed = write(producer, "t", range(30))
@@ -171,12 +176,18 @@ def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: LocalBroker
     assert own.process is not None and own.process.poll() is None
 
 
-def test_the_broker_is_killed_again_and_again_while_it_cleans(own: LocalBroker) -> None:
+def test_no_committed_value_is_lost_if_the_broker_is_killed_during_compaction(
+    own: LocalBroker,
+) -> None:
+    """The compaction's process ends with the broker, and the partition's directory contains only
+    files with known suffixes.
+    """
     create(own, "t")
     committed: dict[bytes, bytes] = {}
     for turn in range(4):
         producer = transactional(own, "writes")
         committed |= write(producer, "t", range(turn * 25, turn * 25 + 25))
+        # In odd turns the kill need not wait for another compaction, so that it may come amid one.
         wait_for_another(own, "t-0", compactions(own, "t-0") - 1 if turn % 2 else 0)
         found = cleaners(own)
         own.kill()

@@ -45,7 +45,8 @@ def issuer() -> Issuer:
 
 
 @pytest.fixture(scope="module")
-def bearing(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+def token_broker(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """A broker with logins by OAUTHBEARER only."""
     settings = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "OAUTHBEARER",
@@ -67,6 +68,7 @@ BEARER = {
 
 
 def make_topic(broker: LocalBroker, **options: str) -> None:
+    """Create the topic "t" with the client of a source."""
     given = {
         "kafka.bootstrap.servers": broker.bootstrap_servers,
         "subscribe": "t",
@@ -77,44 +79,44 @@ def make_topic(broker: LocalBroker, **options: str) -> None:
 
 
 def test_tokens_of_a_file_and_of_a_function(
-    bearing: LocalBroker, issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    token_broker: LocalBroker, issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "token"
     path.write_text(issuer.token("alice"))
     by_file = {"kafka__sasl__oauthbearer__token__endpoint__url": path.as_uri()}
-    make_topic(bearing, **BEARER, **by_file)
-    assert partitions(bearing, **BEARER, **by_file) == 3
+    make_topic(token_broker, **BEARER, **by_file)
+    assert partitions(token_broker, **BEARER, **by_file) == 3
     (tmp_path / "provides_tokens.py").write_text(
         f"def token():\n    return open({os.fspath(path)!r}).read()\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
-        assert partitions(bearing, **BEARER, oauthTokenProvider="provides_tokens:token") == 3
+        assert partitions(token_broker, **BEARER, oauthTokenProvider="provides_tokens:token") == 3
     finally:
         sys.modules.pop("provides_tokens", None)
-    assert any("is user 'alice', by OAUTHBEARER" in line for line in bearing.output)
+    assert any("is user 'alice', by OAUTHBEARER" in line for line in token_broker.output)
 
 
 @pytest.mark.parametrize(
     "claims", [{"exp": 1_000}, {"aud": "another"}, {"iss": "another"}], ids=str
 )
-def test_a_token_that_the_broker_does_not_take(
-    bearing: LocalBroker, issuer: Issuer, tmp_path: Path, claims: dict[str, object]
+def test_a_token_that_the_broker_refuses_is_an_error_without_the_token(
+    token_broker: LocalBroker, issuer: Issuer, tmp_path: Path, claims: dict[str, object]
 ) -> None:
     (tmp_path / "token").write_text(issuer.token("alice", **claims))
     with pytest.raises(ClientError, match=r"refuses this client by OAUTHBEARER: ") as caught:
         partitions(
-            bearing,
+            token_broker,
             **BEARER,
             kafka__sasl__oauthbearer__token__endpoint__url=(tmp_path / "token").as_uri(),
         )
     assert (tmp_path / "token").read_text() not in str(caught.value)
 
 
-def test_no_token_is_an_error_in_words(bearing: LocalBroker, tmp_path: Path) -> None:
+def test_a_missing_token_file_is_an_error(token_broker: LocalBroker, tmp_path: Path) -> None:
     with pytest.raises(ClientError, match=r"there is no token for the login: .*cannot be read"):
         partitions(
-            bearing,
+            token_broker,
             **BEARER,
             kafka__sasl__oauthbearer__token__endpoint__url=(tmp_path / "none").as_uri(),
         )
@@ -124,7 +126,7 @@ def test_no_token_is_an_error_in_words(bearing: LocalBroker, tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def modern() -> Iterator[LocalBroker]:
+def tls_1_2_broker() -> Iterator[LocalBroker]:
     """A broker that accepts only TLS 1.2, and few cipher suites."""
     settings = {
         "ssl.enabled.protocols": "TLSv1.2",
@@ -136,30 +138,32 @@ def modern() -> Iterator[LocalBroker]:
         yield broker
 
 
-def test_versions_and_suites_are_the_ones_that_are_offered(modern: LocalBroker) -> None:
+def test_the_client_offers_only_the_tls_versions_and_cipher_suites_of_its_settings(
+    tls_1_2_broker: LocalBroker,
+) -> None:
     ssl = {
         "kafka__security__protocol": "SSL",
-        "kafka__ssl__truststore__location": str(modern.ca_file),
+        "kafka__ssl__truststore__location": str(tls_1_2_broker.ca_file),
     }
     java = ",".join(f"TLS_ECDHE_{kind}_WITH_AES_{{}}" for kind in ("RSA", "ECDSA"))
-    assert partitions(modern, **ssl) == 3
-    assert partitions(modern, **ssl, kafka__ssl__protocol="TLSv1.2") == 3
+    assert partitions(tls_1_2_broker, **ssl) == 3
+    assert partitions(tls_1_2_broker, **ssl, kafka__ssl__protocol="TLSv1.2") == 3
     suites = java.replace("{}", "256_GCM_SHA384")
-    assert partitions(modern, **ssl, kafka__ssl__cipher__suites=suites) == 3
+    assert partitions(tls_1_2_broker, **ssl, kafka__ssl__cipher__suites=suites) == 3
     for refused in (
         {"kafka__ssl__enabled__protocols": "TLSv1.3"},
         {"kafka__ssl__cipher__suites": java.replace("{}", "128_GCM_SHA256")},
     ):
         with pytest.raises(ClientError, match=r"refuses TLS|TLS"):
-            partitions(modern, **ssl, **refused)
+            partitions(tls_1_2_broker, **ssl, **refused)
 
 
-def test_a_trust_store_of_pkcs_12(modern: LocalBroker, tmp_path: Path) -> None:
+def test_a_trust_store_of_pkcs_12(tls_1_2_broker: LocalBroker, tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
-    authority = x509.load_pem_x509_certificate(Path(modern.ca_file).read_bytes())
+    authority = x509.load_pem_x509_certificate(Path(tls_1_2_broker.ca_file).read_bytes())
     (tmp_path / "trust.p12").write_bytes(
         pkcs12.serialize_key_and_certificates(
             None, None, None, [authority], BestAvailableEncryption(b"secret")
@@ -170,6 +174,6 @@ def test_a_trust_store_of_pkcs_12(modern: LocalBroker, tmp_path: Path) -> None:
         "kafka__ssl__truststore__location": str(tmp_path / "trust.p12"),
         "kafka__ssl__truststore__type": "PKCS12",
     }
-    assert partitions(modern, **store, kafka__ssl__truststore__password="secret") == 3
+    assert partitions(tls_1_2_broker, **store, kafka__ssl__truststore__password="secret") == 3
     with pytest.raises(ClientError, match=r"cannot be read .*check kafka.ssl.truststore.password"):
-        partitions(modern, **store, kafka__ssl__truststore__password="wrong")
+        partitions(tls_1_2_broker, **store, kafka__ssl__truststore__password="wrong")

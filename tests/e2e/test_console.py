@@ -38,7 +38,7 @@ def test_a_page_of_elsewhere_may_not_ask(shop: Shop, headers: dict[str, str], st
         assert shop.ask(path, **headers)[0] == status
 
 
-def test_the_page_is_allowed_nothing_but_its_own_files(shop: Shop) -> None:
+def test_the_content_security_policy_allows_only_the_pages_own_files(shop: Shop) -> None:
     status, headers, body = shop.ask("/")
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     policy = headers["Content-Security-Policy"]
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said(shop: Shop, method: str, path: str, status: int, 
     assert got == status and words in body["error"]
 
 
-def test_the_words_are_those_of_the_command_line(shop: Shop) -> None:
+def test_a_stuck_partition_is_explained_as_on_the_command_line(shop: Shop) -> None:
     explanation = shop.ask("/api/partition?topic=orders&partition=0")[2]["explanation"]
     assert explanation.startswith("orders-0 is stuck at offset 5, 3 offsets before its end: ")
     assert "transactional id 'nightly'" in explanation and "(at 127.0.0.1)" in explanation
@@ -79,7 +79,7 @@ def test_the_words_are_those_of_the_command_line(shop: Shop) -> None:
     )
 
 
-def test_a_group_waits_when_it_has_read_all_before(shop: Shop) -> None:
+def test_a_group_waits_once_it_has_read_all_records_before_the_open_transaction(shop: Shop) -> None:
     """A group waits if its offset is after the last committed record, and before a marker or
     aborted records.
     """
@@ -127,7 +127,7 @@ def test_members_of_both_protocols_with_their_partitions(shop: Shop, protocol: s
 # --- the page -----------------------------------------------------------------------------------
 
 
-def test_a_click_leads_from_the_stuck_reader_to_what_holds_it(
+def test_links_lead_from_a_stuck_group_to_the_transaction_that_holds_it_back(
     window: Callable[..., Page], shop: Shop
 ) -> None:
     page = window().open()
@@ -148,12 +148,14 @@ def test_a_click_leads_from_the_stuck_reader_to_what_holds_it(
         "committed", "commit", "aborted", "abort", "open", "committed", "commit",
     ]  # fmt: skip
     held = page.eval_on_selector_all("button.span.held", "spans => spans.length")
-    assert held == 3, "the open one, and what is behind it"
+    assert held == 3, "the open record, and the committed record and marker after it"
     assert "last stable offset 5" in page.inner_text(".flag.stable")
     assert "nightly open holds the last stable offset" in page.inner_text(".grid")
 
 
-def test_the_strips_move(window: Callable[..., Page], shop: Shop) -> None:
+def test_the_page_of_a_partition_follows_a_transaction_that_begins_and_ends(
+    window: Callable[..., Page], shop: Shop
+) -> None:
     page = window().open("#/partition/orders/1")
     before = page.locator("button.span").count()
     page.evaluate("window.stays = document.querySelector('button.span')")
@@ -168,7 +170,7 @@ def test_the_strips_move(window: Callable[..., Page], shop: Shop) -> None:
     assert "is not stuck" in page.inner_text("#why")
 
 
-def test_records_as_json_text_and_hex_and_nothing_of_them_is_markup(
+def test_records_are_shown_as_json_text_and_hex_and_never_as_markup(
     window: Callable[..., Page], shop: Shop
 ) -> None:
     page = window().open("#/partition/orders/0")
@@ -190,7 +192,7 @@ def test_records_as_json_text_and_hex_and_nothing_of_them_is_markup(
     assert page.locator("main img").count() == 0
 
 
-def test_all_of_it_by_keyboard(window: Callable[..., Page], shop: Shop) -> None:
+def test_a_record_is_opened_by_keyboard(window: Callable[..., Page], shop: Shop) -> None:
     page = window().open("#/partition/orders/0")
     page.wait_for_selector("button.span")
     assert page.locator("button.span[tabindex='0']").count() == 1, "a strip is one stop of Tab"
@@ -239,7 +241,7 @@ def test_topics_are_found_by_name(window: Callable[..., Page]) -> None:
     page.wait_for_selector("text=__consumer_offsets")
 
 
-def test_an_empty_broker_says_what_to_do_and_one_that_is_gone_that_it_is(
+def test_the_page_shows_what_to_do_without_topics_and_that_the_broker_does_not_answer(
     browser: Any, tmp_path: Path
 ) -> None:
     shop = Shop()
@@ -263,7 +265,7 @@ def test_an_empty_broker_says_what_to_do_and_one_that_is_gone_that_it_is(
 # --- what it costs ------------------------------------------------------------------------------
 
 
-def test_a_hidden_page_asks_nothing(window: Callable[..., Page]) -> None:
+def test_a_hidden_page_sends_no_requests(window: Callable[..., Page]) -> None:
     opened = window()
     page = opened.open()
     page.evaluate(
@@ -291,7 +293,9 @@ def test_a_hidden_page_asks_nothing(window: Callable[..., Page]) -> None:
         "#/partition/nope/0",
     ],
 )
-def test_what_does_not_exist_is_named_on_the_page(window: Callable[..., Page], route: str) -> None:
+def test_the_page_of_a_missing_topic_or_group_says_so(
+    window: Callable[..., Page], route: str
+) -> None:
     opened = window()
     page = opened.open(route)
     assert "There is no" in page.inner_text("main h1")

@@ -60,6 +60,9 @@ class Depot(Shop):
         self.couriers: list[Courier] = []
 
     def fill(self) -> None:
+        """Twelve records, of which the members ADA and BOB acquire, release, reject and accept
+        some: ROWS lists what is then in flight. The group IDLE has a member and acquires nothing.
+        """
         for number in range(12):
             send_all(self.broker.bootstrap_servers, TOPIC, [b"parcel %d" % number])
         with Wire(self.broker.port) as client:
@@ -100,6 +103,7 @@ class Courier:
         eventually(self._is_assigned, what="the partition is assigned")
 
     def _is_assigned(self) -> bool:
+        """Send a heartbeat; whether the member has the partition."""
         request = ShareGroupHeartbeatRequest(
             self.group, self.member_id, self._member_epoch, None, [TOPIC]
         )
@@ -126,6 +130,7 @@ class Courier:
         self._client.socket.close()
 
     def acknowledge(self, *batches: tuple[int, int, int]) -> None:
+        """Acknowledge ranges, each (first offset, last offset, kind), in the share session."""
         made = share_acknowledge
         rows = [made.AcknowledgementBatch(first, last, [kind]) for first, last, kind in batches]
         topic = made.AcknowledgeTopic(self.topic_id, [made.AcknowledgePartition(0, rows)])
@@ -139,6 +144,9 @@ class Courier:
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Depot]:
+    """A broker with a share group that has records in flight; its output may have no errors at the
+    end.
+    """
     shop = Depot()
     with shop.broker:
         shop.fill()
@@ -164,12 +172,13 @@ def shown(page: Any) -> list[tuple[str, ...]]:
 
 
 def opened(window: Callable[..., Page], route: str = ROUTE, **options: Any) -> Any:
+    """A page of the console, once its list has rows."""
     page = window(**options).open(route)
     page.wait_for_selector(".virtual td.col-name")
     return page
 
 
-def test_who_holds_what_how_often_it_was_delivered_and_what_was_given_up(
+def test_the_list_shows_member_delivery_count_and_archived_records(
     window: Callable[..., Page],
 ) -> None:
     page = opened(window)
@@ -250,7 +259,9 @@ def test_the_order_of_the_list(shop: Depot, query: str, first: tuple[int, str, i
     assert (row["first_offset"], row["state"], row["delivery_count"]) == first
 
 
-def test_rows_change_while_one_looks(window: Callable[..., Page], shop: Depot) -> None:
+def test_the_list_of_records_in_flight_follows_changes(
+    window: Callable[..., Page], shop: Depot
+) -> None:
     """This test is last, since other tests need the rows unchanged."""
     page = opened(window)
     assert shown(page) == ROWS

@@ -36,6 +36,7 @@ class Hall(Shop):
         self.broker.topics = {"orders": 1, "wide": PARTITIONS}
 
     def commit(self, client: Wire, group: str, offset: int, topic: str, count: int) -> None:
+        """Commit the offset for the first `count` partitions of the topic."""
         rows = [OffsetCommitRequestPartition(index, offset) for index in range(count)]
         request = OffsetCommitRequest(
             group, topics=[OffsetCommitRequestTopic(topic, partitions=rows)]
@@ -45,6 +46,7 @@ class Hall(Shop):
         assert errors == {0}
 
     def begin(self, client: Wire, name: str) -> None:
+        """Open a transaction that contains the topic's two partitions, without records."""
         made = client.call(wire.request(InitProducerIdRequest(name, 600_000), 4))
         assert made.error_code == 0
         request = AddPartitionsToTxnRequest(
@@ -56,6 +58,9 @@ class Hall(Shop):
         client.call(wire.request(request, 3))
 
     def fill(self) -> None:
+        """GROUPS groups, one of them with PARTITIONS partitions, and TRANSACTIONS open
+        transactions.
+        """
         self.write("nightly", 0, *[b"v"] * 50, end="commit")
         with Wire(self.broker.port) as client:
             for number in range(GROUPS - 1):
@@ -67,6 +72,7 @@ class Hall(Shop):
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Hall]:
+    """A broker with many groups and open transactions."""
     shop = Hall()
     with shop.broker:
         shop.fill()
@@ -76,6 +82,7 @@ def shop() -> Iterator[Hall]:
 
 
 def cells(page: Any, column: str) -> list[str]:
+    """The texts of a column in the rows on the screen."""
     found = page.eval_on_selector_all(
         f".virtual td.col-{column}", "all => all.map(td => td.innerText)"
     )
@@ -107,14 +114,16 @@ def test_what_is_wrong_with_a_list(shop: Hall, path: str) -> None:
     assert shop.ask(f"/api/{path}")[0] == 400
 
 
-def test_what_a_look_at_ten_thousand_groups_costs(shop: Hall) -> None:
+def test_a_response_has_only_the_rows_that_the_page_requests(shop: Hall) -> None:
     """A response contains only the rows on the screen, however many groups there are."""
     status, headers, body = shop.ask("/api/groups?count=60")
     assert status == 200 and len(body["rows"]) == 60
     assert int(headers["Content-Length"]) < 40_000
 
 
-def test_ten_thousand_groups_are_a_few_elements(window: Callable[..., Page], shop: Hall) -> None:
+def test_a_list_of_ten_thousand_groups_needs_few_elements_of_the_page(
+    window: Callable[..., Page], shop: Hall
+) -> None:
     page = window().open("#/groups")
     page.wait_for_selector(".virtual td.col-name")
     assert page.inner_text("h1") == "Groups 10,000"
@@ -182,9 +191,10 @@ def test_open_transactions_are_a_list_and_each_has_a_page(window: Callable[..., 
     page.wait_for_selector("text=It is aborted in")
 
 
-def test_the_overview_names_what_holds_readers_among_many_older_ones(
+def test_the_overview_names_the_transaction_that_holds_readers_back_among_older_ones(
     window: Callable[..., Page], shop: Hall
 ) -> None:
+    """The older open transactions have no records, so that they hold no reader back."""
     shop.write("late", 0, b"v")
     page = window().open()
     # the page reports a transaction that has been open for ten seconds
@@ -194,7 +204,7 @@ def test_the_overview_names_what_holds_readers_among_many_older_ones(
     page.wait_for_selector(".verdict.good")
 
 
-def test_a_transaction_that_has_ended_says_so(window: Callable[..., Page]) -> None:
+def test_the_page_of_an_ended_transaction_says_so(window: Callable[..., Page]) -> None:
     opened = window()
     page = opened.open("#/transaction/999999")
     assert "There is no open transaction of producer 999999" in page.inner_text("main h1")

@@ -61,6 +61,9 @@ class Guarded(Shop):
         self.cookies: dict[str, str] = {}
 
     def config(self, user: tuple[str, str], **more: Any) -> dict[str, Any]:
+        """A client's settings for this user's login; in the names of further settings, _ replaces
+        dots.
+        """
         return {
             "bootstrap.servers": self.broker.bootstrap_servers,
             "security.protocol": "SASL_PLAINTEXT",
@@ -71,6 +74,9 @@ class Guarded(Shop):
         }
 
     def fill(self) -> None:
+        """Alice may read "orders" and the group "kitchen" and write to "copies", and nothing else;
+        ben is a user without rights. Both groups commit offsets in "orders" and "secret".
+        """
         admin = AdminClient(self.config(ADMIN))
         allow = AclPermissionType.ALLOW
         literal, prefixed = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
@@ -105,6 +111,7 @@ class Guarded(Shop):
     def post(
         self, path: str, body: Any, *, cookie: str = "", **headers: str
     ) -> tuple[int, Any, Any]:
+        """Send a POST as a browser does. Gives: status, headers, and the decoded JSON."""
         client = http.client.HTTPConnection("127.0.0.1", self.console_port, timeout=30)
         sent = {"Content-Type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()
@@ -157,7 +164,7 @@ def test_nothing_is_written_without_a_login(shop: Guarded) -> None:
         assert shop.post(path, {"topic": "copies"})[0] == 401
 
 
-def test_the_page_s_files_say_nothing_of_the_broker(shop: Guarded) -> None:
+def test_the_pages_files_have_no_data_of_the_broker(shop: Guarded) -> None:
     status, _, body = shop.ask("/")
     assert status == 200 and b"orders" not in body
     assert shop.broker.bootstrap_servers.encode() not in body
@@ -206,7 +213,7 @@ def test_what_is_no_login(shop: Guarded, body: Any, status: int) -> None:
         ({"Content_Type": "application/x-www-form-urlencoded"}, 400),
     ],
 )
-def test_a_page_of_elsewhere_may_not_send(
+def test_requests_of_a_page_of_another_site_are_refused(
     shop: Guarded, headers: dict[str, str], status: int
 ) -> None:
     body = {"user": ALICE[0], "password": ALICE[1]}
@@ -216,7 +223,7 @@ def test_a_page_of_elsewhere_may_not_send(
     assert shop.post("/api/produce", wanted, cookie=cookie, **headers)[0] == status
 
 
-def test_a_user_that_is_deleted_is_logged_out(shop: Guarded) -> None:
+def test_a_user_whose_password_was_changed_is_logged_out(shop: Guarded) -> None:
     _, headers, _ = shop.post("/api/login", {"user": "ben", "password": "ben-secret"})
     cookie = headers["Set-Cookie"].partition(";")[0]
     assert shop.ask("/api/overview", Cookie=cookie)[0] == 200
@@ -230,7 +237,10 @@ def test_a_user_that_is_deleted_is_logged_out(shop: Guarded) -> None:
     assert shop.ask("/api/overview", Cookie=cookie)[0] == 401, "its password is another one"
 
 
-def test_a_wrong_password_is_refused_and_often_is_too_often() -> None:
+def test_wrong_passwords_are_refused_and_five_of_them_block_further_logins() -> None:
+    """The error is the same for known and unknown users; after five failures the right password is
+    refused as well.
+    """
     shop = Guarded()
     with shop.broker:
         answers = {
@@ -245,7 +255,7 @@ def test_a_wrong_password_is_refused_and_often_is_too_often() -> None:
         assert status == 429 and "too many attempts" in answer["error"]
 
 
-def test_where_no_user_has_a_password_there_is_no_page() -> None:
+def test_the_console_shows_nothing_if_users_have_only_certificates() -> None:
     shop = Guarded()
     settings = {"barnabas.console.port": 0, "ssl.client.auth": "required"}
     shop.broker = LocalBroker(tls=True, settings=settings)
@@ -257,7 +267,7 @@ def test_where_no_user_has_a_password_there_is_no_page() -> None:
         )
 
 
-def test_the_page_s_own_connections_count_towards_no_limit() -> None:
+def test_the_consoles_own_connections_count_towards_no_limit() -> None:
     shop = Guarded()
     shop.broker.settings["max.connections"] = "6"
     shop.broker.settings["max.connections.per.ip"] = "6"
@@ -306,7 +316,7 @@ def test_each_user_sees_what_it_may_describe(shop: Guarded) -> None:
         ("/api/requests", 403),
     ],
 )
-def test_what_a_user_may_look_at(shop: Guarded, path: str, status: int) -> None:
+def test_a_user_gets_only_what_its_acls_allow(shop: Guarded, path: str, status: int) -> None:
     got, body = shop.get(path, ALICE)
     assert got == status
     if status == 403 and "search" in path:
@@ -315,7 +325,7 @@ def test_what_a_user_may_look_at(shop: Guarded, path: str, status: int) -> None:
     assert shop.get(path, ADMIN)[0] == 200
 
 
-def test_the_audit_log_has_logins_and_what_was_asked(shop: Guarded) -> None:
+def test_the_audit_log_has_the_consoles_logins_and_requests(shop: Guarded) -> None:
     shop.post("/api/login", {"user": "zoe", "password": "wrong"})
     shop.get("/api/search?topic=orders", ALICE)
     shop.get("/api/search?topic=secret", ALICE)

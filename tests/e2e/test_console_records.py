@@ -23,6 +23,7 @@ def lines_of(page: Any) -> list[str]:
 
 
 def search_for(page: Any, **fields: str) -> None:
+    """Fill in the fields of the search form, and submit it."""
     for name, value in fields.items():
         page.fill(f"input[name={name}]", value)
     page.click(".search-form button[type=submit]")
@@ -32,12 +33,13 @@ def search_for(page: Any, **fields: str) -> None:
 
 
 def search(shop: Shop, **query: str) -> Any:
+    """The status and the response of a search in "orders"."""
     text = "&".join(f"{name}={quote(value)}" for name, value in query.items())
     status, _, body = shop.ask(f"/api/search?topic=orders&{text}")
     return (status, body)
 
 
-def test_all_partitions_in_one_list_the_newest_first(shop: Shop) -> None:
+def test_a_search_merges_all_partitions_newest_first(shop: Shop) -> None:
     status, body = search(shop)
     assert status == 200 and body["cursor"] is None and body["ends"] == "0:8,1:2"
     times = [row["timestamp"] for row in body["rows"]]
@@ -82,7 +84,7 @@ def test_what_a_search_finds(
         ({"from": "-1"}, "a number from 0 on", None),
     ],
 )
-def test_what_is_wrong_with_a_search(
+def test_a_wrong_search_is_refused_with_a_reason(
     shop: Shop, query: dict[str, str], words: str, at: int | None
 ) -> None:
     status, body = search(shop, **query)
@@ -138,7 +140,7 @@ def test_a_search_is_a_link_that_survives_a_reload(window: Callable[..., Page]) 
     assert page.inner_text("pre[aria-label=Value]") == '{\n  "item": "coffee"\n}'
 
 
-def test_what_became_of_a_record_is_said_and_nothing_is_markup(
+def test_records_are_shown_with_the_state_of_their_transaction_and_never_as_markup(
     window: Callable[..., Page],
 ) -> None:
     page = window().open("#/topic/orders/records")
@@ -162,7 +164,9 @@ def test_a_filter_that_is_wrong_is_marked_at_its_place(window: Callable[..., Pag
     until(page, "document.querySelectorAll('.topic-records .record').length === 6")
 
 
-def test_records_come_while_one_looks(window: Callable[..., Page], shop: Shop) -> None:
+def test_new_records_that_match_are_shown_until_live_is_off(
+    window: Callable[..., Page], shop: Shop
+) -> None:
     page = window().open("#/topic/clicks/records?text=Click")
     until(page, "document.querySelectorAll('.topic-records .record').length === 20")
     plain = Producer({"bootstrap.servers": shop.broker.bootstrap_servers})
@@ -233,7 +237,7 @@ def test_the_rules_of_accessibility_hold(
 # --- a topic with many records ------------------------------------------------------------------
 
 
-def test_a_long_search_goes_on_by_itself(browser: Any) -> None:
+def test_a_long_search_continues_with_further_requests(browser: Any) -> None:
     shop = Shop()
     shop.broker.topics = {"many": 3}
     with shop.broker:
@@ -247,7 +251,7 @@ def test_a_long_search_goes_on_by_itself(browser: Any) -> None:
         page = opened.open("#/topic/many/records?" + f"filter={quote('value.id in (3, 5)')}")
         page.wait_for_selector("text=2 records, the newest first; 60,000", timeout=60_000)
         asked = [url for url in opened.asked if "/api/search?" in url]
-        assert len(asked) >= 2, "no request looks at more than 50,000"
+        assert len(asked) >= 2, "one request searches at most 50,000 records"
         page.goto(f"{shop.url}/#/topic/many/records?live=no")
         until(page, "document.querySelectorAll('.topic-records .record').length === 50")
         page.click("text=Go on with older ones")

@@ -37,6 +37,7 @@ def order(number: int, item: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[FakeRegistry]:
+    """A registry with an Avro schema for "orders" and a Protobuf schema for "cups"."""
     with fake_registry() as running:
         for subject, kind, text in (
             ("orders-value", "AVRO", json.dumps(ORDER)),
@@ -50,6 +51,9 @@ def registry() -> Iterator[FakeRegistry]:
 
 @pytest.fixture(scope="module")
 def shop(registry: FakeRegistry) -> Iterator[Shop]:
+    """A broker whose topic "orders" has two Avro records, one Protobuf record, one with an unknown
+    schema, one without any, and an integer whose first bytes look like a schema id.
+    """
     shop = Shop(barnabas_console_registry=registry.url, barnabas_console_writes=True)
     shop.broker.topics = {"orders": 1, "copies": 1}
     with shop.broker:
@@ -71,6 +75,7 @@ def shop(registry: FakeRegistry) -> Iterator[Shop]:
 
 
 def found(shop: Shop, **query: str) -> list[int]:
+    """The offsets of the records that a search in "orders" finds."""
     text = "&".join(f"{name}={quote(value)}" for name, value in query.items())
     status, _, body = shop.ask(f"/api/search?topic=orders&{text}")
     assert status == 200, body
@@ -135,7 +140,7 @@ def test_a_record_has_its_schema_or_why_it_was_not_decoded(shop: Shop) -> None:
     assert parts[5]["schema_id"] == 0 and "no such schema" in parts[5]["error"]
 
 
-def test_a_download_has_bytes_or_what_is_decoded(shop: Shop) -> None:
+def test_a_download_has_the_bytes_or_on_request_the_decoded_values(shop: Shop) -> None:
     query = f"/api/download?topic=orders&filter={quote('value.id = 7')}"
     (line,) = shop.ask(query)[2].decode().splitlines()
     assert json.loads(line)["value"] == order(7, "tea").decode(), "as it is in the log"
@@ -143,7 +148,9 @@ def test_a_download_has_bytes_or_what_is_decoded(shop: Shop) -> None:
     assert json.loads(line)["value"] == {"id": 7, "item": "tea"}
 
 
-def test_schemas_are_asked_for_once_and_nothing_else_is(shop: Shop, registry: FakeRegistry) -> None:
+def test_each_schema_is_requested_once_and_nothing_else_is_requested(
+    shop: Shop, registry: FakeRegistry
+) -> None:
     for _ in range(3):
         found(shop, filter="value.id = 7")
     asked = [(method, path) for method, path, _ in registry.requests]
@@ -155,6 +162,7 @@ def test_schemas_are_asked_for_once_and_nothing_else_is(shop: Shop, registry: Fa
 
 
 def values_of(page: Any) -> list[str]:
+    """The keys and values that the list of records shows."""
     rows = page.eval_on_selector_all(
         ".topic-records .record-line", "rows => rows.map(row => row.innerText)"
     )
@@ -179,7 +187,9 @@ def test_a_record_is_shown_and_found_by_its_schema(window: Callable[..., Page], 
     assert page.inner_text("pre[aria-label=Value]").startswith("000000  00 00 00 00 01 10 0c")
 
 
-def test_what_cannot_be_decoded_says_why_and_shows_its_bytes(window: Callable[..., Page]) -> None:
+def test_a_record_that_cannot_be_decoded_is_shown_as_bytes_with_the_reason(
+    window: Callable[..., Page],
+) -> None:
     page = window().open("#/topic/orders/records?record=0-3")
     page.wait_for_selector(".note.schema")
     assert page.inner_text(".note.schema").startswith("Not decoded, schema 99: --console-registry")
@@ -200,7 +210,7 @@ def test_a_decoded_record_is_copied(window: Callable[..., Page]) -> None:
         assert copied["value"] == value and copied["offset"] == 0
 
 
-def test_a_replay_has_the_bytes_of_the_records(window: Callable[..., Page], shop: Shop) -> None:
+def test_a_replay_copies_the_bytes_of_the_records(window: Callable[..., Page], shop: Shop) -> None:
     page = window().open("#/topic/orders/write")
     page.fill("form[data-form=replay] input[name=filter]", "value.id in (7, 8)")
     page.fill("form[data-form=replay] input[name=to]", "copies")

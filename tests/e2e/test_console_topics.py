@@ -27,6 +27,7 @@ class Market(Shop):
         self.plain: Producer | None = None
 
     def produce(self, topic: str, count: int) -> None:
+        """Write records of 100 bytes; those of "orders" go to both partitions in turn."""
         if self.plain is None:
             self.plain = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
         for number in range(count):
@@ -34,6 +35,7 @@ class Market(Shop):
         assert self.plain.flush(20) == 0
 
     def commit(self, group: str, offset: int, metadata: str | None = None) -> None:
+        """Commit an offset of orders-0 for a group without members."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap_servers, "group.id": group})
         row = TopicPartition("orders", 0, offset)
         if metadata is not None:
@@ -53,6 +55,9 @@ class Market(Shop):
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Market]:
+    """Sixty records are written to "orders" before each of four samples; the group "slow" does not
+    follow, and "sink" looks like the Spark sink's.
+    """
     shop = Market()
     with shop.broker:
         shop.produce("topic-123", 50)
@@ -101,12 +106,13 @@ def test_what_is_wrong_with_a_list(shop: Market, query: str) -> None:
 
 
 def names(page: Any) -> list[str]:
+    """The topics' names in the rows on the screen."""
     return list(
         page.eval_on_selector_all(".virtual td.col-name", "all => all.map(td => td.innerText)")
     )
 
 
-def test_ten_thousand_rows_are_a_few_elements(window: Callable[..., Page]) -> None:
+def test_a_long_list_of_topics_needs_few_elements_of_the_page(window: Callable[..., Page]) -> None:
     page = window().open("#/topics")
     page.wait_for_selector(".virtual td.col-name")
     assert page.inner_text("h1") == f"Topics {MANY + 1} topics"
@@ -152,7 +158,7 @@ def test_a_group_whose_lag_grows_says_so(window: Callable[..., Page], shop: Mark
     page.wait_for_selector(".row polyline")
 
 
-def test_the_spark_sink_s_group_is_shown_as_what_it_is(
+def test_the_spark_sinks_group_is_shown_with_a_batch_number_and_no_lag(
     window: Callable[..., Page], shop: Market
 ) -> None:
     page = window().open("#/groups")
@@ -169,7 +175,7 @@ def test_the_spark_sink_s_group_is_shown_as_what_it_is(
     assert rows["sink"] == (0, True) and rows["slow"][0] > 0
 
 
-def test_the_spark_sink_s_group_waits_for_no_transaction(shop: Market) -> None:
+def test_the_spark_sinks_group_waits_for_no_transaction(shop: Market) -> None:
     # an offset beyond the end would otherwise mean that the group waits for the open transaction
     shop.commit("reader", 1_000_000_000)
     shop.commit("sink-of-held", 0, '{"what": "batch 0"}')
@@ -184,7 +190,7 @@ def test_the_spark_sink_s_group_waits_for_no_transaction(shop: Market) -> None:
     assert "nightly" in explanation and "sink" not in explanation
 
 
-def test_a_group_moves_only_with_members_and_progress(shop: Market) -> None:
+def test_a_group_is_said_to_move_only_with_members_and_progress(shop: Market) -> None:
     shop.commit("idle", 5)
     time.sleep(1.2)  # responses are cached for half a second
     assert shop.ask("/api/group?group=idle")[2]["rows"][0]["progress"] == "no members"

@@ -87,6 +87,7 @@ while True:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A broker of its own, whose output may have no errors at the end."""
     with LocalBroker(tmp_path / "data", settings=SETTINGS) as broker:
         yield broker
         assert not [
@@ -147,7 +148,9 @@ def described(servers: str, group: str) -> Any:
     return admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
 
 
-def test_members_come_and_go_and_each_partition_has_one_owner(own: LocalBroker, join: Join) -> None:
+def test_each_partition_has_one_owner_while_members_join_and_leave(
+    own: LocalBroker, join: Join
+) -> None:
     servers, group = own.bootstrap_servers, unique("group")
     topic = create_topic(servers, "churn", 6)
     members = [join(group, topic) for _ in range(3)]
@@ -167,7 +170,9 @@ def test_members_come_and_go_and_each_partition_has_one_owner(own: LocalBroker, 
     assert described(servers, group).state == ConsumerGroupState.EMPTY
 
 
-def test_topics_by_a_pattern_with_those_that_come_later(own: LocalBroker, join: Join) -> None:
+def test_a_pattern_subscription_includes_topics_that_are_created_later(
+    own: LocalBroker, join: Join
+) -> None:
     servers, prefix = own.bootstrap_servers, unique("pattern")
     create_named_topic(servers, f"{prefix}.one", 2)
     create_named_topic(servers, "of-another-name", 2)
@@ -178,7 +183,9 @@ def test_topics_by_a_pattern_with_those_that_come_later(own: LocalBroker, join: 
     assert {topic for topic, _ in owned(one)} == {f"{prefix}.one", f"{prefix}.two"}
 
 
-def test_a_static_member_comes_back_to_its_partitions(own: LocalBroker, join: Join) -> None:
+def test_a_static_member_that_rejoins_gets_its_partitions_back(
+    own: LocalBroker, join: Join
+) -> None:
     servers, group = own.bootstrap_servers, unique("group")
     topic = create_topic(servers, "static", 4)
     first = join(group, topic, group_instance_id="i")
@@ -191,7 +198,9 @@ def test_a_static_member_comes_back_to_its_partitions(own: LocalBroker, join: Jo
     assert (owned(first), owned(other)) == (had, others)
 
 
-def test_a_killed_broker_goes_on_with_its_groups(own: LocalBroker, join: Join) -> None:
+def test_groups_keep_members_and_assignments_when_the_broker_is_killed_and_restarted(
+    own: LocalBroker, join: Join
+) -> None:
     servers, group = own.bootstrap_servers, unique("group")
     topic = create_topic(servers, "restart", 4)
     members = [join(group, topic) for _ in range(2)]
@@ -217,7 +226,9 @@ def test_a_killed_broker_goes_on_with_its_groups(own: LocalBroker, join: Join) -
     assert {row.member_id for row in described(servers, group).members} == ids
 
 
-def test_a_group_changes_its_protocol_and_back_while_it_works(own: LocalBroker, join: Join) -> None:
+def test_a_group_changes_its_protocol_and_back_while_members_are_in_it(
+    own: LocalBroker, join: Join
+) -> None:
     servers, group = own.bootstrap_servers, unique("group")
     topic = create_topic(servers, "online", 4)
     old = join(group, topic, group_protocol="classic", heartbeat_interval_ms=100,

@@ -79,6 +79,7 @@ def broker(shared: LocalBroker) -> Iterator[LocalBroker]:
 
 
 def wait_until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Wait until the condition is true; fail after `within_s`."""
     end = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < end, "it did not come to hold in time"
@@ -90,6 +91,7 @@ def init(name: str) -> wire.Call:
 
 
 def init_request(name: str | None, timeout_ms: int) -> wire.Call:
+    """An InitProducerId with a transaction timeout; without a name for an idempotent producer."""
     request = InitProducerIdRequest(
         transactional_id=name, transaction_timeout_ms=timeout_ms, producer_id=-1, producer_epoch=-1
     )
@@ -97,6 +99,7 @@ def init_request(name: str | None, timeout_ms: int) -> wire.Call:
 
 
 def add(name: str, session: Any) -> wire.Call:
+    """An AddPartitionsToTxn that adds t-0 to the transaction."""
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=name,
         v3_and_below_producer_id=session.producer_id,
@@ -107,6 +110,7 @@ def add(name: str, session: Any) -> wire.Call:
 
 
 def end(name: str, session: Any) -> wire.Call:
+    """An EndTxn that commits the transaction."""
     request = EndTxnRequest(
         transactional_id=name,
         producer_id=session.producer_id,
@@ -132,7 +136,7 @@ def deliveries(broker: LocalBroker, name: str) -> list[int]:
     return [request["deliveries"] for request in requests]
 
 
-def test_a_request_that_comes_late_comes_over_the_connection_that_was_given_up(
+def test_a_late_request_arrives_over_the_connection_that_the_client_gave_up(
     broker: LocalBroker,
 ) -> None:
     """A late request must not arrive over the new connection: a late EndTxn would then end the next
@@ -154,7 +158,7 @@ def test_a_request_that_comes_late_comes_over_the_connection_that_was_given_up(
             assert later.call(end("late", session)).error_code == Code.NONE
 
 
-def test_a_request_that_comes_late_is_of_the_user_who_had_sent_it() -> None:
+def test_a_late_request_keeps_the_user_of_its_connection() -> None:
     """A late request keeps the user of its own connection, even if clients must authenticate and
     only that user may list the transaction.
     """
@@ -182,7 +186,7 @@ def test_a_request_that_comes_late_is_of_the_user_who_had_sent_it() -> None:
         assert not [line for line in broker.output if "closing the connection" in line]
 
 
-def test_a_large_request_that_comes_late_is_carried_out(broker: LocalBroker) -> None:
+def test_a_late_large_request_is_carried_out(broker: LocalBroker) -> None:
     """A thread decodes a large request, which takes longer than a call: the connection must stay
     open for that time.
     """
@@ -210,7 +214,7 @@ def test_a_large_request_that_comes_late_is_carried_out(broker: LocalBroker) -> 
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_a_fault_of_a_topic_meets_the_fetches_of_a_session_that_has_it(
+def test_a_fault_of_a_topic_applies_to_fetches_of_a_session_with_that_topic(
     broker: LocalBroker, version: int
 ) -> None:
     """A Fetch of a session names no topic: only the session has its partitions."""
@@ -233,9 +237,12 @@ def test_a_fault_of_a_topic_meets_the_fetches_of_a_session_that_has_it(
         assert broker.control.requests("Fetch", topic="t")[-1]["outcome"] == "answered"
 
 
-def test_a_request_goes_on_whose_fault_was_removed_while_another_delayed_it(
+def test_a_delayed_request_is_answered_though_the_fault_that_held_it_was_removed(
     broker: LocalBroker,
 ) -> None:
+    """The request is both delayed and held; the fault that holds it is removed during the delay, so
+    that at its end no fault is left to release the request.
+    """
     control = broker.control
     control.add_fault("delay", api="ListTransactions", ms=300)
     with Wire(broker.port, timeout_s=10) as client:
@@ -245,7 +252,7 @@ def test_a_request_goes_on_whose_fault_was_removed_while_another_delayed_it(
         assert client.receive(list_transactions()).error_code == Code.NONE
 
 
-def test_an_error_is_the_answer_also_where_the_request_was_to_come_twice(
+def test_an_injected_error_is_returned_though_another_fault_delivers_the_request_twice(
     broker: LocalBroker,
 ) -> None:
     control = broker.control
@@ -259,13 +266,14 @@ def test_an_error_is_the_answer_also_where_the_request_was_to_come_twice(
 
 
 def end_offsets(client: Wire, topic: str, count: int) -> list[int]:
+    """The end offsets of the topic's first `count` partitions."""
     rows = [ListOffsetsPartition(index, -1, -1) for index in range(count)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(topic, rows)])
     answer = client.call(wire.request(request, 5))
     return [row.offset for row in answer.topics[0].partitions]
 
 
-def test_a_produce_without_an_answer_comes_twice_also_where_it_is_parked(
+def test_a_produce_with_acks_0_is_delivered_twice_also_if_it_is_checked_in_slices(
     broker: LocalBroker,
 ) -> None:
     """A Produce with so many partitions is checked in slices, and ends some rounds of the loop
@@ -285,7 +293,10 @@ def test_a_produce_without_an_answer_comes_twice_also_where_it_is_parked(
         assert control.requests("Produce", topic="many")[-1]["deliveries"] == 2
 
 
-def test_a_connection_that_a_late_request_came_by_counts_once_among_those_that_ended() -> None:
+def test_a_connection_with_a_late_request_is_counted_once_as_ended() -> None:
+    """At most three connections are allowed. If the end of the late request's connection were
+    counted twice, a fourth connection would be accepted.
+    """
     settings = {"max.connections.per.ip": 3}
     with LocalBroker(control=True, settings=settings) as broker:
         control = broker.control
@@ -304,7 +315,10 @@ def test_a_connection_that_a_late_request_came_by_counts_once_among_those_that_e
                 assert fourth.is_closed_by_broker()
 
 
-def test_the_journal_has_what_a_request_said_when_it_came(broker: LocalBroker) -> None:
+def test_the_journal_has_each_request_as_it_was_received(broker: LocalBroker) -> None:
+    """The broker writes the base offset into the batch of a Produce; the journal still has the 0
+    that the client sent.
+    """
     control = broker.control
     control.forget_requests()
     with Wire(broker.port) as client:
@@ -335,7 +349,7 @@ def test_the_journal_has_what_a_request_said_when_it_came(broker: LocalBroker) -
         'GET /requests HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{"api":1}',
     ],
 )
-def test_a_request_of_the_endpoint_that_is_wrong_is_told_so(
+def test_a_malformed_request_to_the_control_endpoint_gets_status_400(
     broker: LocalBroker, request_text: str
 ) -> None:
     port = int(broker.control.url.rsplit(":", 1)[1])
@@ -346,6 +360,7 @@ def test_a_request_of_the_endpoint_that_is_wrong_is_told_so(
         while answer.readline() != b"\r\n":
             pass
         assert json.loads(answer.readline())["error"]
+    # The refused requests did not advance the clock.
     assert broker.control.ahead_ms < 86_400_000
 
 
@@ -359,7 +374,7 @@ def test_a_request_of_the_endpoint_that_is_wrong_is_told_so(
         "Host: example.org",
     ],
 )
-def test_a_page_of_another_origin_may_not_ask(broker: LocalBroker, header: str) -> None:
+def test_requests_of_a_page_of_another_origin_are_refused(broker: LocalBroker, header: str) -> None:
     port = int(broker.control.url.rsplit(":", 1)[1])
     host = "" if header.startswith("Host") else "Host: 127.0.0.1\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
@@ -369,7 +384,7 @@ def test_a_page_of_another_origin_may_not_ask(broker: LocalBroker, header: str) 
         assert client.makefile("rb").readline().split()[1] == b"403"
 
 
-def test_it_stops_while_it_refuses_connections_and_another_has_its_port() -> None:
+def test_a_broker_that_refuses_connections_stops_though_another_process_has_its_port() -> None:
     with LocalBroker(control=True) as broker:
         broker.control.ask("POST", "/connections/refuse")
         with socket.socket() as other:
@@ -381,7 +396,10 @@ def test_it_stops_while_it_refuses_connections_and_another_has_its_port() -> Non
             assert broker.stop() == 0
 
 
-def test_a_fault_that_went_with_its_broker_is_no_error() -> None:
+def test_removing_a_fault_after_its_broker_was_killed_is_no_error() -> None:
+    """The end of the context removes the fault from a broker that does not run; `remove` and then
+    the end of the context remove a fault twice.
+    """
     with LocalBroker(control=True, topics=["t"]) as broker:
         with broker.control.fault("hold", api="EndTxn"), broker.control.frozen():
             broker.kill()
@@ -390,7 +408,7 @@ def test_a_fault_that_went_with_its_broker_is_no_error() -> None:
             fault.remove()
 
 
-def test_time_goes_on_where_it_was_though_the_broker_was_paused_when_it_was_killed() -> None:
+def test_the_test_clock_survives_the_kill_of_a_paused_broker() -> None:
     with LocalBroker(control=True) as broker:
         broker.control.advance(days=8)
         broker.pause()
@@ -399,7 +417,7 @@ def test_time_goes_on_where_it_was_though_the_broker_was_paused_when_it_was_kill
         assert broker.control.ahead_ms >= 8 * 86_400_000
 
 
-def test_time_goes_on_where_it_was_though_the_broker_died_by_itself() -> None:
+def test_the_test_clock_survives_a_kill_from_outside() -> None:
     with LocalBroker(control=True) as broker:
         broker.control.advance(days=8)
         os.kill(broker.pid, signal.SIGKILL)
@@ -417,6 +435,7 @@ def _batch_of(client: Wire) -> bytes:
 
 
 def _offset_of(group: str) -> wire.Call:
+    """An OffsetCommit of offset 1 in t-0, for a group without members."""
     partition = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
     )
@@ -435,9 +454,9 @@ def _producers_of(topic: str) -> wire.Call:
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_what_a_restart_loads_is_as_old_as_the_tests_clock_says(end: str) -> None:
-    """Offsets, transactional ids and open transactions are 45 minutes old, of the 60 after which
-    they expire.
+def test_after_a_restart_the_age_of_loaded_state_follows_the_test_clock(end: str) -> None:
+    """After 45 minutes of the test clock and 10 more, all are there; after another 10, none is:
+    offsets, transactional ids and open transactions expire after 60.
     """
     hour = {
         "offsets.retention.minutes": 60,
@@ -470,10 +489,12 @@ def test_what_a_restart_loads_is_as_old_as_the_tests_clock_says(end: str) -> Non
                     "resting" in states,
                     states["open"] == "Ongoing",
                 ] == [is_there] * 3, minutes
-                assert producers.active_producers, "a start counts as an append of theirs"
+                assert producers.active_producers, (
+                    "the start counts as an append of each producer, so none expires"
+                )
 
 
-def test_what_cannot_be_answered_is_an_error(broker: LocalBroker) -> None:
+def test_wrong_calls_of_the_control_are_errors(broker: LocalBroker) -> None:
     control = broker.control
     for ask, says in (
         (lambda: control.requests(api="Prodduce"), "perhaps Produce"),
@@ -498,7 +519,7 @@ def test_what_cannot_be_answered_is_an_error(broker: LocalBroker) -> None:
         _ = fault.met
 
 
-def test_a_broker_is_killed_whose_endpoint_answers_with_an_error(
+def test_kill_ends_the_broker_though_its_control_endpoint_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object) -> None:
@@ -509,10 +530,11 @@ def test_a_broker_is_killed_whose_endpoint_answers_with_an_error(
         monkeypatch.setattr(Control, "ask", refuse)
         broker.kill()
         with pytest.raises(ProcessLookupError):
+            # SIGCONT does nothing to a running process; it fails if there is none.
             os.kill(pid, signal.SIGCONT)
 
 
-def test_nothing_is_written_after_the_power_is_lost() -> None:
+def test_nothing_is_written_after_a_power_loss() -> None:
     """A write after the power loss would leave a hole in a segment, which no real power failure
     does, and which the next start would set aside.
     """
@@ -544,7 +566,8 @@ def test_nothing_is_written_after_the_power_is_lost() -> None:
         assert os.path.getsize(segment) == 0, "nothing of it was flushed"
 
 
-def quota_of_everybody(percentage: float | None) -> wire.Call:
+def quota_of_all_clients(percentage: float | None) -> wire.Call:
+    """A request that sets the request quota of all clients, or removes it if None is given."""
     entry = EntryData(
         [EntityData("client-id", None)],
         [OpData("request_percentage", percentage or 0.0, percentage is None)],
@@ -552,19 +575,21 @@ def quota_of_everybody(percentage: float | None) -> wire.Call:
     return wire.request(AlterClientQuotasRequest([entry]), 1)
 
 
-def test_an_answer_that_is_late_is_before_the_next_one_also_above_a_quota(
+def test_a_delayed_response_precedes_the_next_one_also_above_a_quota(
     broker: LocalBroker,
 ) -> None:
     """The throttle time of the quota ends before the late response is sent."""
     calls = [list_transactions(), init("above")]
     with Wire(broker.port) as client:
-        client.call(quota_of_everybody(1e-6))
+        client.call(quota_of_all_clients(1e-6))
         with broker.control.fault("delay_answer", api="ListTransactions", ms=1500, times=1):
             for call in calls:
                 client.send(call)
+            # `receive` expects the id of the last request that was sent; this is the response to
+            # the one before.
             client._correlation_id -= 1
             client.receive(calls[0])
             client._correlation_id += 1
             assert client.receive(calls[1]).throttle_time_ms == 1000  # at most one quota window
     with Wire(broker.port) as client:
-        client.call(quota_of_everybody(None))
+        client.call(quota_of_all_clients(None))

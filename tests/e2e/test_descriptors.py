@@ -61,6 +61,7 @@ class LimitedBroker(LocalBroker):
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[LimitedBroker]:
+    """A broker with a low limit of file descriptors, whose output may have no errors at the end."""
     settings = {"offsets.topic.num.partitions": "8", "transaction.state.log.num.partitions": "8"}
     with LimitedBroker(tmp_path / "data", settings=settings) as broker:
         yield broker
@@ -71,7 +72,7 @@ def limited(tmp_path: Path) -> Iterator[LimitedBroker]:
         ], "".join(broker.output[-60:])
 
 
-def test_a_log_of_more_segments_than_descriptors_is_written_read_and_started_again(
+def test_logs_with_more_segments_than_descriptors_are_written_read_and_loaded(
     limited: LimitedBroker,
 ) -> None:
     servers = limited.bootstrap_servers
@@ -95,12 +96,13 @@ def test_a_log_of_more_segments_than_descriptors_is_written_read_and_started_aga
 
 
 def transact_once(servers: str) -> None:
+    """Write a record in a transaction that is aborted, so that readers see nothing of it."""
     client = producer(servers, transactional_id="p")
     client.init_transactions(PATIENCE_S)
     transact(client, "t", [b"x"], partition=1, commit=False)
 
 
-def test_more_partitions_than_descriptors_are_made_written_to_in_turn_and_started_again(
+def test_more_partitions_than_descriptors_are_created_written_and_loaded(
     limited: LimitedBroker,
 ) -> None:
     servers = limited.bootstrap_servers
@@ -127,6 +129,7 @@ def test_more_partitions_than_descriptors_are_made_written_to_in_turn_and_starte
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until the condition is true; fail after PATIENCE_S."""
     end = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < end, "it did not come to hold in time"
@@ -149,7 +152,9 @@ class CrowdedBroker(LimitedBroker):
         return [*super()._command(), "--metrics-port", metrics, "--console-port", console]
 
 
-def test_whoever_fills_every_port_ends_no_request_of_a_client_that_is_there(tmp_path: Path) -> None:
+def test_connections_that_use_up_the_descriptors_do_not_end_an_existing_client(
+    tmp_path: Path,
+) -> None:
     """At its first request a handler imports modules, for which the process needs descriptors."""
     with CrowdedBroker(tmp_path / "data", topics=["t"]) as broker, ExitStack() as clients:
         client = clients.enter_context(Wire(broker.port))

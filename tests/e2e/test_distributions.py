@@ -69,7 +69,9 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_both_have_the_license_and_nothing_but_our_own_names(distributions: Path) -> None:
+def test_wheel_and_sdist_have_the_license_and_only_the_projects_packages(
+    distributions: Path,
+) -> None:
     (wheel,) = distributions.glob("*.whl")
     (sdist,) = distributions.glob("*.tar.gz")
     names = zipfile.ZipFile(wheel).namelist()
@@ -92,7 +94,7 @@ def test_both_have_the_license_and_nothing_but_our_own_names(distributions: Path
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_it_runs_from_an_empty_environment(
+def test_the_wheel_runs_in_an_empty_environment(
     distributions: Path, version: str, tmp_path: Path
 ) -> None:
     python = interpreter(version)

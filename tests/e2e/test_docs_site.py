@@ -42,7 +42,7 @@ def test_every_page_of_docs_is_on_the_site_and_can_be_found(site: Path) -> None:
         assert page == "index" or f'href="{page}.html"' in index, f"{page} is not in mkdocs.yml"
 
 
-def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
+def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
     loads = re.compile(r'<(?:script|img|iframe|source|video)\b[^>]*\bsrc="([^"]+)"')
     links = re.compile(r'<link\b[^>]*\brel="(?!canonical)[^"]*"[^>]*\bhref="([^"]+)"')
     sources = [

@@ -49,6 +49,7 @@ def ask(port: int, frame: bytes) -> None:
             # so that the broker closes the connection if it sends no response
             connection.shutdown(socket.SHUT_WR)
         with suppress(TimeoutError, ConnectionResetError):
+            # Any answer will do, also the end of the connection.
             assert connection.recv(1) or True
 
 
@@ -77,9 +78,12 @@ def test_no_request_imports_on_the_loop(broker: LocalBroker, order: str) -> None
     ask_each(broker, in_order(order))
 
 
-def test_no_request_does_after_a_start_that_loads_what_the_requests_left(
+def test_no_request_imports_a_module_on_the_loop_after_a_restart_with_data(
     broker: LocalBroker,
 ) -> None:
+    """The second start loads the data that the first requests wrote; then the APIs are used in the
+    opposite order. `ask_each` fails if the watchdog reports an import.
+    """
     ask_each(broker, in_order("by key"))
     broker.restart()
     ask_each(broker, in_order("by key from the end"))

@@ -46,6 +46,7 @@ class Background:
     """A call in a thread; `result` waits until it ends."""
 
     def __init__(self, call: Callable[[], object]) -> None:
+        """Run the call in a thread."""
         self._errors: list[BaseException] = []
 
         def run() -> None:
@@ -69,7 +70,7 @@ class Background:
         assert self._errors == []
 
 
-def test_stock_clients_wait_for_space_and_go_on(tmp_path: Path) -> None:
+def test_clients_wait_while_the_disk_is_full_and_then_continue(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "data") as broker:
         servers = broker.bootstrap_servers
         topic, group = create_topic(servers, "full"), "readers"

@@ -65,7 +65,7 @@ def test_each_program_is_run_here() -> None:
     assert PAGE.count("\n```python") == len(PYTHON)
 
 
-def test_the_front_page_has_the_first_of_them() -> None:
+def test_the_readme_has_the_same_first_program() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     (program,) = re.findall(r"```python\n(from confluent_kafka .*?)```", readme, re.DOTALL)
     assert program == PROGRAMS["confluent-kafka"][1]

@@ -73,6 +73,7 @@ class Member:
         self.owned -= self.lost[-1]
 
     def poll(self) -> None:
+        """Read for a moment, and keep the values and the errors."""
         for message in self.client.consume(100, 0.02):
             if message.error() is None:
                 self.values.append(message.value())
@@ -98,7 +99,9 @@ def settle(members: list[Member], shares: list[int], *, what: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_members_come_and_go(servers: str, strategy: str) -> None:
+def test_partitions_are_shared_again_when_members_join_and_leave(
+    servers: str, strategy: str
+) -> None:
     topic, group = create_topic(servers, "group", PARTITIONS), unique("group")
     for partition in range(PARTITIONS):
         send_all(
@@ -140,7 +143,7 @@ def test_members_come_and_go(servers: str, strategy: str) -> None:
     assert not third.values, "what was committed was given again"
 
 
-def test_a_static_member_that_comes_back_disturbs_nobody(servers: str) -> None:
+def test_a_static_member_that_rejoins_causes_no_rebalance_of_others(servers: str) -> None:
     topic, group = create_topic(servers, "static", PARTITIONS), unique("static")
     settings = {"partition_assignment_strategy": "range"}
     members = [
@@ -292,6 +295,7 @@ class PythonMember:
         self._thread.start()
 
     def _run(self) -> None:
+        """Poll until the member is to end, then close the consumer."""
         while not self._ending:
             for records in self.client.poll(timeout_ms=2_000).values():
                 self.values.extend(record.value for record in records)

@@ -24,6 +24,7 @@ IDLE_MS = 1000
 
 
 def ports_of_clients(broker: LocalBroker) -> set[int]:
+    """The clients' ports of the broker's open connections."""
     found = psutil.Process(broker.pid).net_connections("tcp")
     return {
         connection.raddr.port
@@ -33,13 +34,14 @@ def ports_of_clients(broker: LocalBroker) -> set[int]:
 
 
 def hung_up_on(broker: LocalBroker) -> set[int]:
+    """The clients' ports of the connections that the broker has closed as idle, from its log."""
     said = "closing the connection of 127.0.0.1:"
     lines = [line for line in broker.output if f"connections.max.idle.ms={IDLE_MS}" in line]
     assert all(" INFO " in line for line in lines), lines
     return {int(line.partition(said)[2].partition(":")[0]) for line in lines}
 
 
-def test_clients_that_were_idle_connect_again_and_one_that_waits_is_answered() -> None:
+def test_idle_clients_reconnect_and_a_connection_with_a_waiting_fetch_is_not_closed() -> None:
     with (
         LocalBroker(settings={"connections.max.idle.ms": str(IDLE_MS)}) as broker,
         ExitStack() as stack,
@@ -48,7 +50,8 @@ def test_clients_that_were_idle_connect_again_and_one_that_waits_is_answered() -
         topic, empty = create_topic(servers, "idle"), create_topic(servers, "empty")
         fetch = wire.fetch([(empty, 0, 0)], committed=False, max_wait_ms=IDLE_MS * 3 // 2)
         waiting = stack.enter_context(Wire(broker.port))
-        # before clients are made, since the broker may close an unused connection
+        # The fetch waits longer than the idle limit. It is sent before the other clients are made,
+        # since the broker may close an unused connection.
         waiting.send(fetch)
         others = hung_up_on(broker) | {waiting.socket.getsockname()[1]}
         first = producer(servers)

@@ -59,7 +59,9 @@ ALWAYS = ("pip install './barnabas[cli]'",)  # the parameters after the first tw
         for command in COMMANDS
     ],
 )
-def test_it_installs_the_checkout_with_what_the_extras_need(folder: Path, command: str) -> None:
+def test_the_command_installs_the_checkout_with_the_requirements_of_its_extras(
+    folder: Path, command: str
+) -> None:
     environment = {
         **{name: text for name, text in os.environ.items() if name != "PYTHONPATH"},
         "PATH": f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",

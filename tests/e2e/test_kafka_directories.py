@@ -55,6 +55,7 @@ def copy_of_the_directory(path: Path) -> Path:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A broker on a copy of the directory, whose output may have no errors at the end."""
     with LocalBroker(copy_of_the_directory(tmp_path / "data"), settings=SETTINGS) as running:
         yield running
         assert not [
@@ -73,12 +74,16 @@ def killed(broker: LocalBroker) -> None:
 
 
 def expected_rows(topic: str, partition: int, *, committed: bool) -> list[Row]:
+    """The records that Kafka itself returned for this partition."""
     name = f"txn read_{'' if committed else 'un'}committed" if topic == "txn" else topic
     rows: list[Row] = [tuple(row) for row in EXPECTED[name][str(partition)]["records"]]
     return rows
 
 
 def check_all_rows(servers: str, read: Callable[..., list[Row]]) -> None:
+    """Check that a library's reader gets the same records as from Kafka, at both isolation
+    levels.
+    """
     for topic, partition in PARTITIONS:
         for committed in (True, False):
             assert read(servers, topic, partition, committed=committed) == expected_rows(
@@ -87,6 +92,7 @@ def check_all_rows(servers: str, read: Callable[..., list[Row]]) -> None:
 
 
 def check_committed_offsets(servers: str) -> None:
+    """Check each group's committed offsets and metadata against Kafka's."""
     for group, rows in EXPECTED["committed offsets"].items():
         reader = consumer(servers, group)
         try:
@@ -106,7 +112,7 @@ def test_what_kafka_wrote_is_read(broker: LocalBroker, read: Callable[..., list[
     check_committed_offsets(broker.bootstrap_servers)
 
 
-def test_topics_are_those_of_the_directories(broker: LocalBroker) -> None:
+def test_topics_groups_and_cluster_id_are_taken_from_kafkas_directory(broker: LocalBroker) -> None:
     client = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     listed = client.list_topics(timeout=PATIENCE_S)
     topics = {name: len(topic.partitions) for name, topic in listed.topics.items()}
@@ -127,7 +133,9 @@ def test_topics_are_those_of_the_directories(broker: LocalBroker) -> None:
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
-def test_the_second_start(broker: LocalBroker, end: Restart) -> None:
+def test_a_second_start_has_kafkas_records_and_those_written_since(
+    broker: LocalBroker, end: Restart
+) -> None:
     """Clients read the earlier records and those written in between; the internal topics keep their
     two partitions.
     """
@@ -164,6 +172,7 @@ def test_the_second_start(broker: LocalBroker, end: Restart) -> None:
 def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
     broker: LocalBroker,
 ) -> None:
+    """Kafka was stopped while the producer "delta" had a transaction open."""
     servers = broker.bootstrap_servers
     client = producer(servers, transactional_id="delta")
     client.init_transactions(PATIENCE_S)
@@ -174,7 +183,7 @@ def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
     assert "open" in [row[3] for row in rows_by_confluent(servers, "txn", 0, committed=False)]
 
 
-def test_the_open_transaction_of_delta_runs_out_of_time(broker: LocalBroker) -> None:
+def test_the_open_transaction_of_delta_is_aborted_by_its_timeout(broker: LocalBroker) -> None:
     """The transaction's timeout of ten minutes ended long ago: the broker aborts it, the last
     stable offset moves to the end, and its records are not read.
     """

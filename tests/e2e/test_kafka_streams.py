@@ -102,6 +102,7 @@ class Feed:
         self._thread.start()
 
     def _run(self) -> None:
+        """Write lines of three words until stopped."""
         while not self._stopped.wait(0.02):
             line = f"all w{self.count % 7} v{self.count % 5}"
             self._producer.produce(self._topic, line, str(self.count % 11))
@@ -143,6 +144,7 @@ class Counts:
             counts = self.by_word.setdefault(message.key().decode(), [])
             counts.append(int(message.value()))
             self.total += 1
+            # Exactly once: the nth count that was committed for a word is n.
             assert counts[-1] == len(counts), f"{message.key()!r}: {counts[-5:]}"
 
     def await_more(self, count: int, *instances: Instance) -> None:
@@ -150,6 +152,7 @@ class Counts:
         self.await_total(self.total + count, *instances)
 
     def await_total(self, total: int, *instances: Instance) -> None:
+        """Read until the number of counts is at least `total`."""
         deadline_s = time.monotonic() + PATIENCE_S
         while self.total < total:
             said = [instance.lines[-8:] for instance in instances]
@@ -162,6 +165,7 @@ class Counts:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A broker of its own, whose output may have no errors at the end."""
     with LocalBroker(tmp_path / "data", settings=SETTINGS) as broker:
         yield broker
         assert not [
@@ -213,6 +217,7 @@ def test_a_word_count_stays_exact_under_kills(
         counts.await_more(200, fourth)
         lines = feed.stop()
         counts.await_total(lines * WORDS_OF_A_LINE, fourth)
+        # A record that was counted twice would come now.
         counts.read(2)
         fourth.stop()
         counts.read(1)

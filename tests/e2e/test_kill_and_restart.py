@@ -48,6 +48,7 @@ Restart = Callable[[LocalBroker], None]
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A broker of its own, whose output may have no errors at the end."""
     settings = {
         "group.min.session.timeout.ms": "500",
         "barnabas.transaction.durability": "flush",
@@ -61,12 +62,14 @@ def own(tmp_path: Path) -> Iterator[LocalBroker]:
 
 
 def killed(broker: LocalBroker) -> None:
+    """Kill the broker, start it again, and wait until it answers."""
     broker.kill()
     broker.restart()
     wait_until_ready(broker.bootstrap_servers)
 
 
 def stopped(broker: LocalBroker) -> None:
+    """Stop the broker, start it again, and wait until it answers."""
     assert broker.stop() == 0
     broker.restart()
     wait_until_ready(broker.bootstrap_servers)
@@ -76,7 +79,7 @@ both_ways = pytest.mark.parametrize("again", [killed, stopped])
 
 
 @both_ways
-def test_acknowledged_records_topics_and_settings_are_all_there(
+def test_acknowledged_records_topics_and_settings_survive_a_restart(
     own: LocalBroker, again: Restart
 ) -> None:
     servers = own.bootstrap_servers
@@ -105,7 +108,7 @@ def test_acknowledged_records_topics_and_settings_are_all_there(
 
 
 @both_ways
-def test_the_open_transaction_of_a_living_producer_goes_on(
+def test_an_open_transaction_continues_after_a_restart_if_its_producer_lives(
     own: LocalBroker, again: Restart
 ) -> None:
     servers = own.bootstrap_servers
@@ -171,7 +174,7 @@ def test_the_open_transaction_of_a_dead_producer_times_out_after_a_kill(own: Loc
 
 
 @both_ways
-def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_commit(
+def test_offsets_in_an_open_transaction_are_pending_after_a_restart_until_its_commit(
     own: LocalBroker, again: Restart
 ) -> None:
     servers = own.bootstrap_servers
@@ -217,7 +220,7 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
 
 
 @both_ways
-def test_an_idempotent_producer_goes_on_without_duplicate_or_gap(
+def test_an_idempotent_producer_continues_without_duplicate_or_gap(
     own: LocalBroker, again: Restart
 ) -> None:
     """The producer sends continuously while the broker is killed and restarted three times."""
@@ -264,6 +267,7 @@ def test_an_idempotent_producer_goes_on_without_duplicate_or_gap(
 def _batch(
     producer_id: int, epoch: int, sequence: int, *values: bytes, transactional: bool = False
 ) -> bytearray:
+    """A batch of an idempotent or transactional producer, with a fixed time."""
     records = [NewRecord(None, value, timestamp=1_700_000_000_000) for value in values]
     return encode_batch(
         records,
@@ -494,7 +498,7 @@ def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: LocalBroker) 
     assert set(values) <= sure | unsure
 
 
-def test_kafka_python_reads_what_a_kill_left(own: LocalBroker) -> None:
+def test_kafka_python_reads_committed_records_after_a_kill(own: LocalBroker) -> None:
     topic = create_topic(own.bootstrap_servers, "other")
     KafkaPython.transactions(
         own.bootstrap_servers, topic, [([b"a"], True), ([b"x"], False), ([b"b"], True)]

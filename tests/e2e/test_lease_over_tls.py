@@ -39,6 +39,7 @@ def enable_users(address: str, context: ssl.SSLContext) -> None:
 
 
 def is_up(address: str, context: ssl.SSLContext) -> bool:
+    """Whether etcd answers."""
     try:
         urllib.request.urlopen(f"https://{address}/health", context=context, timeout=2).close()
     except OSError:
@@ -46,7 +47,10 @@ def is_up(address: str, context: ssl.SSLContext) -> bool:
     return True
 
 
-def test_a_node_leads_by_an_etcd_with_tls_and_a_user(tmp_path: Path) -> None:
+def test_a_node_leads_with_a_lease_in_an_etcd_with_tls_and_a_user(tmp_path: Path) -> None:
+    """The first endpoint of the lease is down, so the node uses the second; a node with a wrong
+    password does not lead.
+    """
     certificates = tmp_path / "certificates"
     make_certificates(certificates)
     authority, broker = certificates / "ca.pem", certificates / "broker.pem"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 BESIDES = re.compile(r"besides: +(\S+)://\S+:(\d+) ")
 
 
-def test_each_client_is_told_the_brokers_of_the_listener_that_it_came_by() -> None:
+def test_each_client_gets_the_brokers_addresses_of_the_listener_that_it_uses() -> None:
     with LocalBroker(
         brokers=3,
         users={"alice": "her-secret"},
@@ -55,7 +55,7 @@ def test_each_client_is_told_the_brokers_of_the_listener_that_it_came_by() -> No
             assert producer.flush(20) == 0
 
 
-def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
+def test_a_unix_socket_serves_clients_and_replaces_a_stale_socket_file(tmp_path: Path) -> None:
     path = tmp_path / "b.sock"
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(path))  # the socket file remains, as after a kill
@@ -78,7 +78,7 @@ def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_listener_that_is_full_lets_clients_wait_and_the_other_ones_not() -> None:
+def test_clients_of_a_full_listener_wait_and_clients_of_other_listeners_do_not() -> None:
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,B://127.0.0.1:0",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT",

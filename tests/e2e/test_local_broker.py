@@ -45,7 +45,7 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def test_a_broker_with_topics_that_goes_without_a_trace() -> None:
+def test_a_broker_has_its_topics_and_leaves_no_process_or_directory_behind() -> None:
     topics = {"orders": 3, "state": {"partitions": 2, "cleanup.policy": "compact"}}
     with LocalBroker(topics=topics, settings={"auto.create.topics.enable": False}) as broker:
         send_all(broker.bootstrap_servers, "orders", [b"1", b"2"])
@@ -61,7 +61,7 @@ def test_a_broker_with_topics_that_goes_without_a_trace() -> None:
     assert not directory.exists()
 
 
-def test_a_directory_that_was_given_stays(tmp_path: Path) -> None:
+def test_a_given_directory_is_kept_at_the_end(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, topics=["kept"]):
         pass
     # a second start, at which the topic already exists
@@ -121,7 +121,7 @@ def test_a_topic_that_is_refused_is_named() -> None:
         LocalBroker(topics="orders").start()
 
 
-def test_transactions_that_are_open() -> None:
+def test_open_transactions_are_listed() -> None:
     with LocalBroker(topics={"orders": 2}) as broker:
         assert broker.open_transactions() == []
         client = producer(broker.bootstrap_servers, **{"transactional.id": "delta"})
@@ -173,14 +173,14 @@ def test_what_needs_a_broker_is_refused_once_it_is_dead() -> None:
         broker.kill()
         with pytest.raises(BrokerNotRunningError):
             broker.open_transactions()
-        assert broker.bootstrap_servers == servers, "it is started again there"
+        assert broker.bootstrap_servers == servers, "it will be started again on this port"
         broker.start()
         assert broker.open_transactions() == []
         with pytest.raises(RuntimeError, match="started already"):
             broker.start()
 
 
-def test_a_topic_that_is_there_and_another_one_is_refused() -> None:
+def test_create_topic_accepts_an_equal_topic_and_refuses_one_with_other_settings() -> None:
     with LocalBroker(topics={"t": {"partitions": 2, "retention.ms": 5000}}) as broker:
         broker.create_topic("t")
         broker.create_topic("t", 2, retention_ms=5000)
@@ -206,7 +206,7 @@ def test_an_emulated_release_that_there_is_not_is_refused_with_those_there_are()
         LocalBroker(emulate="2.8").start()
 
 
-def test_test_control_of_a_broker_that_does_not_run_is_refused() -> None:
+def test_the_control_of_a_broker_that_does_not_run_is_refused() -> None:
     with LocalBroker(control=True, topics={"t": 1}) as broker:
         assert broker.control.leader("t", 0) == 1
         ends: list[Callable[[], object]] = [broker.kill, broker.stop, broker.lose_power]
@@ -221,7 +221,7 @@ def test_test_control_of_a_broker_that_does_not_run_is_refused() -> None:
             broker.requests(after="yesterday")
 
 
-def test_open_transactions_that_no_broker_knows_are_no_empty_list() -> None:
+def test_open_transactions_fails_while_the_transactions_coordinator_is_down() -> None:
     """The internal topic has one replica, so its partitions on a stopped broker are unavailable,
     and the list of transactions fails.
     """
@@ -235,7 +235,7 @@ def test_open_transactions_that_no_broker_knows_are_no_empty_list() -> None:
         assert broker.open_transactions() == []
 
 
-def test_users_that_the_file_of_users_cannot_have_are_refused() -> None:
+def test_user_names_and_passwords_that_the_users_file_cannot_represent_are_refused() -> None:
     """In the file, user `a:b` with the password `c` would be user `a`."""
     for name, password in (
         ("a:b", "c"),
@@ -249,13 +249,13 @@ def test_users_that_the_file_of_users_cannot_have_are_refused() -> None:
             LocalBroker(users={name: password})
 
 
-def test_a_certificate_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_certificate_name_is_refused(tmp_path: Path) -> None:
     broker = LocalBroker(tmp_path, tls=True)
     with pytest.raises(ValueError, match="no certificate 'cleint': there are client, broker, ca"):
         broker.certificate_file("cleint")
 
 
-def test_no_temporary_directory_stays_of_a_broker_that_was_not_a_context() -> None:
+def test_the_temporary_directory_of_a_broker_without_a_context_goes_with_the_object() -> None:
     asked = LocalBroker(tls=True)
     directories = [asked.data_dir]
     broker = LocalBroker().start()
@@ -267,7 +267,7 @@ def test_no_temporary_directory_stays_of_a_broker_that_was_not_a_context() -> No
     assert not any(map(os.path.exists, directories))
 
 
-def test_a_paused_broker_goes_on() -> None:
+def test_a_paused_broker_does_not_answer_until_it_is_resumed() -> None:
     with LocalBroker(topics=["t"]) as broker:
         broker.pause()
         with pytest.raises(TimeoutError):
@@ -294,7 +294,7 @@ def test_the_ready_file_has_the_address_while_it_listens(tmp_path: Path) -> None
     assert not ready.exists()
 
 
-def test_a_broker_that_is_an_older_kafka_for_its_clients() -> None:
+def test_a_broker_that_emulates_kafka_3_9_offers_its_api_versions() -> None:
     """librdkafka follows the ApiVersions response: it does not use Metadata 13, which Kafka 4
     added.
     """

@@ -14,7 +14,7 @@ from barnabas import LocalBroker
 pytestmark = pytest.mark.e2e
 
 
-def test_the_faults_of_a_daemon_reach_its_test(
+def test_the_faults_that_a_daemon_writes_are_read_by_its_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(watched_daemon.FAULTS_DIRECTORY, str(tmp_path))

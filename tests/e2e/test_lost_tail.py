@@ -41,6 +41,7 @@ KEPT, READ, NEWER = 10, 15, 15
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A broker of its own, whose output may have no errors at the end."""
     with LocalBroker(tmp_path / "data") as broker:
         yield broker
         assert not [
@@ -52,6 +53,7 @@ class Cut:
     """A topic with READ records, of which KEPT survive a power loss."""
 
     def __init__(self, broker: LocalBroker) -> None:
+        """Write READ records; the first KEPT of them will survive the power loss."""
         self.broker, self.servers = broker, broker.bootstrap_servers
         self.topic = create_topic(self.servers, "cut")
         self.is_lost = False
@@ -67,6 +69,7 @@ class Cut:
         self.broker.kill()
         with self._log.open("r+b") as file:
             file.truncate(self._kept_bytes)
+        # Another boot id means that the machine has restarted since.
         Path(self.broker.data_dir, BOOT_ID_NAME).write_text("another run of the machine")
         self.is_lost = True
         self.broker.restart()
@@ -77,6 +80,7 @@ class Cut:
 
 
 def values_by_confluent(reader: confluent_kafka.Consumer, count: int) -> list[bytes | None]:
+    """The values of the next `count` records."""
     found: list[bytes | None] = []
 
     def is_there() -> bool:
@@ -89,7 +93,9 @@ def values_by_confluent(reader: confluent_kafka.Consumer, count: int) -> list[by
     return found
 
 
-def test_a_reader_that_lives_through_it_goes_back(own: LocalBroker) -> None:
+def test_a_reader_that_runs_during_a_power_loss_goes_back_to_the_end_of_the_log(
+    own: LocalBroker,
+) -> None:
     cut = Cut(own)
     reader = consumer(cut.servers, auto_offset_reset="latest", reconnect_backoff_max_ms=200)
     reader.assign([confluent_kafka.TopicPartition(cut.topic, 0, 0)])
@@ -120,6 +126,8 @@ class Member:
         raise NotImplementedError
 
     def read(self, count: int) -> list[bytes | None]:
+        """The values of all records so far, once there are `count`."""
+
         def is_there() -> bool:
             self.poll()
             return len(self.found) >= count
@@ -212,7 +220,7 @@ class AioKafka(Member):
 
 
 @pytest.mark.parametrize("member_of", [Confluent, KafkaPython, AioKafka])
-def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(
+def test_a_group_that_returns_after_a_power_loss_gets_all_records_acknowledged_since(
     own: LocalBroker, member_of: type[Member]
 ) -> None:
     cut = Cut(own)
@@ -235,7 +243,7 @@ def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(
 @pytest.mark.parametrize(
     "member_of", [Confluent, AioKafka]
 )  # not kafka-python, which leaves sockets open whose connection was refused
-def test_a_member_that_lives_through_it_joins_again_and_gets_it_too(
+def test_a_member_that_runs_during_a_power_loss_rejoins_and_gets_all_records_since(
     own: LocalBroker, member_of: type[Member]
 ) -> None:
     """The member may get some records twice: until it learns that it was removed from the group, it

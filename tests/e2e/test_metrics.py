@@ -138,7 +138,8 @@ def used() -> Iterator[LocalBroker]:
             member.close()
 
 
-def test_what_clients_did_shows(used: LocalBroker) -> None:
+def test_the_metrics_count_the_requests_of_clients(used: LocalBroker) -> None:
+    """The expected numbers follow from the requests that the fixture `used` sends."""
     seen = scrape(used)
     of = seen.of
     assert of("barnabas_request_seconds_count", api="Produce") == 6
@@ -178,7 +179,7 @@ def test_what_clients_did_shows(used: LocalBroker) -> None:
     assert of("barnabas_share_partitions") == 2
 
 
-def test_of_many_requests_a_sample_is_timed_and_all_are_counted() -> None:
+def test_all_requests_are_counted_though_only_a_sample_is_timed() -> None:
     count = 2000
     settings = {"barnabas.metrics.port": 0}
     with LocalBroker(settings=settings, topics=["t"]) as broker, Wire(broker.port) as client:
@@ -193,7 +194,7 @@ def test_of_many_requests_a_sample_is_timed_and_all_are_counted() -> None:
         assert seen.of("barnabas_partition_log_end_offset", topic="t", partition="0") == count
 
 
-def test_the_table_is_what_the_endpoint_shows(used: LocalBroker) -> None:
+def test_the_endpoint_shows_exactly_the_metrics_and_labels_of_the_table(used: LocalBroker) -> None:
     seen = scrape(used)
     shown = {name: kind for name, kind in seen.kinds.items() if name.startswith("barnabas_")}
     metrics = [metric for metric in METRICS if metric not in OF_REPLICATION]
@@ -220,11 +221,12 @@ def selectors_of(expression: str) -> list[Any]:
     return found
 
 
-def test_the_dashboard_asks_for_what_is_there(used: LocalBroker) -> None:
+def test_the_dashboards_queries_use_existing_metrics_and_labels(used: LocalBroker) -> None:
     """Each query is valid, and its metrics and labels are in a scrape, as are the labels of the
     variables and of the legends.
     """
     seen = scrape(used)
+    # A broker alone does not show the metrics of replication.
     of_a_leader = {(metric.name, frozenset[tuple[str, str]]()): 0.0 for metric in OF_REPLICATION}
     seen = seen._replace(samples=seen.samples | of_a_leader)
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
@@ -254,7 +256,7 @@ def test_the_dashboard_asks_for_what_is_there(used: LocalBroker) -> None:
     assert len(asked & {metric.name for metric in METRICS}) > 25
 
 
-def test_who_may_not_ask_is_not_answered(used: LocalBroker) -> None:
+def test_the_endpoint_refuses_other_hosts_methods_and_paths(used: LocalBroker) -> None:
     port = port_of(used)
     assert ask(port, Host="example.org")[0] == 403
     assert ask(port, method="POST")[0] == 405
@@ -273,7 +275,7 @@ def test_topics_and_partitions_can_be_left_out() -> None:
             assert seen.of("barnabas_partitions") == 3
 
 
-def test_a_group_that_waits_before_its_first_commit_has_a_lag() -> None:
+def test_a_group_that_an_open_transaction_holds_back_has_a_lag_before_its_first_commit() -> None:
     """An open transaction causes the lag, and the console says that the group waits for it."""
     settings = {"barnabas.metrics.port": "0", "barnabas.console.port": "0"}
     with LocalBroker(settings=settings, topics=["t"]) as broker:

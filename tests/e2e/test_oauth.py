@@ -47,6 +47,7 @@ def broker(settings: dict[str, str]) -> Iterator[LocalBroker]:
 
 
 def confluent(broker: LocalBroker, token: Any, **more: Any) -> Producer:
+    """A librdkafka producer that logs in with the tokens of this function."""
     return Producer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -69,14 +70,18 @@ def test_librdkafka_with_a_token_and_the_next_one(settings: dict[str, str], issu
 
     def token() -> str:
         given.append(time.time())
-        return issuer.token("carol", iat=issued_s, exp=stands_at_s + 4)
+        return issuer.token("carol", iat=issued_s, exp=frozen_at_s + 4)
 
     errors: list[KafkaError] = []
     admitted = "'carol', by OAUTHBEARER"
     with LocalBroker(settings=settings, control=True) as broker, broker.control.frozen():
-        stands_at_s = int(time.time())
+        frozen_at_s = int(time.time())
         producer = confluent(
-            broker, token, oauth_cb=lambda _: (token(), time.time() + 2), error_cb=errors.append
+            # The client renews a token before the end that the callback names, here two seconds.
+            broker,
+            token,
+            oauth_cb=lambda _: (token(), time.time() + 2),
+            error_cb=errors.append,
         )
         producer.poll(0)
         while len(given) < 3 or "".join(broker.output).count(admitted) < 3:
@@ -88,7 +93,7 @@ def test_librdkafka_with_a_token_and_the_next_one(settings: dict[str, str], issu
 
 
 @pytest.mark.parametrize("kind", ["expired", "foreign"])
-def test_librdkafka_is_told_that_its_token_is_not_believed(
+def test_librdkafka_gets_an_authentication_error_for_an_invalid_token(
     broker: LocalBroker, issuer: Issuer, kind: str
 ) -> None:
     tokens = {

@@ -57,6 +57,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[arrow_fs.S3FileSystem]:
 
 
 def _made(store: arrow_fs.S3FileSystem) -> bool:
+    """Whether the bucket could be created: the server answers."""
     try:
         store.create_dir("lake")
     except OSError:
@@ -65,7 +66,9 @@ def _made(store: arrow_fs.S3FileSystem) -> bool:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
-def test_a_checkpoint_is_read_and_its_trail_kept(store: arrow_fs.S3FileSystem, scheme: str) -> None:
+def test_a_checkpoint_in_an_object_store_is_read_and_keeps_its_trail(
+    store: arrow_fs.S3FileSystem, scheme: str
+) -> None:
     for name, data in (
         ("q/metadata", b'{"id": "q"}'),
         ("q/offsets/3", b"v1"),

@@ -52,6 +52,7 @@ class Program:
         return not self._ends.is_set()
 
     def _run(self) -> None:
+        """Run the client in this thread; keep its error for the test."""
         try:
             self.run()
         except BaseException as error:
@@ -161,6 +162,7 @@ class AioKafkaProducer(Program):
         asyncio.run(self._produce())
 
     async def _produce(self) -> None:
+        """Write transactions until the end; the values of one that fails remain unknown."""
         client = aiokafka.AIOKafkaProducer(
             bootstrap_servers=self.servers, transactional_id=self.name
         )
@@ -217,7 +219,7 @@ def started(servers: str) -> Iterator[list[Program]]:
             program.stop()
 
 
-def all_go_on(programs: list[Program]) -> None:
+def await_progress(programs: list[Program]) -> None:
     """Wait until each program has written or seen two more transactions."""
     before = [len(program.values) for program in programs]
 
@@ -228,21 +230,21 @@ def all_go_on(programs: list[Program]) -> None:
             if len(program.values) < count + 2 * AT_ONCE and program.failure is None
         ]
 
-    eventually(lambda: not waiting(), what="every client goes on")
+    eventually(lambda: not waiting(), what="every client continues")
 
 
-def test_clients_that_knew_one_address_live_through_two_take_overs(tmp_path: Path) -> None:
+def test_clients_with_one_address_survive_two_takeovers(tmp_path: Path) -> None:
     with etcd(tmp_path / "etcd") as (engine, _), pair(tmp_path, engine) as (first, second):
         client = AdminClient({"bootstrap.servers": first.servers, **QUIET})
         for made in client.create_topics([NewTopic(topic, 1, 2) for topic in PROGRAMS]).values():
             made.result(PATIENCE_S)
         check_metadata(client, first, second)
         with started(first.servers) as programs:
-            all_go_on(programs)
+            await_progress(programs)
             take_over(first, second)
-            all_go_on(programs)
+            await_progress(programs)
             take_over(second, first)
-            all_go_on(programs)
+            await_progress(programs)
             producers, members = programs[::2], programs[1::2]
             for producer in producers:
                 producer.end()

@@ -69,7 +69,7 @@ def pages_of_console(url: str, users: Sequence[tuple[str, str]]) -> list[str]:
     return pages
 
 
-def test_no_secret_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_appears_in_any_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = planted(tmp_path / "certs")
     settings = {"config.providers": "env", "barnabas.metrics.port": 0, "barnabas.console.port": 0}
     for number, (name, text) in enumerate(secrets.items()):

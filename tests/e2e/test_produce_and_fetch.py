@@ -87,7 +87,7 @@ def test_log_append_time_replaces_the_clients(servers: str) -> None:
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_every_kind_of_acknowledgement(servers: str, acks: object) -> None:
+def test_records_arrive_with_each_setting_of_acks(servers: str, acks: object) -> None:
     topic = create_topic(servers, "acks")
     values = [b"%d" % number for number in range(200)]
     send_all(servers, topic, values, acks=acks)

@@ -36,6 +36,7 @@ TLS = {"security.protocol": "SSL", "ssl.truststore.location": CA, "ssl.truststor
 def login(
     mechanism: str, password: str = PASSWORD, protocol: str = "SASL_PLAINTEXT"
 ) -> dict[str, str]:
+    """A client's settings to log in as alice."""
     module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
     line = (
         f"org.apache.kafka.common.security.{module}LoginModule required "
@@ -66,12 +67,14 @@ def listener() -> Iterator[GuardedListener]:
 def guard(
     listener: GuardedListener, *, tls: ssl.SSLContext | None = None, sasl: SaslServer | None = None
 ) -> None:
+    """Set what the listener requires from now on."""
     listener.tls, listener.sasl = tls, sasl
 
 
 def client_options(
     port: int, given: dict[str, str], topic: str = "t", host: str = "127.0.0.1"
 ) -> ClientOptions:
+    """The connector's options for a client; `given` has Kafka's settings."""
     options = {f"kafka.{name}": value for name, value in given.items()}
     quick = {"kafka.default.api.timeout.ms": "200", "kafka.retry.backoff.ms": "20"}
     return parse_source_options(
@@ -82,7 +85,9 @@ def client_options(
 def write_and_read(
     listener: GuardedListener, given: dict[str, str], record_batches: int = 3
 ) -> None:
+    """Publish batches with the sink's publisher, and check that the source reads them back."""
     topic, name = unique("protected"), unique("query")
+    # Spark sends the options to its executors.
     options = pickle.loads(pickle.dumps(client_options(listener.port, given, topic)))
     values = [b"%d" % index * 2000 for index in range(10)]
 
@@ -121,6 +126,9 @@ def write_and_read(
 
 
 def refused(port: int, given: dict[str, str], says: str, host: str = "127.0.0.1") -> None:
+    """Check that a client with these settings fails with this error, which does not contain the
+    password.
+    """
     with (
         Client(client_options(port, given, host=host)) as client,
         pytest.raises(ClientError, match=says) as raised,
@@ -155,7 +163,9 @@ def test_tls_with_certificates_on_both_sides(listener: GuardedListener) -> None:
     )
 
 
-def test_a_server_that_is_not_trusted_or_is_another_one(listener: GuardedListener) -> None:
+def test_a_server_with_an_untrusted_certificate_or_another_hosts_one_is_refused(
+    listener: GuardedListener,
+) -> None:
     guard(listener, tls=server_context("server.pem"))
     refused(
         listener.port,
@@ -218,7 +228,9 @@ def test_logins_over_tls(listener: GuardedListener) -> None:
     write_and_read(listener, {**TLS, **login("SCRAM-SHA-512", protocol="SASL_SSL")})
 
 
-def test_an_impostor_that_lets_everybody_in(listener: GuardedListener) -> None:
+def test_a_scram_server_that_does_not_know_the_password_is_refused(
+    listener: GuardedListener,
+) -> None:
     guard(listener, sasl=SaslServer("SCRAM-SHA-256", {}, knows_passwords=False))
     refused(
         listener.port,
@@ -246,7 +258,7 @@ def test_publishing_with_a_wrong_password_fails_at_once(listener: GuardedListene
         )
 
 
-def test_connections_are_changed_before_their_login_ends(
+def test_connections_are_replaced_before_their_login_expires(
     listener: GuardedListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listener closes connections that are used after their lifetime. Both sides use the same

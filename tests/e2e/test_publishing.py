@@ -82,6 +82,7 @@ PATIENT = {"request_timeout_ms": 600_000}
 def encoded(
     topic: str, partition: int, *values: bytes, key: bytes | None = b"k"
 ) -> EncodedRecordBatch:
+    """A transactional batch of these values."""
     # since records older than retention.ms may expire at any time
     now_ms = time.time_ns() // 1_000_000
     records = [NewRecord(key, value, now_ms) for value in values]
@@ -101,6 +102,7 @@ def publish_to(
     *record_batches: EncodedRecordBatch,
     settings: PublishSettings = SETTINGS,
 ) -> Publication:
+    """Publish the batches as micro-batch `batch_id` of the query `name`."""
     with Publisher(options_of(port), settings) as publisher:
         return publisher.commit_once(
             transactional_id=name,
@@ -147,7 +149,7 @@ def test_a_batch_is_published_once(broker: LocalBroker, servers: str) -> None:
     assert values_of(servers, topic) == [b"a", b"b", b"d", b"e", b"c"]
 
 
-def test_the_number_is_remembered_although_later_batches_go_to_other_topics(
+def test_a_repeated_batch_is_recognised_whichever_topics_its_records_go_to(
     broker: LocalBroker, servers: str
 ) -> None:
     first, second, name = (
@@ -221,7 +223,9 @@ def test_a_topic_is_made_as_for_any_producer(broker: LocalBroker, servers: str) 
     assert values_of(servers, topic) == [b"a"]
 
 
-def test_where_topics_are_not_made_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishing_to_a_missing_topic_or_partition_is_an_error_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(
         "barnabas.spark_connector.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 200
     )
@@ -244,7 +248,7 @@ def test_where_topics_are_not_made_the_error_says_so(monkeypatch: pytest.MonkeyP
         assert values_of(broker.bootstrap_servers, topic) == [b"c"]
 
 
-def _final(
+def _check_refused_for_good(
     settings: dict[str, str],
     wrong: list[EncodedRecordBatch],
     says: str,
@@ -252,6 +256,9 @@ def _final(
     servers: str,
     code: Code,
 ) -> None:
+    """Publish a batch to a good topic and a wrong one to a topic with `settings`: the error has
+    `code` and `says`, and nothing of either is visible or committed.
+    """
     good, bad, name = (
         create_topic(servers, "good"),
         create_topic(servers, "bad", **settings),
@@ -265,17 +272,19 @@ def _final(
     transact_one(servers, good, b"later")
     assert values_of(servers, good) == [b"later"] and values_of(servers, bad) == []
     assert values_of(servers, good, committed=False) in ([b"a", b"later"], [b"later"])
+    # -1001 is librdkafka's OFFSET_INVALID: the group has no offset.
     assert committed_offset(servers, name, good) == committed_offset(servers, name, bad) == -1001
 
 
 def transact_one(servers: str, topic: str, value: bytes) -> None:
+    """Commit a transaction with one record."""
     client = producer(servers, transactional_id=unique("other"))
     client.init_transactions(PATIENCE_S)
     transact(client, topic, [value])
 
 
 def test_a_batch_that_is_too_large_is_refused_whole(broker: LocalBroker, servers: str) -> None:
-    _final(
+    _check_refused_for_good(
         {"max_message_bytes": "1000"},
         [encoded("", 0, bytes(2000))],
         "raise max.message.bytes",
@@ -289,7 +298,7 @@ def test_records_that_a_topic_does_not_take_are_refused_whole(
     broker: LocalBroker, servers: str
 ) -> None:
     wrong = [encoded("", 0, b"x", key=None)]
-    _final(
+    _check_refused_for_good(
         {"cleanup_policy": "compact"},
         wrong,
         "a compacted topic needs a key",
@@ -308,7 +317,7 @@ def test_a_transaction_timeout_that_the_broker_refuses(broker: LocalBroker, serv
         publish_to(broker.port, unique("query"), 0, encoded(topic, 0, b"a"), settings=settings)
 
 
-def test_damage_on_the_way_is_found_and_nothing_is_visible(
+def test_a_batch_with_a_wrong_checksum_fails_the_whole_publication(
     broker: LocalBroker, servers: str
 ) -> None:
     topic, name = create_topic(servers, "damaged", 2), unique("query")
@@ -324,7 +333,7 @@ def test_damage_on_the_way_is_found_and_nothing_is_visible(
     assert values_of(servers, topic) == [b"later"]
 
 
-def test_what_the_batches_raise_comes_through_after_an_abort(
+def test_an_error_of_the_batches_aborts_the_transaction_and_is_raised(
     broker: LocalBroker, servers: str
 ) -> None:
     topic, name = create_topic(servers, "raising"), unique("query")
@@ -356,7 +365,9 @@ def test_what_the_batches_raise_comes_through_after_an_abort(
     assert values_of(servers, topic) == [b"later", b"c"]
 
 
-def test_versions_change_between_batches_and_kills(tmp_path: Path) -> None:
+def test_batches_are_written_once_though_transaction_version_changes_and_brokers_are_killed(
+    tmp_path: Path,
+) -> None:
     """The broker is killed during each batch, and restarts with another level of
     transaction.version.
     """
@@ -380,6 +391,7 @@ def test_versions_change_between_batches_and_kills(tmp_path: Path) -> None:
             cut_off.forget_connections()
             broker.restart()
             wait_until_ready(broker.bootstrap_servers)
+            # The repeated batch also ends the transaction that was cut off.
             assert publish_to(broker.port, name, number, *batches).was_committed
             seen = values_of(broker.bootstrap_servers, topic)
             assert seen == 2 * [b"%d" % done for done in range(number + 1)]
@@ -397,7 +409,7 @@ def behind_at_level_1() -> Iterator[tuple[LocalBroker, KafkaProxy]]:
 
 @pytest.mark.parametrize("api_key", REQUESTS)
 @WHEN
-def test_a_connection_that_ends_at_any_request(
+def test_a_batch_is_written_once_though_the_connection_ends_at_any_request(
     proxied: tuple[LocalBroker, KafkaProxy], api_key: int, when: str
 ) -> None:
     end_a_connection(*proxied, api_key, when)
@@ -405,13 +417,17 @@ def test_a_connection_that_ends_at_any_request(
 
 @pytest.mark.parametrize("api_key", [*REQUESTS, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN])
 @WHEN
-def test_a_connection_that_ends_at_any_request_of_version_1(
+def test_a_batch_is_written_once_though_the_connection_ends_at_transaction_version_1(
     behind_at_level_1: tuple[LocalBroker, KafkaProxy], api_key: int, when: str
 ) -> None:
     end_a_connection(*behind_at_level_1, api_key, when)
 
 
 def end_a_connection(broker: LocalBroker, proxy: KafkaProxy, api_key: int, when: str) -> None:
+    """Publish a batch while the connection ends at the first request `api_key`: before the broker
+    gets the request ("lost"), after that, or before its response arrives ("answer lost"). The batch
+    is written once, in the second attempt.
+    """
     topic, name = create_topic(broker.bootstrap_servers, "cut", 2), unique("query")
     publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
     if when == "answer lost":
@@ -426,7 +442,9 @@ def end_a_connection(broker: LocalBroker, proxy: KafkaProxy, api_key: int, when:
     assert committed_offset(broker.bootstrap_servers, name, topic) == 2
 
 
-def test_an_answer_that_never_comes(proxied: tuple[LocalBroker, KafkaProxy]) -> None:
+def test_a_commit_whose_response_never_comes_is_recognised_as_committed(
+    proxied: tuple[LocalBroker, KafkaProxy],
+) -> None:
     broker, proxy = proxied
     topic, name = create_topic(broker.bootstrap_servers, "silent"), unique("query")
     publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
@@ -444,9 +462,12 @@ def test_an_answer_that_never_comes(proxied: tuple[LocalBroker, KafkaProxy]) -> 
     assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b"]
 
 
-def test_the_end_of_a_transaction_that_comes_when_another_driver_has_taken_over(
+def test_a_late_end_of_a_transaction_has_no_effect_after_another_driver_took_over(
     proxied: tuple[LocalBroker, KafkaProxy],
 ) -> None:
+    """The first driver's EndTxn is held while a second driver publishes the same batch and the
+    next. The first driver then finds that its batch was committed.
+    """
     broker, proxy = proxied
     topic, name = create_topic(broker.bootstrap_servers, "late"), unique("query")
     release, reached = threading.Event(), threading.Event()
@@ -468,7 +489,9 @@ def test_the_end_of_a_transaction_that_comes_when_another_driver_has_taken_over(
 
 @pytest.mark.parametrize("api_key", [PRODUCE, END_TXN])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_broker_is_killed_and_comes_back(api_key: int, when: str) -> None:
+def test_a_batch_is_written_once_though_the_broker_is_killed_and_restarted(
+    api_key: int, when: str
+) -> None:
     with broker_behind_proxy() as (broker, proxy):
         topic, name = create_topic(broker.bootstrap_servers, "killed"), unique("query")
         publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
@@ -485,7 +508,7 @@ def test_the_broker_is_killed_and_comes_back(api_key: int, when: str) -> None:
         assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b"]
 
 
-def test_a_publisher_lives_through_a_restart_in_mid_publish_and_one_between_batches() -> None:
+def test_a_publisher_survives_restarts_during_a_batch_and_between_batches() -> None:
     with LocalBroker() as broker:
         topic, name = create_topic(broker.bootstrap_servers, "restarted"), unique("query")
         crashes = 1
@@ -524,7 +547,7 @@ def test_a_publisher_lives_through_a_restart_in_mid_publish_and_one_between_batc
         assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b", b"c", b"d"]
 
 
-def test_nobody_comes_back() -> None:
+def test_publishing_without_any_broker_fails_after_the_delivery_timeout() -> None:
     says = (
         r"publishing batch 1 as 'gone' failed .* times.*"
         r"no broker of kafka.bootstrap.servers can be reached"
@@ -540,7 +563,7 @@ def test_nobody_comes_back() -> None:
 
 
 @pytest.mark.parametrize("same_batch", [True, False])
-def test_fenced_by_another_publisher_in_mid_publish(
+def test_a_publisher_that_is_fenced_by_one_with_the_same_batch_finds_it_committed(
     broker: LocalBroker, servers: str, same_batch: bool
 ) -> None:
     topic, name = create_topic(servers, "fenced"), unique("query")
@@ -569,7 +592,9 @@ def test_fenced_by_another_publisher_in_mid_publish(
     assert values_of(servers, topic) == [b"a", b"b", b"c"] + [b"d"] * (not same_batch)
 
 
-def test_fenced_again_and_again(broker: LocalBroker, servers: str) -> None:
+def test_a_publisher_that_is_fenced_in_each_attempt_fails(
+    broker: LocalBroker, servers: str
+) -> None:
     topic, name = create_topic(servers, "duel"), unique("query")
 
     def record_batches() -> Iterator[EncodedRecordBatch]:
@@ -595,7 +620,9 @@ def test_fenced_again_and_again(broker: LocalBroker, servers: str) -> None:
     assert values_of(servers, topic) == []
 
 
-def test_a_transaction_that_times_out_is_begun_again(broker: LocalBroker, servers: str) -> None:
+def test_a_batch_whose_transaction_times_out_is_published_in_a_second_attempt(
+    broker: LocalBroker, servers: str
+) -> None:
     topic, name = create_topic(servers, "slow"), unique("query")
     slow = 1
 
@@ -631,7 +658,9 @@ def test_a_transaction_that_times_out_is_begun_again(broker: LocalBroker, server
     assert values_of(servers, topic) == [b"x", b"a", b"b", b"c"]
 
 
-def test_two_drivers_of_one_query_race(broker: LocalBroker, servers: str) -> None:
+def test_each_batch_is_written_once_though_three_drivers_race(
+    broker: LocalBroker, servers: str
+) -> None:
     topic, name = create_topic(servers, "race", 4), unique("query")
     start = threading.Barrier(3)
     outcomes: list[Publication | Exception] = []
@@ -718,7 +747,7 @@ def counted(servers: str, topic: str) -> dict[int, int]:
     return counts
 
 
-def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
+def test_a_publisher_works_after_pickling_and_after_a_fork(
     broker: LocalBroker, servers: str
 ) -> None:
     topic, name = create_topic(servers, "forked"), unique("query")

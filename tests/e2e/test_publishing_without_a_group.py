@@ -59,6 +59,7 @@ def proxied(behind: tuple[LocalBroker, KafkaProxy]) -> Iterator[tuple[LocalBroke
 
 
 def encoded(topic: str, partition: int, *values: bytes) -> EncodedRecordBatch:
+    """A transactional batch of these values."""
     now_ms = time.time_ns() // 1_000_000
     records = [NewRecord(None, value, now_ms) for value in values]
     return EncodedRecordBatch(
@@ -81,7 +82,9 @@ def groups(servers: str) -> set[str]:
     return {group.group_id for group in listed.valid}
 
 
-def test_no_group_is_left(proxied: tuple[LocalBroker, KafkaProxy]) -> None:
+def test_publishing_without_a_number_creates_no_group(
+    proxied: tuple[LocalBroker, KafkaProxy],
+) -> None:
     broker, proxy = proxied
     topic = create_topic(broker.bootstrap_servers, "alone", 2)
     before = groups(broker.bootstrap_servers)
@@ -94,7 +97,7 @@ def test_no_group_is_left(proxied: tuple[LocalBroker, KafkaProxy]) -> None:
 
 @pytest.mark.parametrize("api_key", [*REQUESTS, ADD_PARTITIONS_TO_TXN])
 @pytest.mark.parametrize("when", ["lost", "worked on", "answer lost"])
-def test_a_connection_that_ends_at_any_request(
+def test_the_records_are_written_once_though_the_connection_ends_at_any_request(
     proxied: tuple[LocalBroker, KafkaProxy], api_key: int, when: str
 ) -> None:
     broker, proxy = proxied
@@ -108,7 +111,7 @@ def test_a_connection_that_ends_at_any_request(
     assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b", b"c"]
 
 
-def test_a_transaction_that_timed_out_before_its_lost_end_is_written_again(
+def test_the_records_are_written_again_if_the_transaction_timed_out_before_its_end(
     proxied: tuple[LocalBroker, KafkaProxy],
 ) -> None:
     """The repeated EndTxn is refused, which proves that the first one had no effect."""
@@ -129,7 +132,7 @@ def test_a_transaction_that_timed_out_before_its_lost_end_is_written_again(
     assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b", b"c"]
 
 
-def test_where_the_end_stays_unknown_the_error_does_not_call_a_repetition_safe(
+def test_an_unknown_outcome_is_an_error_that_warns_of_writing_again(
     proxied: tuple[LocalBroker, KafkaProxy],
 ) -> None:
     broker, proxy = proxied

@@ -53,7 +53,7 @@ def test_it_was_one_with_topics_of_their_own():
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_fresh_broker_is_as_its_marker_says(tmp_path: Path) -> None:
+def test_a_fresh_broker_has_the_settings_and_topics_of_its_marker(tmp_path: Path) -> None:
     done = run_pytest(
         tmp_path,
         """
@@ -96,7 +96,7 @@ def test_positional(fresh_barnabas_broker):
     assert "barnabas_options" in done.stdout and "by name" in done.stdout
 
 
-def test_a_failure_shows_what_the_broker_said_and_what_was_open(tmp_path: Path) -> None:
+def test_a_failure_shows_the_brokers_log_and_open_transactions(tmp_path: Path) -> None:
     done = run_pytest(
         tmp_path,
         """
@@ -120,7 +120,7 @@ def test_that_fails(fresh_barnabas_broker):
     assert "orders-1" in done.stdout
 
 
-def test_beside_xdist_each_process_has_a_broker(tmp_path: Path) -> None:
+def test_each_process_of_xdist_has_its_own_broker(tmp_path: Path) -> None:
     done = run_pytest(
         tmp_path,
         """

@@ -39,17 +39,17 @@ def test_quotas_are_listed_set_and_removed(barnabas: CommandLine) -> None:
     barnabas.ok("quota", "set", "--ip-defaults", "connection_creation_rate=1000")
     dry = barnabas.ok("quota", "set", "--user", "alice", "consumer_byte_rate=9", "--dry-run")
     assert "would be set" in dry.out
-    nobody = {"user": None, "client_id": None, "ip": None}
-    alice = {**nobody, "user": "alice", "client_id": "app"}
+    no_entity = {"user": None, "client_id": None, "ip": None}
+    alice = {**no_entity, "user": "alice", "client_id": "app"}
     rows = [
         {**alice, "key": "producer_byte_rate", "value": 2048.0},
         {**alice, "key": "request_percentage", "value": 0.5},
     ]
     assert barnabas.ok("quota", "list", "--user", "alice", "--json").data == rows
-    default = {**nobody, "ip": "(default)", "key": "connection_creation_rate", "value": 1000.0}
+    default = {**no_entity, "ip": "(default)", "key": "connection_creation_rate", "value": 1000.0}
     assert barnabas.ok("quota", "list", "--json").data == [*rows, default]
     assert "0.5" in barnabas.ok("quota", "list").out
-    assert barnabas("quota", "remove", *both).code == 2, "it asks, and there is nobody"
+    assert barnabas("quota", "remove", *both).code == 2, "it asks for --yes"
     barnabas.ok("quota", "remove", *both, "request_percentage", "--yes")
     barnabas.ok("quota", "remove", *both, "--yes")
     barnabas.ok("quota", "remove", "--ip-defaults", "--yes")
@@ -66,9 +66,7 @@ def test_quotas_are_listed_set_and_removed(barnabas: CommandLine) -> None:
         assert barnabas("quota", *wrong).code == 2
 
 
-def test_a_stock_client_is_slowed_down_to_its_quota(
-    broker: LocalBroker, barnabas: CommandLine
-) -> None:
+def test_librdkafka_is_throttled_to_its_quota(broker: LocalBroker, barnabas: CommandLine) -> None:
     """librdkafka sends as fast as it can. Its throttle time corresponds to the bytes beyond the
     quota of all windows; another client gets no throttle time.
     """

@@ -19,7 +19,7 @@ CHUNKS, CHUNK = 12, 100
 COUNT = CHUNKS * CHUNK
 
 
-def test_rows_of_the_later_topic_are_never_read_for_the_former() -> None:
+def test_a_read_of_a_recreated_topic_fails_instead_of_returning_the_new_topics_records() -> None:
     with LocalBroker() as broker:
         servers = broker.bootstrap_servers
         topic = create_topic(servers, "read")
@@ -43,13 +43,14 @@ def test_rows_of_the_later_topic_are_never_read_for_the_former() -> None:
                 topic_id=client.topic_ids[topic],
             )
             seen += next(parts).column(0).to_pylist()
-            make_again(servers, topic)
+            recreate(servers, topic)
             with pytest.raises(DataLossError, match="was deleted and recreated"):
                 seen.extend(value for part in parts for value in part.column(0).to_pylist())
         assert set(seen) == {b"old"} and len(seen) < COUNT
 
 
-def make_again(servers: str, topic: str) -> None:
+def recreate(servers: str, topic: str) -> None:
+    """Delete the topic, and create it again with other records."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     admin.delete_topics([topic])[topic].result(60)
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)

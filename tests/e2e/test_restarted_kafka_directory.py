@@ -46,6 +46,7 @@ KAFKAS_LATEST_EPOCH = 4
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A broker on a copy of the directory, whose output may have no errors at the end."""
     shutil.copytree(FIXTURE / "logdir", tmp_path / "data")
     with LocalBroker(
         tmp_path / "data", settings={"log.retention.ms": "-1"}
@@ -72,7 +73,7 @@ def expected_rows(section: str, partition: int) -> list[Row]:
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_what_kafka_wrote_in_three_lives_is_read(
+def test_records_and_offsets_that_kafka_wrote_between_two_restarts_are_read(
     broker: LocalBroker, read: Callable[..., list[Row]]
 ) -> None:
     servers = broker.bootstrap_servers
@@ -90,7 +91,7 @@ def test_what_kafka_wrote_in_three_lives_is_read(
         assert committed_offset(servers, "readers", topic, int(index)) == offset
 
 
-def test_a_consumer_that_knows_kafkas_last_epoch_goes_on(broker: LocalBroker) -> None:
+def test_a_consumer_with_kafkas_last_leader_epoch_continues(broker: LocalBroker) -> None:
     reader = consumer(broker.bootstrap_servers, auto_offset_reset="error")
     try:
         reader.assign(
@@ -116,7 +117,10 @@ def leader_epoch_in_metadata(connection: Wire, topic: str) -> int:
     return epoch
 
 
-def test_every_answer_has_the_epoch_after_kafkas(broker: LocalBroker) -> None:
+def test_the_leader_epoch_is_one_above_kafkas_last(broker: LocalBroker) -> None:
+    """Kafka led the partition in the epochs 0, 2 and 4, which end at 15, 30 and 45; this broker's
+    epoch is the next, and requests with another current epoch are refused.
+    """
     with Wire(broker.port) as connection:
         epoch = leader_epoch_in_metadata(connection, "plain")
         assert epoch == KAFKAS_LATEST_EPOCH + 1
@@ -149,7 +153,7 @@ def test_every_answer_has_the_epoch_after_kafkas(broker: LocalBroker) -> None:
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
-def test_transactions_and_groups_go_on(
+def test_transactions_and_offsets_continue_across_restarts(
     broker: LocalBroker, end: Callable[[LocalBroker], None]
 ) -> None:
     """Transactions of transactional ids that Kafka wrote, on partitions with markers of coordinator
@@ -189,6 +193,7 @@ def test_transactions_and_groups_go_on(
 def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
     broker: LocalBroker,
 ) -> None:
+    """Kafka was stopped while the producer "delta" had a transaction open."""
     servers = broker.bootstrap_servers
     client = producer(servers, transactional_id="delta")
     client.init_transactions(PATIENCE_S)

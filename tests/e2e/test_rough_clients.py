@@ -48,7 +48,7 @@ BAD_BYTES = {
 
 
 @pytest.mark.parametrize("what", BAD_BYTES)
-def test_bad_bytes_end_their_connection_alone(broker: LocalBroker, what: str) -> None:
+def test_invalid_bytes_end_only_their_own_connection(broker: LocalBroker, what: str) -> None:
     with Wire(broker.port) as other, Wire(broker.port) as bad:
         other.call(METADATA)
         bad.socket.sendall(BAD_BYTES[what])
@@ -56,7 +56,7 @@ def test_bad_bytes_end_their_connection_alone(broker: LocalBroker, what: str) ->
         assert other.call(METADATA).brokers
 
 
-def test_noise_in_every_request_disturbs_nobody(broker: LocalBroker) -> None:
+def test_corrupt_requests_do_not_disturb_other_clients(broker: LocalBroker) -> None:
     """A thousand corrupt requests of all kinds, from a fixed seed: each gets a response, or its
     connection is closed; there is no error in the log and no crash.
     """
@@ -96,7 +96,7 @@ def test_noise_in_every_request_disturbs_nobody(broker: LocalBroker) -> None:
             ),
             generator.randrange(10),
         )
-        if key in (19, 20, 37, 42, 32, 44):
+        if key in (19, 20, 37, 42, 32, 44):  # APIs with few versions
             version = generator.randrange(3)
         body = struct.pack(">hhih", key, version, 7, -1) + generator.randbytes(
             generator.choice([0, 1, 4, 20, 200])
@@ -166,14 +166,14 @@ def test_many_requests_in_one_go_are_answered_in_order(broker: LocalBroker) -> N
             assert connection.receive(METADATA).brokers
 
 
-def test_half_a_request_holds_nobody_up(broker: LocalBroker) -> None:
+def test_an_incomplete_request_does_not_delay_other_clients(broker: LocalBroker) -> None:
     with Wire(broker.port) as half, Wire(broker.port) as other:
         half.socket.sendall(struct.pack(">i", 50_000_000) + b"\0" * 1000)
         # answered although the first client never sends the rest of its request
         assert other.call(METADATA).brokers
 
 
-def test_sizes_alone_take_no_memory(broker: LocalBroker) -> None:
+def test_announced_request_sizes_take_no_memory(broker: LocalBroker) -> None:
     """Forty clients announce requests of 100 MB and send none of their bytes."""
     process = psutil.Process(broker.pid)
     before = process.memory_info().rss
@@ -188,7 +188,7 @@ def test_sizes_alone_take_no_memory(broker: LocalBroker) -> None:
         connection.close()
 
 
-def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(
+def test_clients_that_read_no_responses_do_not_make_the_broker_grow(
     broker: LocalBroker,
 ) -> None:
     """Clients send thousands of fetches of a megabyte each, and read none of the responses."""
@@ -227,7 +227,7 @@ def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(
     assert len(values_of(broker.bootstrap_servers, topic)) == 8
 
 
-def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(
+def test_a_waiting_fetch_of_a_closed_connection_does_not_disturb_other_clients(
     broker: LocalBroker,
 ) -> None:
     topic = create_topic(broker.bootstrap_servers, "gone")

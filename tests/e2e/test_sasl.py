@@ -35,12 +35,14 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalBroker]:
+    """A broker with one user, which answers failed logins without delay."""
     settings = {"connection.failed.authentication.delay.ms": "1"}
     with LocalBroker(users={USER: PASSWORD}, topics=["t"], settings=settings) as broker:
         yield broker
 
 
 def confluent(broker: LocalBroker, mechanism: str, user: str, password: str) -> dict[str, Any]:
+    """librdkafka's settings to log in."""
     return {
         "bootstrap.servers": broker.bootstrap_servers,
         "security.protocol": "SASL_PLAINTEXT",
@@ -71,7 +73,9 @@ def test_librdkafka_writes_and_reads(broker: LocalBroker, mechanism: str) -> Non
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_wrong_password_is_told_to_the_client(broker: LocalBroker, mechanism: str) -> None:
+def test_a_client_with_a_wrong_password_gets_an_authentication_error(
+    broker: LocalBroker, mechanism: str
+) -> None:
     errors: list[KafkaError] = []
     settings = confluent(broker, mechanism, USER, "wrong") | {"error_cb": errors.append}
     producer = Producer(settings)
@@ -110,7 +114,7 @@ def test_aiokafka_writes(broker: LocalBroker, mechanism: str) -> None:
     asyncio.run(asyncio.wait_for(write(), 30))
 
 
-def test_a_scram_user_made_by_a_client_outlives_a_kill(tmp_path: Path) -> None:
+def test_a_scram_user_that_a_client_created_survives_a_kill(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "data", users={USER: PASSWORD}, topics=["t"]) as broker:
         admin = AdminClient(confluent(broker, "PLAIN", USER, PASSWORD))
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -133,7 +137,10 @@ def test_a_scram_user_made_by_a_client_outlives_a_kill(tmp_path: Path) -> None:
         assert stat.S_IMODE(mode) == 0o600
 
 
-def test_half_requests_of_strangers_keep_no_user_out() -> None:
+def test_incomplete_requests_before_login_do_not_block_users() -> None:
+    """Twenty clients that have not logged in send 400 KiB of a request of 500 KiB: together more
+    than queued.max.request.bytes. A user can still produce.
+    """
     settings = {"queued.max.request.bytes": str(4 << 20)}
     with (
         contextlib.ExitStack() as strangers,
@@ -148,7 +155,7 @@ def test_half_requests_of_strangers_keep_no_user_out() -> None:
         producer = Producer(confluent(broker, "PLAIN", USER, PASSWORD))
         for _ in range(3):
             producer.produce("t", bytes(900_000))
-            assert producer.flush(8) == 0, "it waits for who sent half a request and no more"
+            assert producer.flush(8) == 0, "it waits for the incomplete requests"
 
 
 def test_a_client_without_sasl_is_not_served(broker: LocalBroker) -> None:
@@ -159,7 +166,7 @@ def test_a_client_without_sasl_is_not_served(broker: LocalBroker) -> None:
             producer.list_topics(timeout=1)
 
 
-def test_a_user_who_is_removed_amid_a_transaction(tmp_path: Path) -> None:
+def test_a_removed_users_open_transaction_is_aborted_at_its_timeout(tmp_path: Path) -> None:
     """The user's session continues to its end; then his logins fail, and his transaction is aborted
     at its timeout.
     """
@@ -181,6 +188,7 @@ def test_a_user_who_is_removed_amid_a_transaction(tmp_path: Path) -> None:
         assert producer.flush(20) == 0
         change = UserScramCredentialDeletion("bob", ScramMechanism.SCRAM_SHA_512)
         admin.alter_user_scram_credentials([change])["bob"].result(20)
+        # Until the session of 1.5 s has ended, so that the user must log in again.
         time.sleep(1.6)
         with pytest.raises(KafkaException):
             producer.commit_transaction(6)

@@ -32,12 +32,14 @@ NODES = (1, 2, 3)
 
 @pytest.fixture
 def broker() -> Iterator[LocalBroker]:
+    """Three brokers, with two topics of three partitions."""
     settings = {"group.initial.rebalance.delay.ms": 0}
     with LocalBroker(brokers=3, control=True, topics={"t": 3, "copy": 3}, settings=settings) as one:
         yield one
 
 
 def confluent(broker: LocalBroker, **settings: Any) -> dict[str, Any]:
+    """librdkafka's settings with short pauses before it retries."""
     return {
         "bootstrap.servers": broker.bootstrap_servers,
         "log_level": 0,
@@ -65,7 +67,7 @@ def everything(broker: LocalBroker, topic: str, count: int) -> list[bytes]:
     return values
 
 
-def test_clients_are_told_of_three_brokers(broker: LocalBroker) -> None:
+def test_metadata_lists_three_brokers_and_a_leader_on_each(broker: LocalBroker) -> None:
     metadata = AdminClient(confluent(broker)).list_topics(timeout=30)
     assert {one.id: one.port for one in metadata.brokers.values()} == dict(
         zip(NODES, broker.ports, strict=True)
@@ -78,7 +80,9 @@ def test_clients_are_told_of_three_brokers(broker: LocalBroker) -> None:
     )
 
 
-def test_a_broker_that_is_away_refuses_connections_and_comes_back(broker: LocalBroker) -> None:
+def test_a_broker_that_was_taken_away_refuses_connections_until_it_is_given_back(
+    broker: LocalBroker,
+) -> None:
     control = broker.control
     control.set_controller(2)
     with control.without_broker(2):
@@ -106,7 +110,7 @@ def test_a_broker_that_is_away_refuses_connections_and_comes_back(broker: LocalB
     }
 
 
-def test_by_http_from_any_language(broker: LocalBroker) -> None:
+def test_leaders_and_brokers_are_moved_by_http_requests(broker: LocalBroker) -> None:
     def ask(path: str, values: dict[str, Any]) -> Any:
         request = urllib.request.Request(
             broker.control.url + path, data=json.dumps(values).encode(), method="POST"
@@ -133,7 +137,9 @@ def test_ports_are_kept_over_a_restart(tmp_path: Path) -> None:
         ]
 
 
-def test_a_plain_producer_and_a_group_ride_over_all_moves(broker: LocalBroker) -> None:
+def test_a_producer_and_a_group_continue_while_leaders_and_coordinators_move(
+    broker: LocalBroker,
+) -> None:
     """A producer and a group of confluent-kafka work while each broker leaves and returns, and a
     leader and a coordinator move.
     """
@@ -172,7 +178,9 @@ def test_a_plain_producer_and_a_group_ride_over_all_moves(broker: LocalBroker) -
     assert sorted(everything(broker, "t", len(sent))) == sorted(sent)
 
 
-def test_copying_in_transactions_rides_over_all_moves(broker: LocalBroker) -> None:
+def test_exactly_once_copying_continues_while_leaders_and_coordinators_move(
+    broker: LocalBroker,
+) -> None:
     """confluent-kafka consumes, produces and commits offsets in one transaction, during which
     coordinators move.
     """
@@ -230,6 +238,8 @@ def test_a_failover_takes_milliseconds(broker: LocalBroker) -> None:
         sender.produce("t", b"v", partition=0)
         assert sender.flush(30) == 0
         took.append(time.monotonic() - began)
+    # The fastest of six, since a busy machine may delay some; a metadata refresh alone would take
+    # longer.
     assert min(took) < 1.0, took
 
 
@@ -243,7 +253,9 @@ def collects_sockets() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collects_sockets")
-def test_kafka_pythons_producers_ride_over_all_moves(broker: LocalBroker) -> None:
+def test_kafka_pythons_producers_continue_while_leaders_and_coordinators_move(
+    broker: LocalBroker,
+) -> None:
     """If a coordinator is gone, kafka-python's transactional producer waits for whole request
     timeouts, several times. So brokers are stopped only while a plain producer runs, and with the
     transactional producer only coordinators move. kafka-python's consumer may keep searching for a
@@ -279,7 +291,7 @@ def test_kafka_pythons_producers_ride_over_all_moves(broker: LocalBroker) -> Non
     assert sorted(everything(broker, "t", len(sent))) == sorted(sent)
 
 
-def test_aiokafka_rides_over_all_moves(broker: LocalBroker) -> None:
+def test_aiokafka_continues_while_leaders_and_coordinators_move(broker: LocalBroker) -> None:
     sent: list[bytes] = []
     got: list[bytes] = []
 

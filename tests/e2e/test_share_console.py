@@ -39,6 +39,7 @@ SETTINGS = {
 
 @pytest.fixture
 def broker() -> Iterator[LocalBroker]:
+    """A broker with the topic, if Kafka's tools are on this machine."""
     if shutil.which("java") is None or not any(LIBRARIES.glob("kafka-tools-*.jar")):
         pytest.skip("Kafka's tools are not on this machine (`make clients` fetches what it can)")
     with LocalBroker(settings=SETTINGS, topics={TOPIC: PARTITIONS}) as broker:
@@ -75,10 +76,11 @@ class Console:
 
     def _print(self) -> None:
         assert self._process.stdout is not None
-        # Left out, since a kill may truncate the last line.
+        # An incomplete last line is left out: a kill may truncate it.
         self.lines.extend(line[:-1] for line in self._process.stdout if line.endswith("\n"))
 
     def _complain(self) -> None:
+        """Collect the standard error."""
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self.errors += line
@@ -124,7 +126,7 @@ def unfinished(barnabas: CommandLine) -> int:
     return sum(lags)
 
 
-def test_every_record_is_printed_and_acknowledged_over_kills(
+def test_every_record_is_printed_and_acknowledged_though_consumers_and_broker_are_killed(
     broker: LocalBroker, barnabas: CommandLine
 ) -> None:
     written = 0

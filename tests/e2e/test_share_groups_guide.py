@@ -26,6 +26,9 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "SHARE_GROUPS.md").read_t
 def test_a_record_that_always_fails_goes_to_the_dead_letters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
 ) -> None:
+    """The guide's function `settle` releases a failed record until its delivery count reaches the
+    limit, and then writes it to the dead-letter topic.
+    """
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (example,) = (text for text in blocks if "def settle" in text)
     made: dict[str, Any] = {}

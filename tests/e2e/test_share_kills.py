@@ -39,6 +39,7 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def check(report: sharing.Report) -> None:
+    """Check that members and the broker were killed, and that all records were finished once."""
     assert report.kills and report.broker_kills
     assert report.missing == [], "no member has had them"
     assert report.twice == [], "an acknowledgement that was answered is lost"

@@ -71,13 +71,14 @@ def address_of(leader: LocalBroker) -> tuple[str, int]:
 
 
 def commit(producer: Producer, *values: str) -> None:
+    """Commit a transaction with these values."""
     producer.begin_transaction()
     for value in values:
         producer.produce("t", value)
     producer.commit_transaction(PATIENCE_S)
 
 
-def test_a_standby_goes_on_from_what_was_answered(tmp_path: Path) -> None:
+def test_a_broker_on_the_standbys_copy_has_every_acknowledged_record(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     with LocalBroker(first, topics={"t": 1}, settings=SETTINGS) as leader:
         producer = Producer(
@@ -115,7 +116,7 @@ def test_a_standby_goes_on_from_what_was_answered(tmp_path: Path) -> None:
         assert values_of(back.bootstrap_servers, "t") == VALUES
 
 
-def test_a_leader_that_is_stopped_leaves_all_with_its_standby(tmp_path: Path) -> None:
+def test_a_clean_stop_of_the_leader_sends_everything_to_its_standby(tmp_path: Path) -> None:
     """This also holds with `async`, where no response waits for the standby: a clean stop sends the
     rest of the stream.
     """
@@ -135,7 +136,7 @@ def test_a_leader_that_is_stopped_leaves_all_with_its_standby(tmp_path: Path) ->
         assert values_of(successor.bootstrap_servers, "t") == values
 
 
-def test_a_standby_follows_over_tls_amid_strangers_who_come_again_and_again(
+def test_a_standby_follows_over_tls_while_other_clients_connect_to_its_port(
     tmp_path: Path,
 ) -> None:
     make_certificates(tmp_path / "certs")
@@ -162,6 +163,7 @@ def test_a_standby_follows_over_tls_amid_strangers_who_come_again_and_again(
             over.set()
             for stranger in strangers:
                 stranger.join()
+        # The log lines about invalid connections are limited.
         assert "".join(leader.output).count("barnabas.replication.port") < 10
     with LocalBroker(tmp_path / "second") as successor:
         assert values_of(successor.bootstrap_servers, "t") == values

@@ -78,13 +78,13 @@ def test_version() -> None:
     assert done.stdout.startswith("barnabas ")
 
 
-def test_a_setting_that_is_not_known_is_refused_and_the_nearest_one_named(tmp_path: Path) -> None:
+def test_an_unknown_setting_is_refused_with_the_nearest_known_one(tmp_path: Path) -> None:
     line = refusal("--port", "0", "--data-dir", str(tmp_path), "--set", "log.segment.byte=5")
     assert "log.segment.byte" in line
     assert "log.segment.bytes" in line
 
 
-def test_a_value_that_is_not_one_is_refused(tmp_path: Path) -> None:
+def test_invalid_values_of_settings_and_options_are_refused(tmp_path: Path) -> None:
     assert "num.partitions=many" in refusal(
         "--port", "0", "--data-dir", str(tmp_path), "--set", "num.partitions=many"
     )
@@ -94,7 +94,7 @@ def test_a_value_that_is_not_one_is_refused(tmp_path: Path) -> None:
     assert "70000" in refusal("--port", "70000", "--data-dir", str(tmp_path))
 
 
-def test_a_properties_file_is_read_and_one_that_is_missing_named(tmp_path: Path) -> None:
+def test_a_missing_properties_file_and_an_unknown_key_in_one_are_refused(tmp_path: Path) -> None:
     assert "missing.properties" in refusal("--config", str(tmp_path / "missing.properties"))
     file = tmp_path / "server.properties"
     file.write_text("# as Kafka's\nnum.partitions=7\nno.such.key=1\n")
@@ -141,7 +141,7 @@ def test_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly_and_soon_under_load(
+def test_a_signal_stops_the_broker_cleanly_with_an_open_transaction_and_a_waiting_fetch(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     """The stop waits neither for an open transaction nor for a waiting fetch, each of which could
@@ -175,7 +175,7 @@ def test_a_signal_ends_it_cleanly_and_soon_under_load(
         assert values_of(servers, topic) == [b"committed", b"open"]
 
 
-def test_more_signals_do_no_harm(tmp_path: Path) -> None:
+def test_further_signals_do_not_interrupt_a_clean_stop(tmp_path: Path) -> None:
     """Signals are sent continuously from when the daemon listens until it has ended: none of them
     interrupts the stop.
     """
@@ -197,7 +197,7 @@ def test_more_signals_do_no_harm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_as_soon_as_its_port_is_open_ends_it_cleanly(
+def test_a_signal_right_after_the_port_opens_stops_the_broker_cleanly(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     port = free_port()
@@ -248,6 +248,7 @@ def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Pop
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:
+    """Stop the daemon by SIGTERM; gives the exit code."""
     process.send_signal(signal.SIGTERM)
     try:
         return process.wait(PATIENCE_S)
@@ -255,7 +256,7 @@ def ended(process: subprocess.Popen[bytes]) -> int:
         process.kill()
 
 
-def test_a_log_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_full_pipe_of_log_lines_does_not_block_clients(tmp_path: Path) -> None:
     """For example, a terminal with Ctrl-S or a log collector that hangs does not read: the pipe is
     full after 64 KB.
     """
@@ -279,7 +280,8 @@ def test_a_log_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
         os.close(reading)
 
 
-def test_no_data_file_takes_the_place_of_a_closed_standard_error(tmp_path: Path) -> None:
+def test_closed_standard_streams_are_replaced_by_dev_null(tmp_path: Path) -> None:
+    """Otherwise a data file could get the descriptor 2, and log lines would be written into it."""
     process, port = started(tmp_path, subprocess.DEVNULL, shell="<&- >&- 2>&-")
     try:
         create_topic(f"127.0.0.1:{port}", "some")
@@ -295,7 +297,7 @@ def test_a_standard_output_that_cannot_be_written_is_no_reason_to_end(tmp_path: 
     assert ended(process) == 0
 
 
-def test_a_data_directory_that_vanished_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_stop_after_the_data_directory_vanished_fails_with_one_line(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "data") as broker:
         create_topic(broker.bootstrap_servers, "some")
         shutil.rmtree(tmp_path / "data")
@@ -305,7 +307,7 @@ def test_a_data_directory_that_vanished_is_told_in_one_line(tmp_path: Path) -> N
         assert f"the data directory {tmp_path / 'data'} failed: No such file or directory" in output
 
 
-def test_it_takes_little_memory(tmp_path: Path) -> None:
+def test_the_broker_needs_less_than_60_mb_of_memory(tmp_path: Path) -> None:
     """The memory is measured after the first Metadata response; bench/start.py measures memory and
     time more precisely.
     """

@@ -64,7 +64,7 @@ def test_node(program: str, module: str) -> None:
 
 
 @pytest.mark.parametrize(("tls", "expected"), [(True, 10), (False, 9)])
-def test_kafkajs_with_passwords_and_tokens_right_and_wrong(
+def test_kafkajs_logs_in_by_each_mechanism_and_is_refused_with_wrong_secrets(
     tmp_path: Path, tls: bool, expected: int
 ) -> None:
     modules = CLIENTS / "node" / "node_modules"

@@ -38,6 +38,7 @@ MEMBERS = 20
 
 @contextmanager
 def stopped(broker: LocalBroker) -> Iterator[None]:
+    """A context within which the broker's process is stopped by SIGSTOP."""
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         eventually(
@@ -110,7 +111,7 @@ def begun(connection: Wire, topic: str) -> dict[str, Any]:
     return {"transactional_id": "txn", "producer_id": pid, "producer_epoch": epoch}
 
 
-def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeouts() -> None:
+def test_requests_sent_while_the_process_was_stopped_are_handled_before_timeouts() -> None:
     """Half of the requests arrive on connections that clients opened during the stop, and which the
     broker still has to accept.
     """
@@ -150,5 +151,5 @@ def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeou
             lambda: time.monotonic() - answered_s > 1.2 * TIMEOUT_MS / 1000, what="silence goes on"
         )
         assert connections[0].call(silent).error_code == Code.UNKNOWN_MEMBER_ID, (
-            "UNKNOWN_MEMBER_ID: who is silent while the broker listens is put out"
+            "a member that sends nothing while the broker runs is removed"
         )

@@ -40,6 +40,7 @@ class Load:
         self._thread.start()
 
     def _run(self) -> None:
+        """Commit transactions until the end; keep an error for the test."""
         try:
             producer = Producer(
                 {"bootstrap.servers": self._servers, "transactional.id": "x",
@@ -52,6 +53,9 @@ class Load:
             self.failure = error
 
     def _commit(self, producer: Producer) -> None:
+        """Commit a transaction of three records; if it has to be aborted, its values are not
+        expected.
+        """
         values = [b"%d-%d" % (self._number, at) for at in range(3)]
         self._number += 1
         producer.begin_transaction()
@@ -110,6 +114,9 @@ def test_clients_go_on_when_a_leader_is_killed_or_stopped(tmp_path: Path) -> Non
 
 
 def take_over_twice(leader: PairNode, standby: PairNode) -> None:
+    """Kill the leader, start it again as the standby, then stop the new leader's process for longer
+    than its lease. Clients continue each time, and no committed record is lost or doubled.
+    """
     servers = f"{leader.servers},{standby.servers}"
     load = Load(servers)
     load.goes_on("commits")
@@ -138,7 +145,7 @@ def take_over_twice(leader: PairNode, standby: PairNode) -> None:
     assert set(load.committed) <= set(values), "missing"
 
 
-def test_the_metrics_of_a_leader_tell_of_its_standby(tmp_path: Path) -> None:
+def test_the_leaders_metrics_show_whether_a_standby_follows(tmp_path: Path) -> None:
     settings = {"barnabas.metrics.port": 0}
     with etcd(tmp_path / "etcd") as (engine, _), pair(tmp_path, engine, settings) as (one, other):
         seen = scrape_at(port_in(one.log.read_text()) or 0)
@@ -150,7 +157,7 @@ def test_the_metrics_of_a_leader_tell_of_its_standby(tmp_path: Path) -> None:
         epoch = seen.of("barnabas_replication_leader_epoch")
         one.kill()
         eventually(other.answers, what="the standby's first answer")
-        port = eventually(lambda: port_in(other.log.read_text()), what="its metrics")
+        port = eventually(lambda: port_in(other.log.read_text()), what="the port of its metrics")
         alone = scrape_at(port)
         assert alone.of("barnabas_replication_leader_epoch") > epoch
         assert alone.of("barnabas_replication_standby_follows") == 0

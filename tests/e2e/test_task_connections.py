@@ -21,6 +21,7 @@ VALUES = [b"%d" % number for number in range(300)]
 
 
 def options_of(broker: LocalBroker) -> ClientOptions:
+    """The connector's options for a client of this broker."""
     return parse_source_options(
         {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "unused"}
     ).client
@@ -55,7 +56,7 @@ def test_a_task_reads_after_the_broker_restarted() -> None:
             assert task(options, topic) == VALUES
 
 
-def test_a_task_sees_that_the_topic_was_made_again() -> None:
+def test_a_task_notices_that_the_topic_was_deleted_and_recreated() -> None:
     """The task must not use the metadata that an earlier task requested."""
     with LocalBroker() as broker:
         servers = broker.bootstrap_servers

@@ -90,12 +90,14 @@ class World:
         self.keeps = broker.settings.get("transaction.two.phase.commit.enable") == "true"
 
     def encoded(self, *values: bytes, partition: int = 0) -> EncodedRecordBatch:
+        """A transactional batch of these values."""
         now_ms = time.time_ns() // 1_000_000
         records = [NewRecord(b"k", value, now_ms) for value in values]
         data = encode_batch(records, transactional=True)
         return EncodedRecordBatch(self.topic, partition, len(values), data)
 
     def writer(self, batch_id: int = 0, run: str = "run", **given: Any) -> TaskWriter:
+        """The writer of a task, with an open transaction."""
         settings = given.pop("settings", SETTINGS)
         ids = TransactionalIds(self.name, run, str(self.root / "ids"))
         writer = open_task_writer(
@@ -158,6 +160,7 @@ class World:
         return values_of(self.proxy.bootstrap_servers, self.topic)
 
     def open_ids(self) -> list[str]:
+        """The transactional ids of the query's tasks whose transactions are open."""
         coordinators = TransactionCoordinators(self.options, SETTINGS, self.name)
         try:
             return coordinators.open_ids(first_of(self.name))
@@ -179,7 +182,9 @@ def test_a_batch_of_tasks_and_driver_is_committed_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("nth", [0, 1, 2])
-def test_what_a_driver_decided_on_its_successor_ends(world: World, nth: int) -> None:
+def test_the_next_driver_ends_the_transactions_that_a_driver_had_decided_on(
+    world: World, nth: int
+) -> None:
     """The driver loses the response to the decision, or to one of the EndTxns that follow."""
     parts = [world.task(b"%d" % number) for number in range(3)]
     world.dies_at(END_TXN, nth, last=PASS_THEN_CUT)
@@ -191,7 +196,7 @@ def test_what_a_driver_decided_on_its_successor_ends(world: World, nth: int) -> 
     assert sorted(world.values) == [b"0", b"1", b"2"] and world.open_ids() == []
 
 
-def test_the_next_batch_ends_what_was_decided_before_it(world: World) -> None:
+def test_the_next_batch_ends_the_transactions_of_the_decided_batch_before_it(world: World) -> None:
     """The next batch ends those transactions even if its own rows come only from the driver,
     because the option was changed.
     """
@@ -205,7 +210,10 @@ def test_the_next_batch_ends_what_was_decided_before_it(world: World) -> None:
     assert sorted(world.values) == [b"0", b"1", b"2", b"3"] and world.open_ids() == []
 
 
-def test_what_was_not_decided_is_aborted(world: World) -> None:
+def test_task_transactions_without_a_decision_are_aborted(world: World) -> None:
+    """The driver dies before its decision. The next driver aborts the task's transaction if brokers
+    keep it prepared; otherwise its timeout will end it.
+    """
     lost = world.task(b"lost")
     world.dies_at(TXN_OFFSET_COMMIT)
     with pytest.raises(PublishError):
@@ -217,7 +225,7 @@ def test_what_was_not_decided_is_aborted(world: World) -> None:
     assert world.open_ids() == ([] if world.keeps else [lost.transactional_id])
 
 
-def test_a_driver_aborts_what_its_failed_attempt_left(world: World) -> None:
+def test_a_driver_aborts_the_transactions_of_its_failed_attempt(world: World) -> None:
     """The driver aborts only transactions of its own run, not those of another driver."""
     parts = world.task(b"a"), world.task(b"b", run="other")
     with Publisher(world.options, SETTINGS) as publisher:
@@ -232,7 +240,7 @@ def test_a_driver_aborts_what_its_failed_attempt_left(world: World) -> None:
 
 
 @pytest.mark.parametrize("is_decided", [True, False])
-def test_a_driver_that_another_one_replaced_aborts_what_it_did_not_decide_on(
+def test_a_fenced_driver_aborts_the_transactions_that_it_did_not_decide_on(
     world: World, monkeypatch: pytest.MonkeyPatch, is_decided: bool
 ) -> None:
     """The driver is fenced at each attempt, and only a few times takes the transactional id back
@@ -265,7 +273,7 @@ def test_a_driver_that_another_one_replaced_aborts_what_it_did_not_decide_on(
     assert world.proxy.requests.count(INIT_PRODUCER_ID) == takes, "there is nothing to abort"
 
 
-def test_what_is_noted_is_not_aborted_as_undecided(world: World) -> None:
+def test_decided_transactions_are_not_aborted_as_undecided(world: World) -> None:
     parts = world.task(b"a"), world.task(b"b")
     world.dies_at(END_TXN, 2)
     with pytest.raises(PublishError):
@@ -279,7 +287,7 @@ def test_what_is_noted_is_not_aborted_as_undecided(world: World) -> None:
     assert sorted(world.values) == [b"a", b"b"]
 
 
-def test_an_attempt_that_lost_is_aborted_and_can_write_no_more(world: World) -> None:
+def test_a_task_attempt_outside_the_decision_is_aborted_and_fenced(world: World) -> None:
     loser = world.writer()
     loser.append(world.encoded(b"lost"))
     loser._producer.finish()
@@ -291,7 +299,10 @@ def test_an_attempt_that_lost_is_aborted_and_can_write_no_more(world: World) -> 
     assert world.values == [b"a"]
 
 
-def test_a_part_that_is_open_no_longer_stops_the_batch(world: World) -> None:
+def test_a_task_transaction_that_is_no_longer_open_fails_the_batch(world: World) -> None:
+    """Another producer with the same transactional id has aborted the task's transaction, so its
+    rows are lost and the batch must not be committed.
+    """
     part = world.task(b"a")
     usurper = TaskProducer(world.options, SETTINGS, part.transactional_id)
     usurper.open()
@@ -305,7 +316,7 @@ def test_a_part_that_is_open_no_longer_stops_the_batch(world: World) -> None:
     assert world.open_ids() == [] and world.values == [b"a"]
 
 
-def test_an_id_is_used_again_when_its_transaction_has_ended(world: World) -> None:
+def test_a_transactional_id_is_reused_once_its_transaction_has_ended(world: World) -> None:
     first = world.task(b"a", batch_id=0)
     same_batch = world.task(b"b", batch_id=0)
     while_open = world.task(b"c", batch_id=1)
@@ -318,7 +329,7 @@ def test_an_id_is_used_again_when_its_transaction_has_ended(world: World) -> Non
     assert sorted(world.values) == [b"0", b"1", b"a", b"b", b"c"]
 
 
-def test_a_task_lives_through_a_broker_that_restarts(world: World) -> None:
+def test_a_task_survives_lost_responses_and_a_broker_restart(world: World) -> None:
     seen: list[int] = []
 
     def restart(frame: Frame) -> Any:
@@ -340,7 +351,7 @@ def test_a_task_lives_through_a_broker_that_restarts(world: World) -> None:
     assert world.values == [b"%d" % number for number in range(5)]
 
 
-def test_a_list_that_is_too_long_for_one_note_goes_on_in_the_next_partitions(
+def test_a_long_list_of_transactions_is_noted_in_several_partitions(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_transactions, "NOTE_BYTES", 40)
@@ -356,10 +367,11 @@ def test_a_list_that_is_too_long_for_one_note_goes_on_in_the_next_partitions(
         world.commit(1, *too_many)
 
 
-def test_a_batch_that_takes_too_long_is_not_decided_on(world: World) -> None:
+def test_a_batch_whose_transactions_may_time_out_is_not_decided_on(world: World) -> None:
     """Without two-phase commit a timeout could end the transactions between the decision and their
     EndTxn.
     """
+    # The transaction looks 46 s old, more than three quarters of its timeout of 60 s.
     part = world.task(b"a")._replace(began_ms=time.time_ns() // 1_000_000 - 46_000)
     if world.keeps:
         world.commit(0, part, timeout_ms=60_000)
@@ -371,7 +383,9 @@ def test_a_batch_that_takes_too_long_is_not_decided_on(world: World) -> None:
     assert world.values == [b"a"]
 
 
-def test_what_times_out_after_the_decision_is_lost_in_words(world: World) -> None:
+def test_rows_whose_transaction_timed_out_after_the_decision_are_reported_as_lost(
+    world: World,
+) -> None:
     """With two-phase commit no transaction times out after the decision."""
     brief = PublishSettings(transaction_timeout_ms=3_000)
     part = world.task(b"a", settings=brief)
@@ -394,7 +408,7 @@ def test_what_times_out_after_the_decision_is_lost_in_words(world: World) -> Non
     assert world.values == [b"b"]
 
 
-def test_by_itself_a_task_writes_only_where_brokers_keep(world: World) -> None:
+def test_tasks_write_by_default_only_with_two_phase_commit(world: World) -> None:
     ids = TransactionalIds(world.name, "run", str(world.root / "ids"))
     writer = open_task_writer(world.options, SETTINGS, ids, world.name, 0, only_two_phase=True)
     assert (writer is not None) == world.keeps
@@ -404,7 +418,9 @@ def test_by_itself_a_task_writes_only_where_brokers_keep(world: World) -> None:
         assert world.open_ids() == []
 
 
-def test_an_answer_of_brokers_that_are_away_names_the_driver(tmp_path: Path) -> None:
+def test_opening_a_task_writer_without_brokers_is_an_error_with_the_query_name(
+    tmp_path: Path,
+) -> None:
     options = ClientOptions((("127.0.0.1", 1),), retry_backoff_ms=1)
     ids = TransactionalIds("query", "run", str(tmp_path))
     with pytest.raises(ClientError, match=r"preparing to write for 'query' failed"):

@@ -30,6 +30,7 @@ LARGE = 300
 
 
 def confluent(broker: LocalBroker, **more: str) -> dict[str, Any]:
+    """librdkafka's settings for a client of this broker; in names, _ replaces dots."""
     settings = {
         "bootstrap.servers": broker.bootstrap_servers,
         "security.protocol": broker.security_protocol,
@@ -40,6 +41,7 @@ def confluent(broker: LocalBroker, **more: str) -> dict[str, Any]:
 
 
 def write_and_read(broker: LocalBroker, topic: str, **more: str) -> None:
+    """Commit a transaction of records larger than a TLS frame, and read it back with a group."""
     values = [os.urandom(10_000) for _ in range(LARGE)]
     producer = Producer(confluent(broker, transactional_id=topic, **more))
     producer.init_transactions(20)
@@ -63,6 +65,7 @@ def write_and_read(broker: LocalBroker, topic: str, **more: str) -> None:
 
 
 def is_refused(settings: dict[str, Any]) -> bool:
+    """Whether a client with these settings cannot request metadata."""
     producer = Producer(settings)
     try:
         producer.list_topics(timeout=2)
@@ -86,7 +89,7 @@ def test_librdkafka_over_tls_with_a_user() -> None:
         assert "does not speak TLS" in "".join(broker.output)
 
 
-def test_clients_that_have_to_show_a_certificate(tmp_path: Path) -> None:
+def test_a_required_client_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
     make_certificates(tmp_path / "foreign")
     settings = {"ssl.client.auth": "required"}
     with LocalBroker(tls=True, settings=settings) as broker:
@@ -134,7 +137,9 @@ def test_kafka_python_and_aiokafka_over_tls() -> None:
         assert asyncio.run(asyncio.wait_for(once_more(), 30)) == b"last"
 
 
-def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
+def test_a_client_certificates_subject_is_the_principal_of_acls_and_audit_log(
+    tmp_path: Path,
+) -> None:
     settings = {
         "ssl.client.auth": "required",
         "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/U",

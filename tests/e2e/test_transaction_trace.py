@@ -36,6 +36,7 @@ class Transaction:
     """A transaction with a record in t-0 and an offset of the group g."""
 
     def __init__(self, client: Wire, name: str) -> None:
+        """Start a session of the transactional id."""
         self.client, self.name = client, name
         request = InitProducerIdRequest(
             transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
@@ -49,6 +50,7 @@ class Transaction:
         }
 
     def write(self) -> None:
+        """Add t-0 to the transaction, and write one record."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self.producer_id,
@@ -66,6 +68,7 @@ class Transaction:
         self.client.call(wire.produce(self.name, "t", 0, batch))
 
     def write_offset(self) -> None:
+        """Commit an offset of the group "g" in the transaction."""
         self.client.call(wire.request(AddOffsetsToTxnRequest(group_id="g", **self.names), 3))
         row = TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=1, committed_metadata=""
@@ -131,7 +134,10 @@ def run_transactions(daemon: subprocess.Popen[str]) -> Transaction:
     return one
 
 
-def test_a_transaction_is_followed_by_its_ids_alone(tmp_path: Path) -> None:
+def test_the_log_shows_each_step_of_a_transaction_with_its_ids(tmp_path: Path) -> None:
+    """The lines with the transactional id or the producer id of `one` are exactly its steps,
+    although another transaction is written at the same time.
+    """
     lines, one = run(tmp_path, "--log-level", "barnabas.transactions=DEBUG")
     followed = [
         line

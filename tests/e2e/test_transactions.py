@@ -188,7 +188,9 @@ def test_a_timeout_longer_than_the_broker_allows_is_refused(servers: str) -> Non
     assert caught.value.args[0].code() == confluent_kafka.KafkaError.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_offsets_and_records_of_a_transaction_come_together_or_not_at_all(servers: str) -> None:
+def test_offsets_and_records_of_a_transaction_are_committed_together_or_not_at_all(
+    servers: str,
+) -> None:
     source, target, group = (
         create_topic(servers, "source"),
         create_topic(servers, "target"),
@@ -221,7 +223,7 @@ def test_offsets_and_records_of_a_transaction_come_together_or_not_at_all(server
     reader.close()
 
 
-def test_offsets_of_an_open_transaction_make_a_new_owner_wait(servers: str) -> None:
+def test_a_new_owner_waits_for_the_end_of_a_transaction_with_offsets(servers: str) -> None:
     """KIP-447: an OffsetFetch with require_stable fails until the transaction has ended."""
     source, group = create_topic(servers, "source"), unique("group")
     send_all(servers, source, [b"%d" % number for number in range(10)])
@@ -245,7 +247,7 @@ def test_offsets_of_an_open_transaction_make_a_new_owner_wait(servers: str) -> N
         pause_s=0,
     )
     early += reader.consume(1, 1.0)
-    assert not early, "the new owner began to read before it could know where"
+    assert not early, "the new owner read before the committed offset was known"
     client.commit_transaction(PATIENCE_S)
     message = eventually(lambda: reader.poll(0.5), what="the new owner reads on")
     assert message.offset() == 5
@@ -417,7 +419,7 @@ def test_consume_transform_produce_with_aiokafka(servers: str) -> None:
     assert committed_offset(servers, group, source) == 60
 
 
-def test_open_transactions_can_be_seen(servers: str) -> None:
+def test_kafka_pythons_admin_client_lists_and_describes_open_transactions(servers: str) -> None:
     """kafka-python's admin client lists and describes them (KIP-664)."""
     topic, name = create_topic(servers, "seen"), unique("seen")
     client = producer(servers, transactional_id=name)
@@ -438,7 +440,7 @@ def test_open_transactions_can_be_seen(servers: str) -> None:
     client.abort_transaction(PATIENCE_S)
 
 
-def test_deleting_the_topic_of_an_open_transaction_lets_it_end(servers: str) -> None:
+def test_a_transaction_can_be_committed_after_one_of_its_topics_was_deleted(servers: str) -> None:
     kept, deleted = create_topic(servers, "kept"), create_topic(servers, "deleted")
     client = producer(servers, transactional_id=unique("deleted"))
     client.init_transactions(PATIENCE_S)

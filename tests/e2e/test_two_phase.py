@@ -55,7 +55,7 @@ def committed(proxy: KafkaProxy, topic: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_transactions_end_as_they_are_asked_to(
+def test_prepared_transactions_are_committed_or_aborted_as_decided(
     proxy: KafkaProxy, topic: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several transactions in one session, with offsets, and with records by key, by partition and
@@ -84,7 +84,7 @@ def test_transactions_end_as_they_are_asked_to(
 
 
 @pytest.mark.parametrize("is_decided", [True, False])
-def test_whoever_comes_after_a_crash_ends_it(
+def test_the_next_producer_ends_the_prepared_transaction_after_a_crash(
     pair: tuple[LocalBroker, KafkaProxy], proxy: KafkaProxy, topic: str, is_decided: bool
 ) -> None:
     """The producer and the broker have both crashed."""
@@ -101,6 +101,7 @@ def test_whoever_comes_after_a_crash_ends_it(
             second.begin()
         with pytest.raises(FencedError, match="another producer"):
             first.commit()
+        # The database has the decision for `state`, or for another transaction only.
         assert second.complete(state if is_decided else "9:9") is is_decided
         second.begin()
         second.send(topic, b"b")
@@ -108,7 +109,9 @@ def test_whoever_comes_after_a_crash_ends_it(
     assert committed(proxy, topic) == ([b"a", b"b"] if is_decided else [b"b"])
 
 
-def test_an_end_whose_answer_is_lost_is_asked_for_again(proxy: KafkaProxy, topic: str) -> None:
+def test_an_end_whose_request_or_response_is_lost_is_repeated(
+    proxy: KafkaProxy, topic: str
+) -> None:
     with new(proxy, unique("txn")) as producer:
         proxy.on_response(INIT_PRODUCER_ID, once(CUT))
         producer.recover()
@@ -122,7 +125,7 @@ def test_an_end_whose_answer_is_lost_is_asked_for_again(proxy: KafkaProxy, topic
     assert committed(proxy, topic) == [b"a", b"b"]
 
 
-def test_who_is_interrupted_may_ask_again(
+def test_a_call_can_be_repeated_after_an_interrupt(
     proxy: KafkaProxy, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The unread rest of the interrupted response must not be read as the next response."""
@@ -151,7 +154,9 @@ def test_who_is_interrupted_may_ask_again(
     assert committed(proxy, topic) in ([b"a"], [b"a", b"b"])
 
 
-def test_what_was_not_prepared_can_only_be_aborted(proxy: KafkaProxy, topic: str) -> None:
+def test_a_transaction_that_was_not_prepared_can_only_be_aborted(
+    proxy: KafkaProxy, topic: str
+) -> None:
     with new(proxy, unique("txn")) as producer:
         with pytest.raises(TwoPhaseError, match="recover"):
             producer.begin()
@@ -175,7 +180,7 @@ def test_what_was_not_prepared_can_only_be_aborted(proxy: KafkaProxy, topic: str
     assert committed(proxy, topic) == [b"b"]
 
 
-def test_what_is_empty_has_no_state(proxy: KafkaProxy, topic: str) -> None:
+def test_an_empty_transaction_has_no_state(proxy: KafkaProxy, topic: str) -> None:
     """An empty transaction leaves its epoch to the next one, for which the database would then
     already have a decision.
     """
@@ -190,7 +195,7 @@ def test_what_is_empty_has_no_state(proxy: KafkaProxy, topic: str) -> None:
     assert committed(proxy, topic) == [b"a"]
 
 
-def test_an_operator_ends_what_was_abandoned(
+def test_an_operator_ends_an_abandoned_prepared_transaction(
     proxy: KafkaProxy,
     topic: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -222,7 +227,7 @@ def test_an_operator_ends_what_was_abandoned(
     assert committed(proxy, topic) == [b"a"]
 
 
-def test_a_broker_that_does_not_take_part_says_how_it_would(servers: str) -> None:
+def test_without_two_phase_commit_the_error_names_the_brokers_setting(servers: str) -> None:
     with (
         TwoPhaseProducer(servers, unique("txn")) as producer,
         pytest.raises(ClientError, match=r"transaction\.two\.phase\.commit\.enable=true"),

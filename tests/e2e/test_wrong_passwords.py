@@ -28,6 +28,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @pytest.fixture(scope="module", params=["SASL_PLAINTEXT", "SASL_SSL"])
 def broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
+    """A broker on which no login succeeds and each mechanism has failed ones by the end."""
     settings = {"connection.failed.authentication.delay.ms": "1", "barnabas.metrics.port": "0"}
     users, tls = {USER: "hers"}, request.param == "SASL_SSL"
     with LocalBroker(users=users, tls=tls, settings=settings) as broker:
@@ -44,6 +45,7 @@ def _ca_file(broker: LocalBroker) -> str | None:
 
 
 def librdkafka(broker: LocalBroker, mechanism: str) -> None:
+    """Check that librdkafka reports an authentication error."""
     errors: list[KafkaError] = []
     settings = {
         "bootstrap.servers": broker.bootstrap_servers,
@@ -80,6 +82,8 @@ def kafka_python(broker: LocalBroker, mechanism: str) -> None:
 
 
 def aiokafka(broker: LocalBroker, mechanism: str) -> None:
+    """Check that aiokafka raises an error."""
+
     async def begin() -> None:
         ca_file = _ca_file(broker)
         producer = AIOKafkaProducer(
@@ -105,7 +109,8 @@ def aiokafka(broker: LocalBroker, mechanism: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("client", [librdkafka, kafka_python, aiokafka])
-def test_a_wrong_password_is_told_and_lets_nobody_in(
+def test_a_wrong_password_is_reported_by_each_client(
     broker: LocalBroker, client: Callable[[LocalBroker, str], None], mechanism: str
 ) -> None:
+    """`client` checks the error; the fixture checks at the end that no login succeeded."""
     client(broker, mechanism)

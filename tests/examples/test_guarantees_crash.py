@@ -42,14 +42,17 @@ def test_these_do_neither(outcomes: dict[str, Outcome], name: str, kills: int) -
     assert outcomes[name] == Outcome(name, kills, ORDERS, ORDERS, 0, 0)
 
 
-def test_a_record_that_was_delivered_again_is_the_same_version(
+def test_an_upsert_of_a_redelivered_record_changes_no_version(
     outcomes: dict[str, Outcome], shared_dsn: str
 ) -> None:
     assert outcomes["idempotent upsert"].kills
     assert {version for version, _ in rows_in(shared_dsn).values()} == {1}
 
 
-def test_a_guarantee_that_does_not_show_its_weakness_fails_the_demo() -> None:
+def test_the_demo_fails_unless_each_guarantee_shows_its_losses_or_duplicates() -> None:
+    """At-most-once must lose and at-least-once must duplicate, or else the kills came at the wrong
+    time; exactly-once may do neither.
+    """
     assert not crash_demo.as_promised(Outcome("at-most-once", 3, 100, 100, 0, 0))
     assert not crash_demo.as_promised(Outcome("at-least-once", 3, 100, 100, 0, 0))
     assert not crash_demo.as_promised(Outcome("exactly-once", 4, 100, 101, 0, 1))

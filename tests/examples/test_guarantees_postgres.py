@@ -41,6 +41,7 @@ def with_orders(servers: str, name: str) -> str:
 
 
 def fill(servers: str, topic: str) -> None:
+    """Commit the orders to a new topic, and abort a transaction with as many further ones."""
     make_topic(servers, topic)
     publish(servers, topic, map(an_order, range(ORDERS)), transactional_id=topic)
     publish(
@@ -53,6 +54,7 @@ def fill(servers: str, topic: str) -> None:
 
 
 def writer(servers: str, dsn: str, topic: str, *more: str) -> SteppedProcess:
+    """A process that writes the topic's orders to PostgreSQL step by step."""
     arguments = [
         "--bootstrap-servers",
         servers,
@@ -70,7 +72,7 @@ def writer(servers: str, dsn: str, topic: str, *more: str) -> SteppedProcess:
 
 
 @pytest.mark.parametrize("step", ["rows inserted", "offsets moved", "stored"])
-def test_the_database_may_be_killed_at_any_step(
+def test_each_order_is_stored_once_though_the_database_is_killed_at_a_step(
     servers: str, postgres: PostgresProcess, dsn: str, with_orders: str, step: str
 ) -> None:
     with writer(servers, dsn, with_orders) as living:
@@ -88,7 +90,7 @@ def test_the_database_may_be_killed_at_any_step(
 
 
 @pytest.mark.parametrize("end", [LocalBroker.kill, LocalBroker.stop])
-def test_the_broker_may_go_within_a_transaction(
+def test_each_order_is_stored_once_though_the_broker_ends_within_a_transaction(
     tmp_path: Path, dsn: str, end: Callable[[LocalBroker], object]
 ) -> None:
     with LocalBroker(tmp_path) as broker:
@@ -101,7 +103,7 @@ def test_the_broker_may_go_within_a_transaction(
     assert invoices_in(dsn) == ALL_ONCE
 
 
-def test_a_writer_that_was_replaced_is_refused_and_finds_its_place(
+def test_a_batch_is_refused_if_another_writer_has_moved_the_offsets(
     servers: str, dsn: str, with_orders: str
 ) -> None:
     """Each writer has its own group, and so is assigned all partitions: only the offsets in the
@@ -134,7 +136,7 @@ def test_two_writers_at_once_store_everything_once(
 
 
 @pytest.mark.parametrize("script", ["into_postgres.py", "idempotent_upsert.py"])
-def test_a_writer_whose_place_another_takes_ends(
+def test_a_writer_ends_when_another_process_joins_with_its_member_name(
     servers: str, dsn: str, with_orders: str, script: str
 ) -> None:
     arguments = [
@@ -160,7 +162,7 @@ def test_a_writer_whose_place_another_takes_ends(
 
 
 @pytest.mark.parametrize("tables", [into_postgres.TABLES, idempotent_upsert.TABLE])
-def test_two_writers_may_make_the_tables_at_once(dsn: str, tables: str) -> None:
+def test_two_writers_can_create_the_tables_at_the_same_time(dsn: str, tables: str) -> None:
     with (
         psycopg.connect(dsn) as first,
         psycopg.connect(dsn, autocommit=True) as second,
@@ -195,6 +197,7 @@ def test_postgres_keeps_its_directory_to_itself(postgres: PostgresProcess) -> No
 def upserted(
     servers: str, dsn: str, topic: str, records: list[tuple[bytes, bytes]]
 ) -> idempotent_upsert.Applied:
+    """Publish the records, and apply them; gives the counts of changed and ignored records."""
     publish(servers, topic, records)
     options = argparse.Namespace(
         input=topic, group=topic, member="writer", batch_size=30, forever=False, step_by_step=False
@@ -205,7 +208,9 @@ def upserted(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_duplicates_and_disorder_do_no_harm(servers: str, dsn: str, name: str, seed: int) -> None:
+def test_upserts_have_the_last_version_in_spite_of_duplicates_and_disorder(
+    servers: str, dsn: str, name: str, seed: int
+) -> None:
     make_topic(servers, name)
     versions = [an_order(number, version) for number in range(20) for version in range(1, 6)]
     versions += [idempotent_upsert.a_deletion(number, 6) for number in range(0, 20, 4)]

@@ -10,6 +10,7 @@ from guarantee_tools import HERE
 
 
 def said(*command: str) -> str:
+    """The output of a Python command that must succeed."""
     ran = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, timeout=600, check=False
     )

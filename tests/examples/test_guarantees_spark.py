@@ -73,7 +73,7 @@ def test_the_producer_repeats_but_keeps_the_order() -> None:
     "name",
     [pytest.param(name, marks=pytest.mark.long if name == "watermark" else ()) for name in FORMS],
 )
-def test_each_reading_once_in_spite_of_a_crash(
+def test_each_reading_is_stored_once_in_spite_of_a_crash(
     spark: SparkSession, servers: str, tables: str, name: str, tmp_path: Path
 ) -> None:
     topic = f"readings-{name}"
@@ -86,7 +86,7 @@ def test_each_reading_once_in_spite_of_a_crash(
     assert rows_in(tables) == Counter((reading.device, reading.sequence) for reading in READINGS)
 
 
-def test_what_is_later_than_the_watermark_is_dropped_whether_it_is_new_or_not(
+def test_readings_later_than_the_watermark_are_dropped_even_if_they_are_new(
     spark: SparkSession, servers: str, tables: str, tmp_path: Path
 ) -> None:
     """This is the price of a bounded state. The other two forms query the store, which keeps every
@@ -117,6 +117,9 @@ class Overtaken:
         self._dsn = dsn
 
     def __getattr__(self, name: str) -> Any:
+        """Before the batch is joined with the stored numbers, another driver stores the first
+        reading.
+        """
         if name == "join":
             with psycopg.connect(self._dsn) as connection:
                 connection.execute("INSERT INTO last_sequences VALUES ('device-0', 0)")

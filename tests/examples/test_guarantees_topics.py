@@ -38,6 +38,7 @@ def with_orders(broker: LocalBroker) -> str:
 
 
 def worker(servers: str, name: str, *more: str) -> SteppedProcess:
+    """A process that consumes the orders and writes invoices to the topic `name`, step by step."""
     return SteppedProcess(
         SCRIPT,
         [
@@ -71,7 +72,9 @@ def test_a_topic_that_does_not_exist_has_nothing(with_orders: str, name: str) ->
     assert read_committed(with_orders, name) == []
 
 
-def test_without_crash_all_three_are_alike(with_orders: str, name: str) -> None:
+def test_without_a_crash_each_guarantee_writes_each_invoice_once(
+    with_orders: str, name: str
+) -> None:
     for guarantee in consume_transform_produce.STEPS:
         with worker(with_orders, f"{name}-{guarantee}", "--guarantee", guarantee) as calm:
             assert calm.finish() == 0, calm.output
@@ -91,7 +94,7 @@ def test_a_successor_with_the_same_transactional_id_fences_the_first(
     assert invoices(with_orders, name) == ALL_ONCE
 
 
-def test_a_worker_that_was_thought_dead_aborts_and_rewinds(with_orders: str, name: str) -> None:
+def test_a_worker_whose_session_expired_aborts_and_rewinds(with_orders: str, name: str) -> None:
     """Each worker has its own transactional id, so only the group's generation makes the broker
     refuse the first worker's offsets.
     """
@@ -105,7 +108,7 @@ def test_a_worker_that_was_thought_dead_aborts_and_rewinds(with_orders: str, nam
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
-def test_a_second_member_of_the_same_name_ends_the_first(
+def test_a_second_process_with_the_same_member_name_ends_the_first(
     with_orders: str, name: str, guarantee: str
 ) -> None:
     with worker(with_orders, name, "--guarantee", guarantee) as first:
@@ -123,7 +126,7 @@ def test_a_second_member_of_the_same_name_ends_the_first(
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(
+def test_a_worker_that_is_replaced_while_it_waits_for_records_ends(
     with_orders: str, name: str, guarantee: str
 ) -> None:
     """A worker without pending records is notified of its replacement when it reads the next
@@ -148,7 +151,7 @@ def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
-def test_a_worker_whose_partitions_went_to_another_goes_on(
+def test_a_worker_that_lost_its_partitions_continues_without_their_records(
     with_orders: str, name: str, guarantee: str
 ) -> None:
     with worker(with_orders, name, *IMPATIENT, "--guarantee", guarantee) as first:
@@ -164,7 +167,7 @@ def test_a_worker_whose_partitions_went_to_another_goes_on(
 
 
 @pytest.mark.parametrize("step", ["half produced", "offsets sent"])
-def test_the_broker_may_be_killed_within_a_transaction(
+def test_each_invoice_is_written_once_though_the_broker_is_killed_in_a_transaction(
     tmp_path: Path, name: str, step: str
 ) -> None:
     with LocalBroker(tmp_path) as broker:

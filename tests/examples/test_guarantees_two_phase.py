@@ -25,6 +25,7 @@ def both(broker: LocalBroker, postgres: PostgresProcess, dsn: str, name: str) ->
 
 
 def is_right(outcome: Outcome, kills: int) -> bool:
+    """True if both stores have each order once after that many kills; fails otherwise."""
     assert outcome.kills == kills, "a kill missed its step"
     assert outcome.is_as_promised, str(outcome)
     return True
@@ -39,7 +40,7 @@ def test_the_database_may_be_killed(both: Servers, name: str) -> None:
     assert is_right(kill_a_server(both, name, both.kill_postgres, steps), len(steps))
 
 
-def test_the_broker_may_be_killed(
+def test_both_stores_have_each_order_once_though_the_broker_is_killed(
     tmp_path: Path, postgres: PostgresProcess, dsn: str, name: str
 ) -> None:
     """Transactions have version 1 here; the crash script uses version 2."""
@@ -51,7 +52,7 @@ def test_the_broker_may_be_killed(
         assert is_right(kill_a_server(both, name, both.kill_broker, steps), len(steps))
 
 
-def test_who_was_thought_dead_is_refused_by_the_database_too(both: Servers, name: str) -> None:
+def test_a_replaced_process_is_refused_by_the_database_too(both: Servers, name: str) -> None:
     """The first process has prepared its transaction at the broker, where the second has since
     ended it. Only the session number in the database prevents the first from committing its rows
     without them.
@@ -67,7 +68,9 @@ def test_who_was_thought_dead_is_refused_by_the_database_too(both: Servers, name
     assert is_right(outcome_of(both, name, 0, 9), 0)
 
 
-def test_it_runs_alone(capfd: pytest.CaptureFixture[str], both: Servers, name: str) -> None:
+def test_the_script_runs_without_crashes(
+    capfd: pytest.CaptureFixture[str], both: Servers, name: str
+) -> None:
     arguments = ["--bootstrap-servers", both.broker.bootstrap_servers, "--postgres", both.dsn]
     assert two_phase_commit.main([*arguments, "--topic", name, "--name", name]) == 0
     assert "100 orders in the table, 100 in the topic" in capfd.readouterr().out

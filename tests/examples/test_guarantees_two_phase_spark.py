@@ -33,12 +33,15 @@ class CrashError(Exception):
 
 @pytest.fixture
 def table(dsn: str) -> str:
+    """The connection string of a schema with the table of words."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE words (word text NOT NULL)")
     return dsn
 
 
 def sink(broker: LocalBroker, dsn: str, name: str, crash: str = "", **more: Any) -> MicroBatchSink:
+    """A sink that writes each word to the table and to the topic, and fails at the step `crash`."""
+
     def reached(step: str) -> None:
         if step == crash:
             raise CrashError
@@ -56,13 +59,14 @@ def sink(broker: LocalBroker, dsn: str, name: str, crash: str = "", **more: Any)
 
 
 def found(broker: LocalBroker, dsn: str, name: str) -> tuple[Counter[str], Counter[str]]:
+    """The counts of the words in the table and in the topic."""
     with psycopg.connect(dsn) as connection:
         rows = connection.execute("SELECT word FROM words").fetchall()
     records = read_committed(broker.bootstrap_servers, name)
     return Counter(row[0] for row in rows), Counter(value.decode() for value in records)
 
 
-def test_a_micro_batch_is_in_both_once_whichever_step_its_driver_dies_at(
+def test_a_micro_batch_is_stored_once_in_both_whichever_step_its_driver_fails_at(
     broker: LocalBroker, table: str, name: str
 ) -> None:
     make_topic(broker.bootstrap_servers, name)
@@ -80,7 +84,7 @@ def test_a_micro_batch_is_in_both_once_whichever_step_its_driver_dies_at(
     assert name not in [row.transactional_id for row in broker.open_transactions()]
 
 
-def test_one_driver_goes_on_after_its_own_failure_and_over_empty_batches(
+def test_a_driver_continues_after_its_own_failure_and_after_empty_batches(
     broker: LocalBroker, table: str, name: str
 ) -> None:
     make_topic(broker.bootstrap_servers, name)

@@ -73,6 +73,7 @@ def a_job(servers: str, directory: Path, name: str, **more: Any) -> Job:
 
 
 def counts_in(job: Job, form: str) -> list[tuple[str, int | None]]:
+    """Key and count of each record in a form's output."""
     return [
         (record.key, record.value.get("count"))
         for record in committed_in(job.servers, job.topic(form))
@@ -83,12 +84,13 @@ def counts_in(job: Job, form: str) -> list[tuple[str, int | None]]:
 
 
 def new_task(**more: Any) -> TaskCounts:
+    """The counts of a task, with windows of 5 ms and a grace of 10 ms."""
     return TaskCounts(
         **{"stream_time_ms": None, "counts": {}, "window_ms": 5, "grace_ms": 10} | more
     )
 
 
-def test_the_papers_revisions() -> None:
+def test_each_record_gives_a_revision_or_none_if_its_window_is_closed() -> None:
     task = new_task()
     revisions = [task.add("news", time_ms) for time_ms in TIMES]
     assert [(each.window_start_ms, each.count) for each in revisions] == [
@@ -97,8 +99,9 @@ def test_the_papers_revisions() -> None:
     assert [each.stream_time_ms for each in revisions] == [12, 16, 16, 23, 23, 31, 31, 31]
 
 
-def test_a_window_is_open_until_stream_time_has_reached_its_end_and_the_grace() -> None:
+def test_a_window_closes_when_stream_time_reaches_its_end_plus_the_grace() -> None:
     task = new_task()
+    # The window from 10 to 15 closes at stream time 25.
     assert [task.add("news", time_ms).count for time_ms in (12, 24, 12, 25, 12)] == [
         1,
         1,
@@ -110,7 +113,7 @@ def test_a_window_is_open_until_stream_time_has_reached_its_end_and_the_grace() 
     assert task.counts == {("news", 20): 1, ("news", 25): 1}
 
 
-def test_categories_of_a_task_share_its_stream_time_and_other_tasks_have_their_own() -> None:
+def test_stream_time_is_shared_by_the_categories_of_a_task_only() -> None:
     task, other = new_task(), new_task()
     task.add("news", 40)
     assert task.add("sports", 12).count is None
@@ -142,7 +145,7 @@ def test_however_the_records_are_divided_into_batches(seed: int) -> None:
     assert sorted(each[:3] for each in final) == sorted(each[:3] for each in closed)
 
 
-def test_order_is_that_of_each_partition_and_the_earliest_next_of_several() -> None:
+def test_partitions_are_merged_by_time_and_each_keeps_its_offset_order() -> None:
     rows = [
         Row(partition=0, offset=offset, time_ms=time_ms)
         for offset, time_ms in enumerate((10, 40, 20, 50))
@@ -156,7 +159,9 @@ def test_order_is_that_of_each_partition_and_the_earliest_next_of_several() -> N
         assert [row.time_ms for row in in_order(rows)] == [10, 15, 30, 40, 20, 45, 50]
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_protobuf_is_an_error_with_the_needed_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(per_record.importlib.metadata, "version", lambda name: "5.29.1")
     with pytest.raises(
         SystemExit,
@@ -165,7 +170,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         require_protobuf()
 
 
-def test_generated_events() -> None:
+def test_generated_events_repeat_for_a_seed_and_are_late_by_the_given_time_at_most() -> None:
     events = list(random_events(500, seed=3, start_s=100.0, out_of_order_s=8.0))
     assert events == list(random_events(500, seed=3, start_s=100.0, out_of_order_s=8.0))
     times = [event["time_ms"] for event in events]
@@ -201,7 +206,7 @@ def test_help(script: str) -> None:
 
 
 @pytest.mark.long
-def test_each_event_in_each_form(
+def test_each_form_emits_the_table_of_the_guide(
     spark: SparkSession, view_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The output equals the table of docs/PIPELINE.md, with one event in each micro-batch. The same
@@ -304,6 +309,9 @@ FORMS = ("revisions", "final", "per-record")
 
 
 def start_driver(job: Job, log: Path) -> subprocess.Popen[bytes]:
+    """Start the example's driver as a process, one event to a micro-batch, with its output in
+    `log`.
+    """
     root = str(EXAMPLE.parent.parent)
     arguments = [
         "--bootstrap-servers",
@@ -365,7 +373,7 @@ def wait_for(
         time.sleep(0.02)
 
 
-def assert_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
+def check_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
     """Check that the last micro-batch stored only changelogs, so that a restarted query must read
     them.
     """
@@ -382,7 +390,7 @@ def assert_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
 
 
 @pytest.mark.long
-def test_a_killed_driver_costs_nothing(
+def test_a_new_driver_continues_exactly_once_after_the_first_was_killed(
     spark: SparkSession, view_servers: str, tmp_path: Path
 ) -> None:
     """The driver runs all forms and is killed between the events; a new one continues from the
@@ -415,7 +423,7 @@ def test_a_killed_driver_costs_nothing(
         assert counts_in(job, form) == REVISIONS[: len(counts_in(job, form))]
         assert len(counts_in(job, form)) < len(REVISIONS), "it was not killed in the middle"
     for form in FORMS:
-        assert_that_the_state_is_in_changelogs(job, form)
+        check_that_the_state_is_in_changelogs(job, form)
 
     go_on = Job(**{**vars(job), "until_now": True})
     for form in FORMS:

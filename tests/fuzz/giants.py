@@ -143,6 +143,7 @@ class _Made:
         return self._quarters // 4
 
     def frame(self) -> bytes:
+        """The whole request, with its header."""
         head = struct.pack(">hhih", self._api.key, self._version, 7, 1) + b"c"
         if self._compact:
             head += b"\0"
@@ -162,6 +163,9 @@ class _Made:
     def _field(
         self, field: Field, rest: tuple[str, ...], is_on_path: bool, is_outer: bool
     ) -> bytes:
+        """The encoded field; `rest` is the path below the field if it is on the path to the array.
+        Fields off the path are null or hold one element.
+        """
         if not field.is_array:
             if not field.struct:
                 return self._value(field, is_outer=is_outer)
@@ -182,10 +186,13 @@ class _Made:
         return self._count(1) + self._element(field)
 
     def _filled(self, field: Field) -> bytes:
+        """The array with as many elements as fit into `most_bytes` and the API's limit of
+        elements.
+        """
         before = self._quarters
         element = self._element(field)
         quarters = self._quarters - before + self._quarters_of(field)
-        most = (4 * self._api.most_elements - before - 400) // quarters
+        most = (4 * self._api.most_elements - before - 400) // quarters  # 400: a reserve
         if not self._is_bounded:
             most = self._most_bytes
         if self._shape == "distinct":
@@ -204,6 +211,7 @@ class _Made:
         return 1 if field.type in LETTERS else 4
 
     def _element(self, field: Field) -> bytes:
+        """One element of an array, without further elements inside."""
         if field.struct:
             return self._struct(self._structs[field.struct], (), False)
         return self._value(field, is_outer=False)
@@ -245,6 +253,7 @@ class _Made:
         return False
 
     def _text(self, name: str, *, is_outer: bool) -> str:
+        """A known name outside the array's elements; inside, a text of the request's shape."""
         known = OF_API.get((name, self._api.name), NAMES.get(name, "a"))
         if is_outer or self._shape == "same":
             return known

@@ -111,6 +111,7 @@ class Intruder:
             self._connection()
 
     def _connection(self) -> None:
+        """Send a few frames over one connection, until the broker closes it."""
         host, random = self.host, self.random
         host.broker.on_connected(1, "192.0.2.9", "127.0.0.1", 9092)
         mechanism, answer = random.choice(MECHANISMS), b""
@@ -144,6 +145,9 @@ class Intruder:
         return self._mutated(frame) if random.random() < 0.4 else frame
 
     def _token(self, mechanism: str, answer: bytes) -> bytes:
+        """A login message: one that is almost right, or the answer to the server's SCRAM message
+        with a wrong password.
+        """
         near = self._tokens[mechanism if self.random.random() < 0.9 else self._any_mechanism()]
         start = answer.find(b"r=nonce")
         # continue the exchange with the server's first message
@@ -160,6 +164,7 @@ class Intruder:
         return self.random.choice(MECHANISMS)
 
     def _mutated(self, data: bytes) -> bytes:
+        """The bytes with up to three changes, insertions or deletions."""
         random, out = self.random, bytearray(data)
         for _ in range(random.randint(1, 3)):
             at = random.randrange(len(out)) if out else 0
@@ -189,7 +194,9 @@ class Intruder:
             broker.on_tick(host.event_ms())
             answer = b"".join(bytes(piece) for _, pieces in outbox.sends for piece in pieces)
             assert len(outbox.sends) <= 1, "two answers"
-            assert state.stage is not Stage.AUTHENTICATED, "somebody is in"
+            assert state.stage is not Stage.AUTHENTICATED, (
+                "a client without the password is authenticated"
+            )
             assert broker.connections[1].principal == ANONYMOUS
             assert outbox.admitted == []
             assert outbox.work == outbox.flushes == outbox.deferred == []

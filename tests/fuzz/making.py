@@ -101,6 +101,9 @@ class Knowledge:
         self.members[group] = [*known[-5:], (member, generation)]
 
     def remember_session(self, session_id: int, epoch: int) -> None:
+        """Add a fetch session, and drop old ones; the first two entries ask for no session and for
+        a new one.
+        """
         self.fetch_sessions = [
             *self.fetch_sessions[:2],
             *self.fetch_sessions[2:][-5:],
@@ -113,6 +116,8 @@ class Maker:
 
     def __init__(self, random: Random, knowledge: Knowledge, now_ms: int) -> None:
         self.random, self.knowledge, self.now_ms = random, knowledge, now_ms
+        # The probability of a senseless value; the rest is what the fields of one request have in
+        # common.
         self.wild = 0.0
         self._producer = Producer(None, -1, -1)
         self._group, self._member, self._generation = "", "", -1
@@ -142,12 +147,14 @@ class Maker:
     # --- by kind ---------------------------------------------------------------------------------
 
     def _fields(self, form: Any, version: int, flexible: bool, parent: str) -> bytes:
+        """The encoded fields of a struct in this version."""
         out = b"".join(
             self._field(field, version, flexible, parent) for field in form.untagged_fields(version)
         )
         return out + b"\0" if flexible else out
 
     def _field(self, field: Any, version: int, flexible: bool, parent: str) -> bytes:
+        """An encoded field: null, an array of up to three elements, or a single value."""
         kind = field._type_str
         nullable = bool(field.nullable_for_version_q(version))
         if kind.startswith("[]"):
@@ -166,6 +173,7 @@ class Maker:
     def _single(
         self, field: Any, name: str, version: int, flexible: bool, parent: str, *, nullable: bool
     ) -> bytes:
+        """An encoded value that is no array."""
         kind = field._type_str
         if kind in NUMBERS:
             return NUMBERS[kind].pack(self._number(name, kind))
@@ -193,6 +201,9 @@ class Maker:
     # --- by name ---------------------------------------------------------------------------------
 
     def _number(self, name: str, kind: str) -> Any:
+        """A number that suits the field's name, or with the probability `wild` any number of that
+        type.
+        """
         random = self.random
         if kind == "float64":
             return random.random()
@@ -230,6 +241,7 @@ class Maker:
         return random.choice((0, 1, 1, 2, 3))
 
     def _known_number(self, low: str) -> int | None:
+        """A number for fields whose names have a fixed meaning; None for others."""
         random = self.random
         if low == "acks":
             return random.choice((-1, -1, 1, 0))
@@ -252,6 +264,9 @@ class Maker:
         return None
 
     def _text(self, name: str, parent: str, nullable: bool) -> bytes | None:
+        """A text that suits the field's name; the topic is remembered for the fields that
+        follow.
+        """
         random = self.random
         if nullable and parent != "Produce" and random.random() < 0.3:
             return None
@@ -290,6 +305,7 @@ class Maker:
         return self._topic.encode()
 
     def _topic_id(self) -> uuid.UUID:
+        """Mostly the id of a known topic, which is remembered for the fields that follow."""
         known = self.knowledge.topic_ids
         if not known or self.random.random() < 0.1:
             return uuid.UUID(int=self.random.choice((0, 1, 99)))
@@ -297,6 +313,7 @@ class Maker:
         return known[self._topic]
 
     def _blob(self, name: str, nullable: bool) -> bytes | None:
+        """A batch for a field of records, otherwise bytes such as an empty assignment."""
         if name == "records":
             return None if nullable and self.random.random() < 0.02 else self.batch()
         return self.random.choice(
@@ -401,6 +418,7 @@ def mutated(frame: bytes, other: bytes, random: Random) -> bytes:
 
 
 def _length(length: int, kind: str, flexible: bool) -> bytes:
+    """The encoded length of a string, of bytes or of an array."""
     if not flexible:
         return struct.pack(">h" if kind == "string" else ">i", length)
     value, out = length + 1, bytearray()

@@ -85,6 +85,7 @@ class Ordeal:
         self._make_world()
 
     def _connect(self, client: str) -> int:
+        """Open a connection as this client; all but the stranger count as logged in."""
         self._next += 1
         self.host.connect(self._next)
         connection = self.broker.connections[self._next]
@@ -109,7 +110,7 @@ class Ordeal:
             ),
             3,
         )  # fmt: skip
-        self._go_on(one)
+        self._await_answer(one)
         joined = self.host.answers[one].pop()
         assignment = SyncGroupRequestAssignment(joined.member_id, metadata)
         self.host.ask(
@@ -120,7 +121,7 @@ class Ordeal:
             ),
             3,
         )  # fmt: skip
-        self._go_on(one)
+        self._await_answer(one)
         assert self.host.answers[one].pop().error_code == 0
         offset = OffsetCommitRequestPartition(0, 1, committed_metadata="o" * 4000)
         self.host.ask(
@@ -132,11 +133,12 @@ class Ordeal:
             ),
             7,
         )
-        self._go_on(one)
+        self._await_answer(one)
         assert self.host.answers[one].pop().topics[0].partitions[0].error_code == 0
         broker.metadata.set_scram_credentials({(USER, 1): ScramCredential(b"s", b"k", b"v", 4096)})
 
-    def _go_on(self, connection: int) -> None:
+    def _await_answer(self, connection: int) -> None:
+        """Carry out work and flushes, and let time pass, until the connection has a response."""
         while not self.host.answers[connection]:
             if self.host.work:
                 self.host.finish_work()
@@ -190,6 +192,7 @@ class Ordeal:
                 self._timed(broker.on_flushed, job, self.host.event_ms())
             elif answer_bytes >= 0 or reason:
                 break
+            # A request may wait for a timeout: let some time pass, ten seconds at most.
             elif broker.next_deadline_ms() == 0 or patience < 5:
                 if broker.next_deadline_ms() != 0:
                     patience += 1
@@ -205,6 +208,9 @@ class Ordeal:
         return Outcome(name, self._worst_s, self._all_s, peak_mb, answer_bytes, reason)
 
     def _timed(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Make the call, and keep its CPU time; a long one is converted to the time on the
+        reference machine.
+        """
         began = time.thread_time()
         call(*arguments)
         spent_s = time.thread_time() - began
@@ -219,6 +225,7 @@ def _reset_peak() -> None:
 
 
 def _peak_mb() -> int:
+    """The peak memory of this process in MiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) >> 10
@@ -321,6 +328,7 @@ def main(given: list[str] | None = None) -> int:
 
 
 def _line(outcome: Outcome) -> str:
+    """The outcome in one line."""
     return (
         f"{outcome.name}: call {outcome.call_s * 1000:.0f} ms, all {outcome.all_s:.2f} s, "
         f"{outcome.peak_mb} MB, answer {outcome.answer_bytes} {outcome.reason[:60]}"

@@ -67,6 +67,7 @@ class Reader:
         return form.unpack(self.take(form.size))[0]
 
     def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
         if size > len(self.data) - self.at:
             raise NotUnderstood(
                 f"{size} bytes are wanted at {self.at}, {len(self.data) - self.at} are left"
@@ -75,6 +76,7 @@ class Reader:
         return self.data[self.at - size : self.at]
 
     def varint(self) -> int:
+        """The next unsigned varint; `unsure` is set if Java reads another number."""
         value = 0
         for shift in range(0, 35, 7):
             byte = self.take(1)[0]
@@ -97,6 +99,7 @@ class Reader:
     # --- fields ----------------------------------------------------------------------------------
 
     def fields(self, form: Any, version: int, flexible: bool) -> dict[str, Any]:
+        """The untagged fields of a struct by name; tagged ones are skipped."""
         values = {
             field.name: self.field(field, version, flexible)
             for field in form.untagged_fields(version)
@@ -106,6 +109,9 @@ class Reader:
         return values
 
     def tagged(self, form: Any, version: int) -> None:
+        """Skip the tagged fields; `unsure` is set if the schema knows one of them, since its value
+        is not decoded.
+        """
         known = (
             {field.tag for field in form.tagged_fields(version)._fields}
             if form is not None
@@ -117,6 +123,7 @@ class Reader:
             self.take(self.varint())
 
     def field(self, field: Any, version: int, flexible: bool) -> Any:
+        """The value of a field; a list for an array."""
         kind = field._type_str
         nullable = bool(field.nullable_for_version_q(version))
         if kind.startswith("[]"):
@@ -131,6 +138,7 @@ class Reader:
         return self.single(field, version, flexible, nullable=nullable)
 
     def single(self, field: Any, version: int, flexible: bool, *, nullable: bool) -> Any:
+        """The value of a field that is no array."""
         kind = field._type_str
         if kind in NUMBERS:
             return self.number(kind)

@@ -121,6 +121,7 @@ class Storm:
         return self.broker.routes.parts
 
     def open(self, directory: Path | None = None) -> Broker:
+        """Open the broker on its directory, or on another one."""
         properties = (
             self.properties
             if directory is None
@@ -134,12 +135,14 @@ class Storm:
         )
 
     def connect(self) -> int:
+        """Open a connection; gives its number."""
         connection = self._next_connection
         self._next_connection += 1
         self.broker.on_connected(connection, "192.0.2.9", HOST, PORT)
         return connection
 
     def hang_up(self, connection: int) -> None:
+        """Close a connection from the client's side."""
         self.asked.pop(connection, None)
         if connection in self.free:
             self.free.remove(connection)
@@ -173,6 +176,7 @@ class Storm:
         return closed
 
     def pass_time(self, ms: int) -> None:
+        """Advance the clock, and let the broker do what is due."""
         self.now_ms += ms
         self.maker.now_ms = self.now_ms
         deadline = self.broker.next_deadline_ms()
@@ -181,6 +185,7 @@ class Storm:
             self.carry_out()
 
     def flush(self) -> None:
+        """Complete all requested flushes."""
         while self.flushes:
             self.broker.on_flushed(self.flushes.pop(0), self.now_ms)
             self.carry_out()
@@ -255,6 +260,7 @@ class Storm:
         return asked <= 30 and len(self.broker.logs.logs) < MOST_PARTITIONS
 
     def offer(self, frame: bytes, reading: Reading) -> None:
+        """Send a frame over a free connection, and judge what the broker does with it."""
         if not self.free:
             self.make_room()
         connection = self.free.pop(self.random.randrange(len(self.free)))
@@ -292,6 +298,9 @@ class Storm:
             self.free.append(self.connect())
 
     def judge(self, frame: bytes, reading: Reading, *, closed: bool, answered: bool) -> None:
+        """Report a frame that was closed on although it is valid, or was not although it is
+        invalid.
+        """
         verdict = reading.verdict
         if verdict is Verdict.NOT_UNDERSTOOD and not closed:
             self.find(f"not understood ({reading.why}), but not hung up on", frame, reading)
@@ -315,6 +324,9 @@ class Storm:
         return reading.api.key == PRODUCE and bool(reading.values["acks"] == 0)
 
     def check_answer(self, asked: Reading, answer: bytes) -> None:
+        """Check that a response fits its request, byte for byte, and store what a client learns
+        from it.
+        """
         if not answer:
             assert asked.api is not None and asked.api.key == PRODUCE, (
                 "only a Produce may go without an answer"
@@ -363,6 +375,7 @@ class Storm:
             )
 
     def find(self, what: str, frame: bytes, reading: Reading) -> None:
+        """Keep a finding; of equal ones at the same place only the first."""
         api = reading.api or BY_KEY.get(
             struct.unpack_from(">h", frame)[0] if len(frame) >= 2 else -1
         )
@@ -414,6 +427,9 @@ class Storm:
         self.carry_out()
 
     def check_invariants(self) -> None:
+        """Check the order of each log's offsets, and that waiting requests and busy connections
+        agree.
+        """
         broker = self.broker
         for log in broker.logs.logs.values():
             assert (
@@ -541,6 +557,7 @@ def state_of(broker: Broker) -> dict[str, Any]:
 
 
 def state_of_log(log: Log) -> dict[str, Any]:
+    """Offsets, producers and settings of a log, and a digest of its batches."""
     digest = hashlib.sha256()
     for _, batch in log.read_batches():
         digest.update(batch)

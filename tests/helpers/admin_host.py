@@ -60,6 +60,7 @@ class AdminHost:
         return self.broker.routes.parts
 
     def _open(self) -> Broker:
+        """Open the broker, with connection 1."""
         broker = open_broker(
             BrokerConfig.from_properties(self._properties),
             self._ids,
@@ -91,6 +92,7 @@ class AdminHost:
     # --- the requests that most tests need -------------------------------------------------------
 
     def create(self, *topics: Any, validate_only: bool = False, version: int = 7) -> list[Any]:
+        """The rows of the response to a CreateTopics of these topics."""
         request = CreateTopicsRequest(
             topics=list(topics), timeout_ms=1000, validate_only=validate_only
         )
@@ -98,6 +100,9 @@ class AdminHost:
         return rows
 
     def metadata(self, *names: str, version: int = 12, auto: bool = False) -> list[Any]:
+        """The topics in the response to a Metadata request. auto: whether missing topics may be
+        created.
+        """
         wanted = [MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0)) for name in names]
         may_create = auto or version < ASKS_FOR_CREATION
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)

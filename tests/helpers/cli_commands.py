@@ -128,6 +128,7 @@ def connecting_verbs() -> list[str]:
 
 
 def _verbs(command: click.Command, name: str = "") -> Iterator[str]:
+    """The full names of all subcommands that connect to a broker: they take --profile."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for sub in command.list_commands(context):

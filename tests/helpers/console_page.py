@@ -146,11 +146,15 @@ class Page:
         )
 
     def open(self, route: str = "#/") -> Any:
+        """Open a view of the console, and wait for its heading; gives Playwright's page."""
         self.page.goto(f"{self.shop.url}/{route}")
         self.page.wait_for_selector("main h1", state="attached")
         return self.page
 
     def close(self) -> None:
+        """Close the page; it may have logged no errors, and have sent requests only to the
+        console.
+        """
         self.context.close()
         assert self.complaints == []
         assert all(url.startswith(self.shop.url + "/") for url in self.asked), self.asked

@@ -74,6 +74,7 @@ class CoreHost:
         return self.now_ms
 
     def connect(self, connection: int, node_id: int | None = None) -> int:
+        """Open a connection with this number."""
         self.broker.on_connected(connection, "192.0.2.9", HOST, PORT, node_id)
         self.answers[connection] = []
         return connection
@@ -84,6 +85,7 @@ class CoreHost:
         frame = bytearray(request_frame(request, version, self._correlation_id))
         self._asked[connection] = (type(request), version, self._correlation_id)
         self.broker.on_frame(connection, memoryview(frame), self.event_ms())
+        # The rim reuses the memory of small frames: the broker must not keep a view of them.
         if len(frame) <= GIVEN_AWAY_BYTES:
             frame[:] = bytes(len(frame))
         self.carry_out()
@@ -100,6 +102,9 @@ class CoreHost:
         return self.answers[connection][-1]
 
     def carry_out(self) -> None:
+        """Take what the broker has put into its outbox: responses, closed connections, flushes and
+        work.
+        """
         outbox = self.broker.outbox
         sends, outbox.sends = outbox.sends, []
         for connection, pieces in sends:
@@ -127,6 +132,7 @@ class CoreHost:
             self.carry_out()
 
     def _decoded(self, connection: int, answer: bytes) -> Any:
+        """The decoded response; None for the empty answer of a Produce with acks=0."""
         request, version, correlation_id = self._asked.pop(connection)
         if not answer:
             return None
@@ -148,6 +154,7 @@ class CoreHost:
         return job
 
     def tick(self, ms: int) -> None:
+        """Advance the clock, and let the broker do what is due."""
         self.now_ms += ms
         self.broker.on_tick(self.event_ms())
         self.carry_out()
@@ -171,6 +178,7 @@ class CoreHost:
     # --- requests that most tests need -----------------------------------------------------------
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> list[Any]:
+        """Create a topic past the protocol; gives its partitions' logs."""
         self.broker.topics.create_topic(
             name,
             partitions,

@@ -65,12 +65,16 @@ class CountedRequests:
             sock.close()
 
     def _accept(self) -> None:
+        """Serve each client in a thread of its own."""
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
+        """Forward the client's requests while they are allowed, and drop the others; responses go
+        through a second thread.
+        """
         with self._lock:
             self._sockets.append(client)
         broker = None
@@ -87,6 +91,7 @@ class CountedRequests:
                 broker.sendall(frame)
 
     def _take(self) -> bool:
+        """Whether one more request may be forwarded."""
         with self._lock:
             if self._left is None:
                 return True
@@ -100,6 +105,7 @@ def _read_frame(sock: socket.socket) -> bytes:
 
 
 def _read(sock: socket.socket, count: int) -> bytes:
+    """The next `count` bytes; empty if the connection ends before."""
     data = b""
     while len(data) < count:
         part = sock.recv(min(count - len(data), CHUNK_BYTES))
@@ -110,6 +116,7 @@ def _read(sock: socket.socket, count: int) -> bytes:
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
+    """Copy bytes from one connection to the other until either ends."""
     with suppress(OSError):
         while data := source.recv(CHUNK_BYTES):
             sink.sendall(data)

@@ -85,6 +85,9 @@ def files_on(disk: SimDisk, kind: str) -> Files:
 
 
 def _walk(path: str, directory: Directory, kind: str) -> Iterator[tuple[str, bytes | None]]:
+    """Path and content of everything that this kind of crash leaves; None for a directory. Names
+    are durable or current, and so are contents, according to the kind.
+    """
     entries = directory.durable if kind in ("power", "data") else directory.entries
     for name in sorted(entries):
         node, where = entries[name], f"{path}/{name}"

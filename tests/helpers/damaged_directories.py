@@ -146,6 +146,7 @@ def produce(
     transactional_id: str | None = None,
     sequence: int = -1,
 ) -> None:
+    """Write a batch of these values, and check that it was accepted."""
     records = [NewRecord(b"key", value, NOW_MS) for value in values]
     batch = encode_batch(records)
     if identity is not None:
@@ -170,6 +171,7 @@ def produce(
 
 
 def start_session(host: AdminHost, transactional_id: str) -> tuple[int, int]:
+    """Start a session of the transactional id; gives producer id and epoch."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=60_000,
@@ -182,6 +184,7 @@ def start_session(host: AdminHost, transactional_id: str) -> tuple[int, int]:
 
 
 def add_partition(host: AdminHost, transactional_id: str, identity: tuple[int, int]) -> None:
+    """Add payments-0 to the transaction."""
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity[0],
@@ -200,6 +203,7 @@ def add_partition(host: AdminHost, transactional_id: str, identity: tuple[int, i
 def transact(
     host: AdminHost, transactional_id: str, identity: tuple[int, int], turn: int, *, commit: bool
 ) -> None:
+    """Write two records and an offset of the group "billing" in a transaction, and end it."""
     add_partition(host, transactional_id, identity)
     produce(
         host,
@@ -231,6 +235,7 @@ def transact(
 
 
 def commit_offset(host: AdminHost, group: str, offset: int) -> None:
+    """Commit an offset of plain-0 for a group without members."""
     partition = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata="note"
     )
@@ -273,6 +278,7 @@ def original(way: str) -> Original:
 
 
 def opened(path: str) -> Broker:
+    """A broker opened on the directory."""
     properties = {"node.id": "7", "log.dirs": path, **SETTINGS}
     return open_broker(
         BrokerConfig.from_properties(properties), CountedIds(), disk=SamePlaceDisk(), now_ms=NOW_MS
@@ -280,6 +286,7 @@ def opened(path: str) -> Broker:
 
 
 def topics_of(broker: Broker) -> dict[str, Any]:
+    """Id, number of partitions and settings of each topic."""
     return {
         name: (topic.topic_id, topic.partition_count, dict(topic.configs))
         for name, topic in broker.metadata.topics.items()
@@ -287,6 +294,7 @@ def topics_of(broker: Broker) -> dict[str, Any]:
 
 
 def batches_on_disk(path: Path, topic: str, index: int) -> list[tuple[int, int, str, int, bytes]]:
+    """Each batch of a partition: base offset, last offset, file, position and content."""
     found = []
     for file in sorted(path.joinpath(f"{topic}-{index}").glob("*.log")):
         data = file.read_bytes()
@@ -342,6 +350,7 @@ def files_of(way: str) -> dict[str, int]:
 
 
 def inflict(path: Path, damage: Damage) -> None:
+    """Delete, truncate or change the file as the damage says."""
     file = path / damage.name
     if damage.kind == "delete":
         file.unlink()
@@ -395,6 +404,9 @@ def check(damage: Damage) -> str:
 
 
 def check_refusal(damage: Damage, text: str) -> None:
+    """Check that the error names the file and a remedy, and that only a file without which no
+    broker can start is a reason to refuse.
+    """
     assert "\n" not in text, text
     assert damage.name in text or damage.name.split("/")[0] in text, (
         f"the error does not name {damage.name}: {text}"
@@ -560,6 +572,7 @@ def check_knowledge(
 
 
 def all_damages(way: str, every: int) -> Iterator[Damage]:
+    """For each file its deletion, and at every n-th byte a truncation and a changed byte."""
     random = Random(1)
     for name, size in files_of(way).items():
         yield Damage(way, name, "delete", 0)

@@ -175,7 +175,7 @@ class DiskBroker:
         } | {name.replace("_", "."): value for name, value in settings.items()}
         self._ids = CountedIds()
         self.holds_flushes = self.holds_work = False
-        self.cleanings: list[CleanJob] = []  # numbers the connections from 1
+        self.cleanings: list[CleanJob] = []
         self._next_connection = 1
         self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._answers: dict[int, Any] = {}
@@ -262,6 +262,7 @@ class DiskBroker:
     # --- time and flushes ------------------------------------------------------------------------
 
     def tick(self, elapsed_ms: int = 0) -> None:
+        """Advance the clock, and let the broker do what is due."""
         self.now_ms += elapsed_ms
         self.broker.on_tick(self.now_ms)
         self._carry_out()
@@ -278,6 +279,7 @@ class DiskBroker:
         return True
 
     def _end_flush(self, job: FlushJob) -> None:
+        """Sync the job's files, report its end, and take the responses that it releases."""
         for file in job.files:
             file.fsync()
         self.broker.on_flushed(job, self.now_ms)
@@ -295,6 +297,9 @@ class DiskBroker:
         self.flush()
 
     def _carry_out(self) -> None:
+        """Take responses, then carry out work and flushes unless the test holds them. Flushes
+        between two steps of a change of files are never held.
+        """
         self._take_answers()
         if not self.holds_work:
             self._do_work()
@@ -313,12 +318,14 @@ class DiskBroker:
         self._carry_out()
 
     def _do_work(self) -> None:
+        """Run the worker's jobs, and take the responses."""
         while self.broker.outbox.work:
             work = self.broker.outbox.work.pop(0)
             self.broker.on_worked(work, work.run(), None, self.now_ms)
             self._take_answers()
 
     def _take_answers(self) -> None:
+        """Take cleanings, closed connections and responses from the outbox."""
         outbox = self.broker.outbox
         self.cleanings, outbox.cleanings = outbox.cleanings or self.cleanings, []
         for connection, reason in outbox.closes:
@@ -418,6 +425,7 @@ class DiskBroker:
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
     ) -> None:
+        """Send a Fetch of one partition without a session; `fetched` gives its response later."""
         wanted = FetchPartition(
             partition=partition,
             current_leader_epoch=-1,
@@ -493,7 +501,7 @@ class DiskBroker:
         return [value for _, value in self.rows(topic, partition=partition, committed=committed)]
 
     def end_offset(self, topic: str, partition: int = 0, *, committed: bool = False) -> int:
-        """ListOffsets(latest)."""
+        """The end of the log for such a reader, from ListOffsets."""
         wanted = ListOffsetsPartition(
             partition_index=partition, current_leader_epoch=-1, timestamp=-1
         )
@@ -520,7 +528,7 @@ class DiskBroker:
         connection: int = READER,
         version: int = 9,
     ) -> tuple[int, int]:
-        """(code, base offset)."""
+        """Produce one batch. Gives: (error code, base offset)."""
         request = self.produce_request(
             topic, values, partition=partition, pid=pid, epoch=epoch, sequence=sequence, txn=txn
         )
@@ -538,6 +546,7 @@ class DiskBroker:
         sequence: int = -1,
         txn: str | None = None,
     ) -> ProduceRequest:
+        """A Produce request with one batch; a transactional one if `txn` is given."""
         data = encode_batch(
             [NewRecord(None, value, self.now_ms) for value in values],
             producer_id=pid,
@@ -665,6 +674,7 @@ class Producer:
         self.begin_session()
 
     def begin_session(self) -> None:
+        """Send InitProducerId; the sequences begin with 0 again."""
         code, self.pid, self.epoch = self.b.init(self.txn, timeout_ms=self.timeout_ms)
         assert code == Code.NONE, code
         self.sequences.clear()
@@ -677,11 +687,13 @@ class Producer:
         return old
 
     def add(self, topic: str, *partitions: int, version: int = 3) -> int:
+        """Add partitions to the transaction. Gives: the error code."""
         return code_of_adding(
             self.b.call(self.add_request({topic: partitions}), version, self.connection)
         )
 
     def add_request(self, topics: Mapping[str, tuple[int, ...]]) -> Any:
+        """An AddPartitionsToTxn request of these partitions."""
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.txn,
             v3_and_below_producer_id=self.pid,
@@ -732,6 +744,7 @@ class Producer:
         assert self.produce(topic, partition, *values) == 0
 
     def end_request(self, commit: bool) -> Any:
+        """An EndTxn request of this producer."""
         return EndTxnRequest(
             transactional_id=self.txn,
             producer_id=self.pid,
@@ -740,12 +753,13 @@ class Producer:
         )
 
     def end(self, commit: bool, *, connection: int | None = None, version: int = 3) -> int:
+        """Send EndTxn. Gives: the error code."""
         code: int = self.b.call(
             self.end_request(commit), version, self.connection if connection is None else connection
         ).error_code
         return code
 
-    def ends_over_a_lost_one(self, commit: bool, connection: int) -> bool:
+    def is_end_processed_over(self, commit: bool, connection: int) -> bool:
         """Whether an EndTxn that arrives late over an abandoned connection is processed; if not,
         the broker closes the connection.
         """
@@ -760,6 +774,7 @@ class Producer:
         return None if answer is None else answer.error_code
 
     def add_offsets_request(self, group: str) -> Any:
+        """An AddOffsetsToTxn request of this producer."""
         return AddOffsetsToTxnRequest(
             transactional_id=self.txn,
             producer_id=self.pid,
@@ -768,6 +783,7 @@ class Producer:
         )
 
     def add_offsets(self, group: str, version: int = 3) -> int:
+        """Add the group's offsets to the transaction. Gives: the error code."""
         code: int = self.b.call(
             self.add_offsets_request(group), version, self.connection
         ).error_code
@@ -795,6 +811,7 @@ class Producer:
         )
 
     def commit_offset(self, group: str, topic: str, offset: int) -> int:
+        """Commit a group's offset in the transaction. Gives: the error code."""
         code: int = (
             self.b.call(self.offset_request(group, topic, offset), 3, self.connection)
             .topics[0]
@@ -813,6 +830,7 @@ def _bytes_of(piece: Any) -> bytes:
 
 
 def init_request(txn: str | None, pid: int = -1, epoch: int = -1, timeout_ms: int = 60_000) -> Any:
+    """An InitProducerId request."""
     return InitProducerIdRequest(
         transactional_id=txn,
         transaction_timeout_ms=timeout_ms,

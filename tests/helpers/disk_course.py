@@ -100,6 +100,7 @@ class Course:
             self.facts.append((self.disk.done, name, fact))
 
     def _note(self) -> None:
+        """Record the broker's state if it has changed since the last note."""
         if not self.disk.is_taking:
             return
         self.unsettled.update(groups_unknown_to_a_start(self.b.broker))
@@ -117,6 +118,7 @@ class Course:
             self.do(f"request {key}", lambda made=request: self.full.call(*made(self.full)))
 
     def transactions(self) -> None:
+        """Commit three transactions, each with two records and an offset."""
         b = self.b
         for number in range(3):
             self.name = "writes"
@@ -134,6 +136,7 @@ class Course:
         self.do("make", lambda: self.b.topic("kept"), _is_not_first)
 
     def retention(self) -> None:
+        """Let retention delete segments; the log's start may not go back afterwards."""
         b, self.is_whole = self.b, False
         self.do("retention", lambda: self.full.call(_config("small", "retention.bytes", "200"), 1))
         for _ in range(4):
@@ -142,6 +145,7 @@ class Course:
             self.facts.append((self.disk.done, "log start", _begins_at(start)))
 
     def compaction(self) -> None:
+        """Write two keys again and again, and let the cleaner run."""
         b, self.is_whole = self.b, False
         for number in range(12):
             data = encode_batch([NewRecord(b"%d" % (number % 2), b"%d" % number * 60, b.now_ms)])
@@ -150,6 +154,7 @@ class Course:
         self.do("cleaning", self._clean)
 
     def _clean(self) -> None:
+        """Run the cleaner's jobs, and report their results."""
         for job in self.b.cleanings:
             result, failed = None, ""
             try:
@@ -177,6 +182,7 @@ PARTS = ("transactions", "requests", "remake", "retention", "compaction", "start
 
 
 def _kept(number: int) -> Fact:
+    """That the transaction's record and its offset, or a later offset, are committed."""
     value = b"kept %d" % number
 
     def fact(b: DiskBroker) -> bool:
@@ -193,6 +199,7 @@ def _begins_at(start: int) -> Fact:
 
 
 def _produce(topic: str, records: bytes) -> ProduceRequest:
+    """A Produce request of one batch to partition 0."""
     rows = [PartitionProduceData(index=0, records=records)]
     return ProduceRequest(
         transactional_id=None, acks=-1, timeout_ms=1000,
@@ -210,6 +217,7 @@ def deletion(name: str) -> DeleteTopicsRequest:
 
 
 def _config(topic: str, name: str, value: str) -> IncrementalAlterConfigsRequest:
+    """A request that sets a topic's setting."""
     return IncrementalAlterConfigsRequest(
         [AlterConfigsResource(2, topic, [AlterableConfig(name, 0, value)])]
     )
@@ -232,6 +240,7 @@ def changed_amid(course: Course, done: int, b: DiskBroker, way: str, ahead: int 
 
 
 def _of_settled(state: dict[str, str], unsettled: set[str], way: str) -> dict[str, str]:
+    """The rows of a state with this prefix, without those of unsettled groups."""
     names = [repr(name) for name in unsettled]
     return {
         row: value

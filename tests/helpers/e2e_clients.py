@@ -277,6 +277,7 @@ class Confluent:
     def transactions(
         servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]
     ) -> None:
+        """Run transactions of one session: the values of each, and whether it is committed."""
         client = producer(servers, transactional_id=unique("confluent"))
         client.init_transactions(PATIENCE_S)
         for values, commit in steps:
@@ -301,6 +302,7 @@ class KafkaPython:
 
     @staticmethod
     def produce(servers: str, topic: str, values: Sequence[bytes], *, codec: str = "none") -> None:
+        """Produce the values to partition 0 with this codec."""
         client = kafka.KafkaProducer(
             bootstrap_servers=servers,
             compression_type=None if codec == "none" else codec,
@@ -314,6 +316,7 @@ class KafkaPython:
 
     @staticmethod
     def read(servers: str, topic: str, *, committed: bool = False) -> list[bytes | None]:
+        """All values of partition 0."""
         level = "read_committed" if committed else "read_uncommitted"
         client = kafka.KafkaConsumer(
             bootstrap_servers=servers, isolation_level=level, fetch_max_wait_ms=50
@@ -339,6 +342,7 @@ class KafkaPython:
     def transactions(
         servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]
     ) -> None:
+        """Run transactions of one session: the values of each, and whether it is committed."""
         client = kafka.KafkaProducer(
             bootstrap_servers=servers, transactional_id=unique("kafka-python")
         )
@@ -365,6 +369,8 @@ class AioKafka:
 
     @staticmethod
     def produce(servers: str, topic: str, values: Sequence[bytes], *, codec: str = "none") -> None:
+        """Produce the values to partition 0 with this codec."""
+
         async def run() -> None:
             client = aiokafka.AIOKafkaProducer(
                 bootstrap_servers=servers,
@@ -382,6 +388,7 @@ class AioKafka:
 
     @staticmethod
     def read(servers: str, topic: str, *, committed: bool = False) -> list[bytes | None]:
+        """All values of partition 0."""
         level = "read_committed" if committed else "read_uncommitted"
 
         async def run() -> list[bytes | None]:
@@ -412,6 +419,8 @@ class AioKafka:
     def transactions(
         servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]
     ) -> None:
+        """Run transactions of one session: the values of each, and whether it is committed."""
+
         async def run() -> None:
             client = aiokafka.AIOKafkaProducer(
                 bootstrap_servers=servers, transactional_id=unique("aiokafka")

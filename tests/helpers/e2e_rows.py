@@ -21,6 +21,7 @@ def text(data: bytes | None) -> str | None:
 
 
 def rows_by_confluent(servers: str, topic: str, partition: int, *, committed: bool) -> list[Row]:
+    """The partition's records as confluent-kafka reads them."""
     reader = consumer(
         servers,
         isolation_level=f"read_{'' if committed else 'un'}committed",
@@ -60,6 +61,7 @@ def rows_by_confluent(servers: str, topic: str, partition: int, *, committed: bo
 
 
 def rows_by_kafka_python(servers: str, topic: str, partition: int, *, committed: bool) -> list[Row]:
+    """The partition's records as kafka-python reads them."""
     reader = kafka.KafkaConsumer(
         bootstrap_servers=servers,
         isolation_level=f"read_{'' if committed else 'un'}committed",

@@ -53,6 +53,7 @@ class Wire:
         return self.receive(call)
 
     def _exactly(self, size: int) -> bytes:
+        """The next `size` bytes of the connection."""
         parts = []
         while size:
             part = self.socket.recv(size)

@@ -39,6 +39,9 @@ class FailingDisk(ImagedDisk):
             super().allow(operation)
 
     def refuses(self, operation: str) -> bool:
+        """Whether this operation is the one that fails. A full disk fails each change but no fsync;
+        another error fails fsync here, and changes in `counts_down`.
+        """
         if operation == "fsync":
             return self.code != errno.ENOSPC and self._is_next()
         if self.code == errno.ENOSPC and operation in ALL:
@@ -46,6 +49,7 @@ class FailingDisk(ImagedDisk):
         return False
 
     def counts_down(self) -> bool:
+        """Whether this change is the one that fails by an error other than a full disk."""
         if self.code != errno.ENOSPC and self._is_next():
             return True
         return super().counts_down()
@@ -57,6 +61,9 @@ class FailingDisk(ImagedDisk):
         return self.failure()
 
     def _is_next(self) -> bool:
+        """Count an operation; whether it is the one to fail. A write that fails leaves half of its
+        bytes.
+        """
         if not self.is_counting:
             return False
         self.count += 1

@@ -135,6 +135,7 @@ class FrameServer:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
+        """Serve each connection in a thread of its own."""
         while True:
             try:
                 connection, _ = self._listener.accept()
@@ -146,6 +147,7 @@ class FrameServer:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
+        """Decode requests, and send what the handler returns; None closes the connection."""
         with (
             suppress(OSError),
             connection,
@@ -187,6 +189,7 @@ class FakeLog:
 
     @property
     def end(self) -> int:
+        """The end offset: the given one, or the end of the last batch."""
         return (
             self.end_offset
             if self.end_offset is not None
@@ -237,11 +240,13 @@ class FakeBroker:
         return f"127.0.0.1:{self.port}"
 
     def _handle(self, request: Message) -> Message | None:
+        """Keep the request; the test's `disturb` may give an error code or close the connection."""
         self.requests.append(request)
         code = self.disturb(request)
         return None if code == self.HANG_UP else self._answer(request, code or 0)
 
     def _answer(self, request: Message, code: int) -> Message:
+        """The response to a request, with this error code."""
         if isinstance(request, ApiVersionsRequest):
             return _versions(self._speaks, code)
         if isinstance(request, MetadataRequest):
@@ -288,6 +293,7 @@ class FakeBroker:
         )
 
     def _offsets(self, request: ListOffsetsRequest, code: int) -> ListOffsetsResponse:
+        """The start, the end, or the first batch with a timestamp from the given one on."""
         topics = []
         for topic in request.topics:
             partitions = []
@@ -326,6 +332,7 @@ class FakeBroker:
         return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
     def _fetch(self, request: FetchRequest, code: int) -> FetchResponse:
+        """Whole batches from the offset on, the last one truncated at the size limit."""
         (topic,) = request.topics
         (asked,) = topic.partitions
         name, unknown = topic.topic, Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -376,6 +383,7 @@ class FakeBroker:
 
 
 def _versions(speaks: Versions, code: int) -> ApiVersionsResponse:
+    """An ApiVersions response with these versions."""
     keys = [
         ApiVersion(api_key=key, min_version=low, max_version=high)
         for key, (_, low, high) in speaks.items()
@@ -477,6 +485,7 @@ class FakeCluster:
         return sum(isinstance(request, kind) for _, request in self.requests)
 
     def _handle(self, node: int, request: Message) -> Message | None:
+        """Keep the request; the test's `disturb` may give an error code or close the connection."""
         with self._lock:
             self.requests.append((node, request))
             code = self.disturb(node, request)
@@ -545,6 +554,7 @@ class FakeCluster:
     def _find_coordinator(
         self, node: int, request: FindCoordinatorRequest, code: int
     ) -> FindCoordinatorResponse:
+        # Node 1 coordinates transactions, and the last node groups.
         found = 1 if request.key_type == 1 else self.nodes
         return FindCoordinatorResponse(
             throttle_time_ms=0,
@@ -571,6 +581,7 @@ class FakeCluster:
         )
 
     def _state(self, name: str, producer_id: int, epoch: int) -> tuple[FakeTransaction, int]:
+        """A transactional id's state, and the error code for a request with this epoch."""
         state = self._transactions[name]
         assert producer_id == state.producer_id
         return state, 0 if epoch == state.epoch else Code.PRODUCER_FENCED
@@ -620,6 +631,9 @@ class FakeCluster:
         return ProduceResponse(responses=topics, throttle_time_ms=0)
 
     def _append(self, node: int, name: str, topic: str, partition: int, batch: bytes) -> int:
+        """Append a batch to the transaction, and check the order of its sequences. Gives: the error
+        code.
+        """
         if node != 1 + partition % self.nodes:
             return Code.NOT_LEADER_OR_FOLLOWER
         header = read_header(batch)
@@ -673,6 +687,9 @@ class FakeCluster:
     def _commit_plainly(
         self, node: int, request: OffsetCommitRequest, code: int
     ) -> OffsetCommitResponse:
+        """Store offsets outside a transaction, as the sink does for notes that must outlast the
+        group's offsets.
+        """
         assert node == self.nodes and request.retention_time_ms > 0, "only to last"
         topics = []
         for topic in request.topics:
@@ -699,6 +716,7 @@ class FakeCluster:
         return EndTxnResponse(throttle_time_ms=0, error_code=code or fenced)
 
     def _finish(self, name: str, state: FakeTransaction, *, commit: bool) -> None:
+        """Commit or discard what the open transaction has written."""
         if commit:
             for partition, records in state.written.items():
                 self.committed.setdefault(partition, []).extend(records)

@@ -197,6 +197,7 @@ class FullDisk:
         )  # fmt: skip
 
     def _joined(self, group: str, instance: str | None = None) -> tuple[str, int]:
+        """Join the group as its only member. Gives: member id and generation."""
         answer = self.call(self.join(group, "", instance), 3 if instance is None else 5)
         assert answer.error_code == 0
         return answer.member_id, answer.generation_id
@@ -212,6 +213,7 @@ class FullDisk:
         )  # fmt: skip
 
     def _classic_member(self, group: str, instance: str | None = None) -> tuple[str, int]:
+        """Join and sync as a group's only member. Gives: member id and generation."""
         member_id, generation = self._joined(group, instance)
         sync = self.sync(group, member_id, generation, instance)
         assert self.call(sync, 5).error_code == 0
@@ -252,6 +254,7 @@ def codes(answer: Any) -> set[int]:
 
 
 def initialization(full: FullDisk, group: str) -> Message:
+    """A request that initializes the share state of s-0."""
     rows = [initializing.PartitionData(0, 0, 0)]
     topics = [initializing.InitializeStateData(topic_id(full.b, "s"), rows)]
     return initializing.InitializeShareGroupStateRequest(group, topics)
@@ -262,6 +265,7 @@ def acl(full: FullDisk, name: str) -> Message:
 
 
 def _share_write(full: FullDisk) -> Message:
+    """A request that writes the share state of s-0."""
     rows = [writing.PartitionData(0, 0, 0, 1, 0, [])]
     topics = [writing.WriteStateData(topic_id(full.b, "s"), rows)]
     return writing.WriteShareGroupStateRequest("states", topics)
@@ -273,6 +277,7 @@ def _share_read(full: FullDisk) -> Message:
 
 
 def _share_delete(full: FullDisk) -> Message:
+    """A request that deletes the share state of s-0."""
     rows = [deleting_state.PartitionData(0)]
     topics = [deleting_state.DeleteStateData(topic_id(full.b, "s"), rows)]
     return deleting_state.DeleteShareGroupStateRequest("states", topics)

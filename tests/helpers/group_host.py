@@ -189,6 +189,9 @@ class Directory:
 
     @property
     def version(self) -> int:
+        """A number that changes with the topics; a topic that was deleted gets another id if it is
+        created again.
+        """
         if self._seen != self._topics:
             for name in [name for name in self._ids if name not in self._topics]:
                 del self._ids[name]
@@ -196,6 +199,7 @@ class Directory:
         return self._version
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
+        """Id and number of partitions of a topic; None if there is no such topic."""
         if name not in self._topics:
             return None
         if name not in self._ids:
@@ -203,6 +207,7 @@ class Directory:
         return self._ids[name], self._topics[name]
 
     def name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of the topic with this id; None if there is no such topic."""
         for name in self._topics:
             known = self.topic(name)
             if known is not None and known[0] == topic_id:
@@ -231,6 +236,7 @@ class ShareStates:
         self.at_once, self.failing = True, Code.NONE
 
     def carry_out(self, change: StateChange, directory: Directory) -> list[Code]:
+        """Apply a change of share states. Gives: the error code of each row."""
         codes = []
         for row in change.rows:
             name = directory.name(row.topic_id)
@@ -293,6 +299,7 @@ class GroupHost:
     # --- the coordinator and its log -------------------------------------------------------------
 
     def new_coordinator(self) -> GroupCoordinator:
+        """A coordinator without groups, with this host's topics, clock and settings."""
         return GroupCoordinator(
             partition_count=self.partition_count,
             settings=self.settings,
@@ -320,11 +327,15 @@ class GroupHost:
         return coordinator
 
     def _append(self, row: LogRow) -> None:
+        """Append a row to the log, and let the coordinator replay it."""
         self.log.append(row)
         _feed(self.coordinator, row, self._next_offset[row[0]])
         self._next_offset[row[0]] += 1
 
     def handle(self, result: Result) -> None:
+        """Do what a result demands: append its records, keep its responses. With `checks`, a
+        coordinator that replays the whole log must have the same state.
+        """
         for part in (result, *result.more):
             assert part.producer is None or len(part.records) > 0
             self.counts.update(part.counts)
@@ -406,6 +417,8 @@ class GroupHost:
         *,
         lost_power: bool,
     ) -> None:
+        """Let the coordinator reset the offsets that are beyond the ends of these logs."""
+
         def epoch_end(topic: str, partition: int, epoch: int) -> tuple[int, int]:
             return epoch_ends.get((topic, partition, epoch), (-1, -1))
 
@@ -641,6 +654,7 @@ class GroupHost:
         protocol: str | None = "range",
         version: int = 5,
     ) -> int:
+        """Send a SyncGroup; gives its ticket."""
         return self.send(
             "SyncGroup",
             version,
@@ -664,6 +678,7 @@ class GroupHost:
         assignments: Mapping[str, bytes] | None = None,
         **more: Any,
     ) -> Any:
+        """The response to a SyncGroup, or PARKED if the request waits."""
         ticket = self.sync_later(group, generation, member, assignments, **more)
         return self.answers.get(ticket, PARKED)
 
@@ -840,6 +855,7 @@ class GroupHost:
         return [(one.group_id, one.error_code) for one in answer.results]
 
     def delete_topics(self, *names: str) -> None:
+        """Delete topics, and let the coordinator delete their offsets."""
         ids = {known[0] for name in names if (known := self.directory.topic(name)) is not None}
         for name in names:
             del self.topics[name]
@@ -950,6 +966,7 @@ def subscription(*topics: str, data: bytes = b"") -> bytes:
 
 
 def _feed(coordinator: GroupCoordinator, row: LogRow, offset: int) -> None:
+    """Let the coordinator replay a row of the log: a record, or a marker if it has no key."""
     partition, key, value, producer = row
     if key is None:
         producer_id, producer_epoch, commit = value
@@ -965,6 +982,7 @@ def _offset_topics(
     metadata: str | None,
     leader_epoch: int,
 ) -> list[Any]:
+    """The topics of an offset commit, made of these classes."""
     return [
         topic_class(
             name=topic,
@@ -983,6 +1001,7 @@ def _offset_topics(
 
 
 def _codes(answer: Any) -> dict[tuple[str, int], int]:
+    """The error code of each partition in a response."""
     return {
         (topic.name, one.partition_index): one.error_code
         for topic in answer.topics

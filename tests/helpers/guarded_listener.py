@@ -80,12 +80,14 @@ class Login:
         self._salt = os.urandom(16)
 
     def answer(self, message: bytes) -> bytes:
+        """The server's next message. Raises: ValueError if the login is refused."""
         if self.server.mechanism == "PLAIN":
             _, self._user, password = message.decode().split("\0")
             return self._let_in(self.server.passwords.get(self._user) == password, b"")
         return self._final(message.decode()) if self._said else self._challenge(message.decode())
 
     def _let_in(self, right: bool, answer: bytes) -> bytes:
+        """Accept or refuse the login."""
         if not right:
             raise ValueError("Authentication failed: invalid credentials")
         self.done = True
@@ -93,6 +95,7 @@ class Login:
         return answer
 
     def _challenge(self, first: str) -> bytes:
+        """The server's first message of SCRAM: nonce, salt and iterations."""
         assert first.startswith("n,,n="), first
         bare = first.removeprefix("n,,")
         name, nonce = bare.split(",")
@@ -104,6 +107,9 @@ class Login:
         return challenge.encode()
 
     def _final(self, final: str) -> bytes:
+        """Check the client's proof; gives the server's own. A server that does not know passwords
+        accepts any proof, and its own is wrong.
+        """
         without_proof, proof = final.rsplit(",p=", 1)
         assert without_proof == "c=biws,r=" + self._said.split(",r=")[2].split(",")[0]
         kind = _HASHES[self.server.mechanism]
@@ -169,6 +175,7 @@ class GuardedListener:
             each.close()
 
     def _accept(self) -> None:
+        """Serve each connection in a thread of its own."""
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -180,6 +187,7 @@ class GuardedListener:
             thread.start()
 
     def _serve(self, client: socket.socket) -> None:
+        """Serve one client over TLS if that is required, with its own connection to the broker."""
         try:
             client.settimeout(600)
             if self.tls is not None:
@@ -194,6 +202,7 @@ class GuardedListener:
             client.close()
 
     def _hand_on(self, client: socket.socket, broker: socket.socket) -> None:
+        """Answer the requests of a login here, and forward all others to the broker."""
         login: Login | None = None
         ends = float("inf")
         while True:
@@ -242,6 +251,7 @@ class GuardedListener:
             _send(client, _receive(broker))
 
     def _authenticate(self, login: Login, body: bytes, version: int) -> tuple[bytes, bool]:
+        """The encoded response to a SaslAuthenticate, and whether the login is refused."""
         assert self.sasl is not None
         said = bytes(SaslAuthenticateRequest.decode(body, version=version).auth_bytes)
         try:
@@ -264,6 +274,7 @@ def _send(target: socket.socket, frame: bytes) -> None:
 
 
 def _receive(source: socket.socket) -> bytes:
+    """The next frame, without its size."""
     (size,) = struct.unpack(">i", _exactly(source, 4))
     if not 0 < size <= MAX_FRAME_BYTES:
         raise EOFError("another protocol")

@@ -45,6 +45,7 @@ def hard_state(holder: GroupCoordinator | ConsumerGroup | GroupOffsets | None) -
 
 
 def _of_coordinator(coordinator: GroupCoordinator) -> dict[str, Any]:
+    """The groups with hard state, and the open transactions."""
     groups = {
         group.group_id: (
             group.partition,
@@ -100,6 +101,7 @@ def _of_streams(streams: StreamsGroup) -> dict[str, Any]:
 def _without_age(
     offsets: dict[TopicPartition, CommittedOffset],
 ) -> dict[TopicPartition, CommittedOffset]:
+    """The offsets without the times since which they count, which a replay does not restore."""
     return {
         partition: committed._replace(since_ms=NO_TIMESTAMP)
         for partition, committed in offsets.items()

@@ -142,6 +142,7 @@ class KafkaProxy:
         return self._add(True, api_key, hook)
 
     def _add(self, response: bool, api_key: int | None, hook: Hook | Action) -> KafkaProxy:
+        """Add a hook for requests or responses of this API, or of all."""
         called: Hook = (lambda frame: hook) if isinstance(hook, Action) else hook
         self._hooks[response] = [*self._hooks[response], (api_key, called)]
         return self
@@ -182,6 +183,7 @@ class KafkaProxy:
         thread.start()
 
     def _accept(self) -> None:
+        """Connect each client to the broker, and forward each direction in a thread of its own."""
         number = 0
         while True:
             try:
@@ -250,6 +252,7 @@ class KafkaProxy:
         return Frame(api_key, api_version, correlation_id, number, data)
 
     def _decide(self, response: bool, frame: Frame) -> Action | bytes:
+        """What the first hook that does not let the frame pass does with it."""
         for api_key, hook in self._hooks[response]:
             if api_key is None or api_key == frame.api_key:
                 action = hook(frame)
@@ -279,6 +282,7 @@ def _read_frame(source: socket.socket) -> bytes | None:
 
 
 def _read(source: socket.socket, size: int) -> bytes | None:
+    """The next `size` bytes; None if the connection ends before."""
     data = bytearray()
     while len(data) < size:
         part = source.recv(min(size - len(data), 1 << 20))

@@ -37,6 +37,7 @@ def wrong_files(broker: Any) -> list[str]:
 
 
 def _wrong_in_memory(log: Log) -> Iterator[str]:
+    """What a log in memory has of files or segments that are gone."""
     if log.snapshots.sound_offset not in (-1, *log.snapshots.offsets):
         yield f"{log!r}: the sound snapshot, of {log.snapshots.sound_offset}, is gone"
     gone = [one for one in log.durability._unflushed if one not in list(log.segments)]
@@ -47,6 +48,7 @@ def _wrong_in_memory(log: Log) -> Iterator[str]:
 
 
 def _wrong_on_disk(log: Log, names: list[str], trash: set[str]) -> Iterator[str]:
+    """The differences between a log and the names in its directory."""
     held = [int(name[:20]) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
     if held != sorted(log.snapshots.offsets):
         yield f"{log!r}: it has snapshots of {held}, and knows {log.snapshots.offsets}"

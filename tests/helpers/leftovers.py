@@ -49,6 +49,9 @@ def places_of(
 
 
 def is_to_enter(value: Any) -> bool:
+    """Whether the search follows this value: a container, a closure, or an object of this
+    project.
+    """
     if isinstance(
         value, dict | list | tuple | set | frozenset | deque | partial | types.MethodType
     ):
@@ -59,6 +62,7 @@ def is_to_enter(value: Any) -> bool:
 
 
 def parts_of(holder: Any) -> Iterator[tuple[str, Any]]:
+    """The values to which a value refers directly, each with its step in the path."""
     if isinstance(holder, dict):
         for key, value in list(holder.items()):
             yield f"[{_short(key)}] (key)", key

@@ -69,6 +69,7 @@ def operations_in(bits: int) -> set[int] | None:
 
 
 def _class(api_name: str, kind: str) -> type[Message]:
+    """The class of an API's request or response."""
     module = "".join(
         f"_{letter.lower()}" if letter.isupper() else letter for letter in api_name
     ).removeprefix("_")

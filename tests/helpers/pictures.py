@@ -125,6 +125,7 @@ def _is_one(value: Any) -> bool:
 
 
 def _members(value: Any, left_out: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """The members of a value, each with its step in the path."""
     if isinstance(value, Timers):  # the existing deadlines are compared, but not their times
         for key in value:
             if key[0] not in WAITS_OF_A_REBALANCE:
@@ -150,6 +151,7 @@ def _members(value: Any, left_out: Mapping[str, str]) -> Iterator[tuple[str, Any
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
+    """The attributes of an object, also those in slots."""
     found = dict(getattr(value, "__dict__", {}))
     for kind in type(value).__mro__:
         for name in getattr(kind, "__slots__", ()):
@@ -212,12 +214,14 @@ def groups_unknown_to_a_start(broker: Any) -> list[str]:
 
 
 def _is_without_state(group: Any) -> bool:
+    """Whether the group has neither offsets nor members, and never had a generation."""
     offsets = group.offsets
     has_any = offsets.committed or offsets.pending or group.member_ids or group.typed is not None
     return not has_any and group.classic.rebalance.generation == 0
 
 
 def _roots_of(broker: Any) -> dict[str, Any]:
+    """The parts of a broker whose state a start restores."""
     parts = broker.routes.parts
     logs = parts.logs
     roots = {

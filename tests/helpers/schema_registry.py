@@ -58,6 +58,7 @@ class FakeRegistry:
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     def _version(self, subject: str, version: str) -> Answer:
+        """The response to a request for a version of a subject."""
         ids = self._subjects.get(subject)
         if ids is None:
             return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
@@ -69,6 +70,7 @@ class FakeRegistry:
         return 200, {"subject": subject, "version": number, "id": schema_id, **found}
 
     def _register(self, subject: str, body: Any) -> Answer:
+        """The response to a registration; equal schemas have one id."""
         if subject in self.incompatible:
             return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
         schema_id = self._id_of(body)
@@ -78,6 +80,7 @@ class FakeRegistry:
         return 200, {"id": schema_id}
 
     def _look_up(self, subject: str, body: Any) -> Answer:
+        """The response to a search for a schema among a subject's versions."""
         ids = self._subjects.get(subject)
         if ids is None:
             return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}

@@ -45,6 +45,7 @@ def port_of(broker: LocalBroker) -> int:
 
 
 def ask(port: int, path: str = "/metrics", method: str = "GET", **headers: str) -> tuple[int, str]:
+    """Status and text of the response to an HTTP request."""
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     client.request(method, path, headers=headers)
     answer = client.getresponse()
@@ -54,6 +55,7 @@ def ask(port: int, path: str = "/metrics", method: str = "GET", **headers: str) 
 
 
 def scrape_at(port: int) -> Scrape:
+    """All samples of the endpoint, each of which may occur once, and the kinds of the metrics."""
     status, text = ask(port)
     assert status == 200
     samples: dict[tuple[str, Labels], float] = {}

@@ -88,6 +88,7 @@ class ShareMember:
         mode: int = 0,
         is_renewal: bool = False,
     ) -> Any:
+        """A ShareFetch of these partitions in the member's session, with acknowledgements."""
         batches = acknowledged or {}
         topics = [
             share_fetch.FetchTopic(
@@ -147,6 +148,7 @@ class ShareMember:
         session: int | None = None,
         is_renewal: bool = False,
     ) -> None:
+        """Send a ShareAcknowledge; `acknowledged` gives its error code later."""
         made = share_acknowledge
         rows = [
             made.AcknowledgementBatch(first, last, _types(kinds)) for first, last, kinds in batches
@@ -170,6 +172,7 @@ class ShareMember:
         return int(answer.responses[0].partitions[0].error_code)
 
     def acknowledge(self, topic: str, *batches: Batch, **how: Any) -> int:
+        """Acknowledge batches. Gives: the error code."""
         self.send_acknowledge(topic, *batches, **how)
         code = self.acknowledged()
         assert code is not None, "the acknowledgement waits"

@@ -49,6 +49,7 @@ def least_desk_s(measured_s: Iterable[float], enough_s: float) -> float:
 
 
 def _filling_s() -> float:
+    """The CPU time of a loop that fills a dict: how slow the interpreter is."""
     began = time.thread_time()
     rows: dict[int, tuple[int, str]] = {}
     for number in range(100_000):
@@ -57,6 +58,7 @@ def _filling_s() -> float:
 
 
 def _copying_s() -> float:
+    """The CPU time of copies of 8 MiB: how slow the memory is."""
     began = time.thread_time()
     bytes(bytearray(bytes(8 << 20)))
     return time.thread_time() - began

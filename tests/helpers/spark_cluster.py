@@ -72,6 +72,7 @@ class Cluster:
         )
 
     def _start(self, name: str, main: str, host: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a process of the cluster, with its output in a log."""
         home = spark_home()
         command = [
             str(home / "bin" / "spark-class"),
@@ -94,6 +95,7 @@ class Cluster:
             )
 
     def _await_master(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until the master listens."""
         deadline = time.monotonic() + 600
         while True:
             try:

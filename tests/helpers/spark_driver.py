@@ -61,6 +61,9 @@ def through_slow_starts(run: Callable[[], T]) -> T:
 
 
 def main(text: str) -> int:
+    """Run the query until it has read all available records. Gives: the exit code, 1 if the query
+    failed.
+    """
     query = Query(**json.loads(text))
     from pyspark.errors import StreamingQueryException
 
@@ -98,6 +101,7 @@ def main(text: str) -> int:
 
 
 def session_of(query: Query) -> Any:
+    """The session of the query, with the sink that can fail."""
     from barnabas.spark_connector.session import local_session, prepare
     from helpers.spark_faults import FaultySource
 
@@ -127,6 +131,7 @@ def session_of(query: Query) -> Any:
 
 
 def planned(query: Query, rows: DataFrame) -> DataFrame:
+    """The rows as the query writes them: marked, and shuffled if the query says so."""
     from pyspark.sql import functions
 
     if query.shuffled:

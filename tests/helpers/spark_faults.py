@@ -34,6 +34,9 @@ class FaultyWriter(StreamWriter):
     faults: list[dict[str, Any]]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows, and then fail if a fault names this batch and task. Repeated attempts do
+        not fail.
+        """
         message = super().write(iterator)
         context = TaskContext.get()
         assert context is not None
@@ -48,6 +51,7 @@ class FaultyWriter(StreamWriter):
 
 
 def does(fault: dict[str, Any]) -> None:
+    """Fail in this way: raise an error, kill the worker or the executor, or wait."""
     if fault["does"] == "raise":
         raise RuntimeError("failed on purpose")
     if fault["does"] == "die":
@@ -78,6 +82,7 @@ class FaultySource(BarnabasSource):
             name: value for name, value in self.options.items() if name.lower() != "faults"
         }
         plain = super().streamWriter(schema, overwrite)
+        # The writer becomes a faulty one with the same attributes.
         writer = FaultyWriter.__new__(FaultyWriter)
         writer.__dict__.update(plain.__dict__, faults=faults)
         return writer

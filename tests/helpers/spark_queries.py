@@ -56,6 +56,7 @@ def processes_of(session: int) -> list[int]:
 
 
 def signal_all(session: int, number: signal.Signals) -> None:
+    """Send the signal to all processes of the session."""
     for process in processes_of(session):
         try:
             os.kill(process, number)
@@ -188,6 +189,9 @@ class Proof:
     def __init__(
         self, servers: str, sink: str, written: Iterable[Input], *, ordered: bool = True
     ) -> None:
+        """Start a reader of the sink. With `ordered`, the records of a key must keep their
+        order.
+        """
         self._servers, self._sink = servers, sink
         self.history = checkers.History()
         self._positions = dict.fromkeys(range(PARTITIONS), 0)
@@ -215,6 +219,9 @@ class Proof:
         self._thread.join(PATIENCE_S)
 
     def _read(self) -> None:
+        """Read the sink as a read_committed consumer until the end, and keep all records in the
+        history.
+        """
         reader = consumer(self._servers, isolation_level="read_committed")
         try:
             reader.assign(

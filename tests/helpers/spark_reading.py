@@ -76,6 +76,7 @@ class Query:
         )
 
     def _start(self, trigger: dict[str, Any], options: dict[str, str]) -> StreamingQuery:
+        """Start the query with this trigger."""
         rows = self.spark.readStream.format("barnabas").options(**self.options | options).load()
         writer = (
             rows.select("value")
@@ -89,6 +90,7 @@ class Query:
         return query
 
     def _begun(self, query: StreamingQuery) -> StreamingQuery:
+        """Wait for the first batch; raises the query's error."""
         while not self.batches:
             if not query.isActive:
                 query.awaitTermination()  # raises the query's error
@@ -116,6 +118,7 @@ class Query:
             (self.checkpoint / name).unlink()
 
     def _take(self, rows: DataFrame, batch_id: int) -> None:
+        """Keep the values of a batch; a repeated batch has several entries."""
         values = sorted(bytes(row.value).decode() for row in rows.collect())
         self.batches.setdefault(batch_id, []).append(values)
         self.on_batch(batch_id)

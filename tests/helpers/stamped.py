@@ -49,6 +49,9 @@ def wrongly_current(groups: GroupCoordinator) -> Iterator[str]:
 def _patterns(
     one: ConsumerGroup, groups: GroupCoordinator, topics: TopicDirectory
 ) -> Iterator[str]:
+    """Patterns whose stored topics differ from those that match now, though they count as
+    current.
+    """
     if one.lookup is not None or one.patterns_version != topics.version or one.looked_up_for:
         return
     read: PatternReader = groups._kinds.consumers.patterns

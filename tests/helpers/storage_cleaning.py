@@ -31,6 +31,7 @@ def put(log: Log, key: bytes, value: bytes | None, now_ms: int = NOW_MS, **sent:
 def put_many(
     log: Log, now_ms: int = NOW_MS, *, sent: dict[str, object] | None = None, **values: bytes | None
 ) -> int:
+    """Append a batch with a record for each key. Gives: its first offset."""
     data = batch(list(values.values()), keys=[key.encode() for key in values], **(sent or {}))  # type: ignore[arg-type]
     return log.append(data, now_ms=now_ms).first_offset
 
@@ -38,6 +39,7 @@ def put_many(
 def job_of(
     log: Log, cleaned_to: int | None = None, now_ms: int = NOW_MS, map_bytes: int = 1 << 20
 ) -> CleanJob | None:
+    """The cleaner's job for the log; None if there is nothing to clean."""
     dirt: Dirt | None = assess(log, cleaned_to, now_ms)
     return None if dirt is None else plan(log, dirt, job_id=1, map_bytes=map_bytes, wall_ms=now_ms)
 
@@ -77,6 +79,7 @@ def entries(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def markers(log: Log) -> list[int]:
+    """The offsets of the markers in the log."""
     return [
         header.base_offset
         for header, _ in log.read_batches()

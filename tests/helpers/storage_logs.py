@@ -143,6 +143,7 @@ def open_manager(
     disk: Disk | None = None,
     **settings: object,
 ) -> LogManager:
+    """A log manager with all logs of the directory loaded."""
     manager = LogManager(
         disk or OsDisk(), str(path), config=LogManagerConfig(**settings), now_ms=now_ms
     )  # type: ignore[arg-type]
@@ -161,6 +162,7 @@ def kill(manager: LogManager, *, machine: bool = True) -> None:
 
 
 def new_log(path: Path | str, **config: object) -> tuple[LogManager, Log]:
+    """A log manager on a new directory, and its only log, t-0."""
     settings = LogConfig(**config)  # type: ignore[arg-type]
     manager = open_manager(path, settings)
     log = manager.create("t", 0, TOPIC_ID, settings, NOW_MS)
@@ -171,6 +173,7 @@ def new_log(path: Path | str, **config: object) -> tuple[LogManager, Log]:
 def reopened(
     manager: LogManager, config: LogConfig, *, clean: bool, now_ms: int = NOW_MS
 ) -> tuple[LogManager, Log]:
+    """The log after a clean stop, or after a power loss, and its manager."""
     if clean:
         manager.close(now_ms)
     else:
@@ -180,6 +183,7 @@ def reopened(
 
 
 def fetched(data: FetchData) -> bytes:
+    """The bytes of a fetch."""
     return (
         b"" if data.slice is None else data.slice.file.pread(data.slice.size, data.slice.position)
     )

@@ -157,6 +157,7 @@ def lacking_deadlines_of_groups(groups: GroupCoordinator) -> Iterator[str]:
 
 
 def _wanted_deadlines(group: Group) -> Iterator[TimerKey]:
+    """The timers that a group in this state must have."""
     group_id, classic = group.group_id, group.classic
     if not isinstance(group.typed, ShareGroup):  # a share group has no offsets that expire
         yield timers_of.RETENTION, group_id, ""

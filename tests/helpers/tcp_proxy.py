@@ -33,6 +33,7 @@ class TcpProxy:
         return f"127.0.0.1:{self.port}"
 
     def _accept(self) -> None:
+        """Serve each client in a thread of its own."""
         while True:
             try:
                 client, _ = self._listening.accept()
@@ -41,6 +42,9 @@ class TcpProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
+        """Connect a client to the target, and forward both directions; a cut proxy closes the
+        client at once.
+        """
         try:
             if self._is_cut:
                 raise ConnectionRefusedError
@@ -57,6 +61,7 @@ class TcpProxy:
             threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        """Copy bytes in one direction until either side ends; a silent proxy holds them."""
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK_BYTES):
                 self._may_pass.wait()

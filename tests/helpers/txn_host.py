@@ -124,6 +124,7 @@ class TxnHost:
         return ProducerIdAllocator(block_size=10, persist=persist, next_id=self.reserved_ids)
 
     def new_coordinator(self) -> TransactionCoordinator:
+        """A coordinator without transactions, with this host's topics, clock and settings."""
         return TransactionCoordinator(
             partition_count=self.partition_count,
             settings=self.settings,
@@ -255,11 +256,17 @@ class TxnHost:
         self._release([])
 
     def _release(self, decisions: list[Decision]) -> None:
+        """Add decisions to those that wait, and write their markers at once with
+        `writes_markers`.
+        """
         self.markers += decisions
         while self.writes_markers and self.markers:
             self.write_markers()
 
     def _append_all(self, result: Result) -> None:
+        """Append the records of a result, which must match its metadata, and those of its
+        decisions.
+        """
         assert result.records == [record_of(metadata) for metadata in result.transactions]
         for metadata in result.transactions:
             self._append_metadata(result.partition, metadata)
@@ -286,6 +293,7 @@ class TxnHost:
         return row
 
     def _answer(self, ticket: int, response: Any) -> None:
+        """Store a response, encoded and decoded as on the wire."""
         name, version = self._versions.pop(
             ticket
         )  # raises KeyError for a second response, or for one from an earlier run of the broker
@@ -303,6 +311,7 @@ class TxnHost:
         version: int = 4,
         call: bool = True,
     ) -> Any:
+        """The response to an InitProducerId, or with `call` false its ticket."""
         request = InitProducerIdRequest(
             transactional_id=txn,
             transaction_timeout_ms=timeout_ms,
@@ -365,6 +374,7 @@ class TxnHost:
         ]
 
     def add_offsets(self, txn: str, pid: int, epoch: int, group: str, *, version: int = 3) -> int:
+        """Send AddOffsetsToTxn. Gives: the error code."""
         request = AddOffsetsToTxnRequest(
             transactional_id=txn, producer_id=pid, producer_epoch=epoch, group_id=group
         )
@@ -381,6 +391,7 @@ class TxnHost:
         return self.call(request, version).error_code if call else self.send(request, version)
 
     def describe(self, *txns: str) -> list[Any]:
+        """The rows of the response to a DescribeTransactions."""
         states: list[Any] = self.call(
             DescribeTransactionsRequest(transactional_ids=list(txns)), 0
         ).transaction_states
@@ -395,6 +406,7 @@ class TxnHost:
         pattern: str | None = None,
         version: int = 1,
     ) -> Any:
+        """The response to a ListTransactions with these filters."""
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(pids),
@@ -417,6 +429,7 @@ class TxnHost:
 
 
 def codes_of(topics: Any) -> dict[tuple[str, int], int]:
+    """The error code of each partition in the rows of an AddPartitionsToTxn response."""
     return {
         (topic.name, result.partition_index): result.partition_error_code
         for topic in topics

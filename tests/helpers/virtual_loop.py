@@ -24,6 +24,9 @@ class _Selector(selectors.SelectSelector):
     now_s = 1000.0
 
     def select(self, timeout: float | None = None) -> list[Any]:
+        """The sockets that are ready; if there are none, the clock jumps to the next timer. Raises:
+        StuckError if there is no timer either.
+        """
         ready = super().select(0)
         if not ready and timeout is None:
             raise StuckError
@@ -128,6 +131,7 @@ class VirtualPort:
             sock.close()
 
     def accept(self) -> tuple[_Socket, tuple[str, int]]:
+        """Accept the oldest waiting client; raises the next error of `refusals` first."""
         if self.refusals:
             raise self.refusals.pop(0)
         self._readable.recv(1)

@@ -41,6 +41,7 @@ def waiting_for_what_is_there(
 
 
 def _has_enough(broker: Any, waiting: WaitingFetch) -> bool:
+    """Whether a waiting fetch would get enough bytes if it were read now."""
     fetch = getattr(waiting.try_complete, "__self__", None)
     if not isinstance(fetch, _Fetch) or fetch._generation != broker.cluster.generation:
         # not a fetch, or a fetch from before leaders moved, which is answered with the next

@@ -40,6 +40,7 @@ class Walk:
         sys.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, _argument: object) -> None:
+        """Keep a call of a function of the product; a hook for `sys.setprofile`."""
         code = frame.f_code
         # how a call is reported before Python 3.12
         if event == "call" and code.co_name not in COMPREHENSIONS:

@@ -114,6 +114,7 @@ class LoopWatch:
         return took_ns > self._bound_ns and took_ns > self._bound_ns * _slowness()
 
     def _long_callback(self, callback: str, took_ns: int) -> str:
+        """The text of a fault: callback, CPU time, requests, garbage collections and stacks."""
         lines = [
             f"one callback of the event loop used {_ms(took_ns)} of CPU time; the bound is "
             f"{self._bound_ms:g} ms",
@@ -239,6 +240,7 @@ _slowness = _slowness_of_machine()
 
 
 def _is_in(known: Mapping[tuple[str, str], str], stack: str) -> bool:
+    """Whether one of the known functions is in the stack."""
     return any(
         re.search(rf'{re.escape(path)}", line \d+, in {function}\n', stack)
         for path, function in known
@@ -250,6 +252,7 @@ def _ms(ns: int) -> str:
 
 
 def _requests_text(requests: list[tuple[int, int, int, int]]) -> str:
+    """The number of requests, and the five longest ones."""
     from barnabas.protocol.api_table import BY_KEY
 
     shown = sorted(requests, key=lambda one: -one[3])[:5]

@@ -63,7 +63,7 @@ def main() -> int:
     )
     if options.list:
         for mutant in chosen:
-            _tell(mutant)
+            _show(mutant)
         return 0
     verdicts: list[Verdict] = []
 
@@ -71,7 +71,7 @@ def main() -> int:
         for verdict in found:
             verdicts.append(verdict)
             if options.verbose or not verdict.why:
-                _tell(verdict.mutant, _word(verdict, reasons))
+                _show(verdict.mutant, _word(verdict, reasons))
 
     if options.sim:
         # import here: it loads the product, which pytest must load first
@@ -201,6 +201,7 @@ def _sample(mutants: list[Mutant], count: int | None, seed: str) -> list[Mutant]
 
 
 def _word(verdict: Verdict, reasons: dict[str, str]) -> str:
+    """The verdict in words: found, equivalent, survived or unfit."""
     if verdict.why == UNFIT:
         return UNFIT
     if verdict.is_found:
@@ -210,7 +211,8 @@ def _word(verdict: Verdict, reasons: dict[str, str]) -> str:
     return "SURVIVED" if verdict.tests else "SURVIVED, nothing runs it"
 
 
-def _tell(mutant: Mutant, word: str = "") -> None:
+def _show(mutant: Mutant, word: str = "") -> None:
+    """Print a mutant with its change."""
     print(
         f"\n{mutant.module}:{mutant.line} {mutant.function} [{mutant.operator} {mutant.key}] {word}"
     )
@@ -220,6 +222,7 @@ def _tell(mutant: Mutant, word: str = "") -> None:
 
 
 def _row(verdict: Verdict, reasons: dict[str, str]) -> dict[str, object]:
+    """The verdict as a row of the report."""
     return verdict.mutant._asdict() | {
         "verdict": _word(verdict, reasons).partition(":")[0].partition(" (")[0],
         "test": verdict.test,
@@ -229,6 +232,7 @@ def _row(verdict: Verdict, reasons: dict[str, str]) -> dict[str, object]:
 
 
 def _report(verdicts: list[Verdict], reasons: dict[str, str], hunters: str) -> None:
+    """Print the share of found mutants by module, by folder and by kind."""
     counted = [verdict for verdict in verdicts if verdict.why != UNFIT]
     print(f"\nFound by {hunters}, of mutants that are not equivalent:\n")
     by_module: dict[str, list[Verdict]] = defaultdict(list)
@@ -251,6 +255,7 @@ def _report(verdicts: list[Verdict], reasons: dict[str, str], hunters: str) -> N
 
 
 def _report_effects(verdicts: list[Verdict], effects: dict[str, str]) -> None:
+    """Print the share of found mutants for each judged effect."""
     counted = [verdict for verdict in verdicts if verdict.why != UNFIT]
     print("\nBy what they do:\n")
     for effect in judged.EFFECTS:
@@ -260,6 +265,7 @@ def _report_effects(verdicts: list[Verdict], effects: dict[str, str]) -> None:
 
 
 def _print_share(name: str, verdicts: Iterable[Verdict], reasons: dict[str, str]) -> None:
+    """Print one line of the report: the share of the mutants that are not equivalent."""
     verdicts = list(verdicts)
     found = sum(verdict.is_found for verdict in verdicts)
     equivalent = sum(not verdict.is_found and verdict.mutant.key in reasons for verdict in verdicts)

@@ -82,6 +82,7 @@ def is_found(mutant: HandMade, copy: Path) -> bool:
 
 
 def _run(copy: Path, tests: tuple[str, ...]) -> int:
+    """Run the tests in the copy. Gives: pytest's exit code."""
     environment = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'tests'}"}
     # with cached bytecode, Python would not notice two changes of a file within a second
     environment["PYTHONDONTWRITEBYTECODE"] = "1"

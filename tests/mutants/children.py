@@ -89,6 +89,9 @@ def run_all(jobs: Iterable[Job], processes: int) -> Iterator[Outcome]:
 
 
 def _begin(job: Job) -> tuple[int, _Child]:
+    """Start a child that runs the job and writes its pickled result into a pipe. Gives: the pipe's
+    end to read, and the child.
+    """
     reading, writing = os.pipe()
     directory = Path(tempfile.mkdtemp(prefix="barnabas-mutant-", dir=SCRATCH))
     sys.stdout.flush()
@@ -113,6 +116,9 @@ def _begin(job: Job) -> tuple[int, _Child]:
 
 
 def _isolate(directory: Path, limit_s: float) -> None:
+    """In a child: no output, limits of memory and CPU time, and a directory of its own for
+    temporary files.
+    """
     silence = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(silence, descriptor)
@@ -139,6 +145,7 @@ def limit_next_step(limit_s: float) -> None:
 def _end(
     selector: selectors.BaseSelector, key: selectors.SelectorKey, is_out_of_time: bool
 ) -> Outcome:
+    """Kill a child and its process group, and give its outcome."""
     child: _Child = key.data
     selector.unregister(key.fd)
     os.close(key.fd)  # type: ignore[arg-type]

@@ -62,6 +62,7 @@ class Coverage(NamedTuple):
 
     @classmethod
     def joined(cls, pieces: Iterable[Coverage]) -> Coverage:
+        """The coverage of several test files together."""
         took_s: dict[str, float] = {}
         names_of: dict[str, dict[int, list[str]]] = {}
         for piece in pieces:
@@ -121,6 +122,7 @@ class Hunt:
         settings.load_profile("mutants")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Call the body in place of running the tests."""
         self.session = session
         self.items = {item.nodeid: item for item in session.items}
         gc.collect()
@@ -183,6 +185,9 @@ class Hunt:
         return Coverage.joined(pickle.loads(path.read_bytes()) for path in kept.values())
 
     def _record(self, names: list[str], modules: list[str], directory: Path) -> Coverage | str:
+        """Run the tests and record their lines and times; the name of a failed test instead if
+        there is one.
+        """
         import coverage
 
         recorder = coverage.Coverage(
@@ -264,6 +269,7 @@ class Hunt:
 
 
 def _verdict(mutant: Mutant, tests: int, outcome: Outcome) -> Verdict:
+    """The verdict of the tests, from the outcome of their process."""
     if outcome.value == UNFIT:
         return Verdict(mutant, None, tests, UNFIT, outcome.took_s)
     if outcome.value is None:

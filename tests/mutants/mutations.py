@@ -228,6 +228,9 @@ _OPERATORS: list[tuple[Any, Operator]] = [
 
 
 def _may_swap(step: cst.CSTNode) -> bool:
+    """Whether swapping this step with a neighbour makes a sensible mutant: no raise, and nothing
+    that only logs.
+    """
     return (
         m.matches(step, _STEP | _LASTING)
         and not m.matches(step, _RAISING)
@@ -262,6 +265,9 @@ class _Finder(cst.CSTVisitor):
         self._scope.pop()
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        """Visit only the bodies of target functions; an inner function belongs to the outermost
+        one.
+        """
         if node.name.value in _NO_FUNCTIONS:
             return False
         outer = self._outermost
@@ -285,11 +291,13 @@ class _Finder(cst.CSTVisitor):
         return m.matches(node, _KAFKA_ERROR)
 
     def visit_Call(self, node: cst.Call) -> bool:
+        """Leave out calls that only log or that change nothing."""
         return not m.matches(node, _LOGGED) and not (
             isinstance(node.func, cst.Name) and node.func.value in _NOT_CALLED
         )
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
+        """Add a mutant for each pair of neighbouring steps: the two swapped."""
         if self._outermost is None:
             return
         steps = list(node.body)
@@ -315,6 +323,7 @@ class _Finder(cst.CSTVisitor):
         return goes_on
 
     def _mutate(self, name: str, node: cst.CSTNode, changed: Any) -> None:
+        """Add the mutant in which the node's text is replaced."""
         if isinstance(changed, tuple):
             node, changed = changed
         old, span = (

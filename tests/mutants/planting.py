@@ -78,6 +78,7 @@ class Functions:
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:
+    """All code objects inside a code object."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant

@@ -63,6 +63,7 @@ def verdicts(
 
 
 def _verdict(mutant: Mutant, seeds: int, outcome: Outcome) -> Verdict:
+    """The verdict of the seeds, from the outcome of their process."""
     if outcome.value == UNFIT:
         return Verdict(mutant, None, seeds, UNFIT, outcome.took_s)
     if outcome.value is None:

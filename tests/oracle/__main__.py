@@ -200,6 +200,7 @@ def _scenarios(folder: Path, families: tuple[str, ...]) -> set[str]:
 
 
 def _compare(folder: Path, run: Run, wanted: list[str]) -> int:
+    """Run the scenarios against a broker, and judge the differences. Gives: the exit code."""
     settings = {**SETTINGS, **run.settings}
     with LocalBroker(settings=settings, emulate=run.emulate) as broker:
         command = [sys.executable, "-B", str(folder / "oracle.py")]

@@ -35,6 +35,7 @@ class Setting(NamedTuple):
     rate: float
 
     def limits(self, quotas: Quotas) -> ConnectionLimits:
+        """The limits of a broker with these windows and quotas."""
         properties = {
             "quota.window.num": str(self.number),
             "quota.window.size.seconds": str(self.size_s),
@@ -65,14 +66,16 @@ def _admitted(
             admitted.append((now_ms, address, came_ms))
             continue
         assert refusal.after_ms > 0, "it comes from an address that has as many as it may have"
-        assert now_ms < MOST_MS, "somebody never gets in"
+        assert now_ms < MOST_MS, "a client is never accepted"
         heapq.heappush(queue, (now_ms + refusal.after_ms + 1, number, address, came_ms))
     return admitted
 
 
 @settings(max_examples=drawn(30))
 @given(quota_settings, crowds)
-def test_the_rate_holds_and_nobody_starves(setting: Setting, comings: list[int]) -> None:
+def test_the_rate_is_kept_and_every_client_is_accepted_in_the_end(
+    setting: Setting, comings: list[int]
+) -> None:
     limits = setting.limits(setting.quota(BOUND))
     admitted = _admitted(limits, [(at_ms, BOUND) for at_ms in comings])
     assert len(admitted) == len(comings)

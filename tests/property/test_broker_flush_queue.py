@@ -40,6 +40,7 @@ class Log:
         return LogEnd(self.log_end_offset, 0, self.log_end_offset)
 
     def begin_flush(self) -> FlushToken | None:
+        """What a flush of this log has to make durable; None if nothing."""
         if self.recovery_point == self.log_end_offset:
             return None
         return FlushToken(cast(Any, (self.name,)), self.log_end_offset, 0, 0, True)
@@ -49,6 +50,7 @@ class Log:
         return Written(self, offset), FlushToken((), offset, 0, 0, False)
 
     def finish_flush(self, token: FlushToken) -> bool:
+        """Note what a flush has made durable; in the log's own files only if it was in place."""
         self.durable_offset = max(self.durable_offset, token.end_offset)
         if token.in_place:
             self.recovery_point = max(self.recovery_point, token.end_offset)
@@ -96,6 +98,7 @@ class Journal:
         self.size_bytes, self.has_older = 0, True
 
     def forget_older(self, *, keep_earlier: bool) -> None:
+        """Delete the older part, all of whose content must be durable in the logs' own files."""
         for one in self.older:
             effects = [one] if isinstance(one, Written) else one.effects
             assert effects, "a record is not appended yet"
@@ -211,7 +214,9 @@ STEPS = (
 
 @given(seed=st.integers(0, 1 << 32))
 @settings(max_examples=drawn(60))
-def test_no_journal_goes_before_its_content_is_in_the_logs_own_files(seed: int) -> None:
+def test_no_journal_is_deleted_before_its_content_is_durable_in_the_logs_own_files(
+    seed: int,
+) -> None:
     chance = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flush_queue, "CHECKPOINTED_BESIDE", 1)

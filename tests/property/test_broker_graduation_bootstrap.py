@@ -71,6 +71,7 @@ def clusters(draw: st.DrawFn) -> tuple[ClusterMetadata, dict[str, tuple[int, ...
 
 
 def planned(metadata: ClusterMetadata, epochs: dict[str, tuple[int, ...]]) -> HandOver:
+    """The plan for handing over a directory with this journal."""
     survey = Survey(
         "/data", NODE_ID, "id", DIRECTORY_ID, metadata, epochs, metadata.next_producer_id
     )
@@ -86,6 +87,7 @@ def planned(metadata: ClusterMetadata, epochs: dict[str, tuple[int, ...]]) -> Ha
 
 
 def read_back(plan: HandOver) -> tuple[bytes, ClusterImage]:
+    """The bytes of the bootstrap checkpoint, and what the broker's reader finds in it."""
     data = encode_bootstrap(plan, NOW_MS)
     disk = new_disk()
     disk.mkdir("/data")
@@ -94,6 +96,7 @@ def read_back(plan: HandOver) -> tuple[bytes, ClusterImage]:
 
 
 def state(metadata: ClusterMetadata) -> dict[str, Any]:
+    """The contents of a journal as plain values."""
     return {
         "topics": {
             topic.name: (topic.topic_id, topic.partition_count, topic.configs)
@@ -109,7 +112,7 @@ def state(metadata: ClusterMetadata) -> dict[str, Any]:
 
 @settings(max_examples=drawn(40))
 @given(clusters())
-def test_all_of_a_cluster_is_in_it_and_comes_back(
+def test_the_bootstrap_checkpoint_has_the_whole_cluster_and_converts_back(
     cluster: tuple[ClusterMetadata, dict[str, tuple[int, ...]]],
 ) -> None:
     metadata, epochs = cluster
@@ -153,7 +156,7 @@ def check_batches(data: bytes) -> None:
     assert batches[-1][0] + batches[-1][1].size_bytes == len(data)
 
 
-def test_its_form_is_that_of_the_one_that_apache_kafka_wrote() -> None:
+def test_the_bootstrap_checkpoint_has_the_format_of_one_that_apache_kafka_wrote() -> None:
     disk = new_disk()
     disk.mkdir("/data")
     ours, _ = read_back(planned(ClusterMetadata(disk, "/data/journal"), {}))
@@ -161,6 +164,7 @@ def test_its_form_is_that_of_the_one_that_apache_kafka_wrote() -> None:
     check_batches(kafkas)
     for data in (ours, kafkas):
         batches = list(batches_in(data))
+        # The control records of a snapshot: header (3) first and footer (4) last.
         for at, key, size in ((0, b"\0\0\0\3", 11), (-1, b"\0\0\0\4", 3)):
             position, header = batches[at]
             (record,) = records_of(memoryview(data)[position : position + header.size_bytes])

@@ -56,13 +56,14 @@ def value_of(field: Field) -> st.SearchStrategy[Any]:
 
 @st.composite
 def records(draw: st.DrawFn) -> KafkaRecord:
+    """A record of any kind, with any values in its fields."""
     api_key = draw(st.sampled_from(sorted(SCHEMAS)))
     fields = {field.name: draw(value_of(field)) for field in SCHEMAS[api_key].fields}
     return KafkaRecord(api_key, fields)
 
 
 @given(records())
-def test_a_record_comes_back(record: KafkaRecord) -> None:
+def test_a_record_is_decoded_as_it_was_encoded(record: KafkaRecord) -> None:
     value = encode_record(record)
     assert decode_record(value, {record.api_key}) == record
     assert decode_record(value, ()) is None
@@ -77,7 +78,7 @@ def test_a_record_that_is_cut_off_is_refused(record: KafkaRecord, data: st.DataO
             decode_record(value[:size], SCHEMAS)
 
 
-def test_what_apache_kafka_wrote_is_what_we_write() -> None:
+def test_records_that_apache_kafka_wrote_are_encoded_to_the_same_bytes() -> None:
     values = list(values_of_log(OsDisk(), str(KAFKAS)))
     kinds = []
     for value in values:

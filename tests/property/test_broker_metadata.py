@@ -74,6 +74,7 @@ changes = st.lists(
 
 
 def new_disk(seed: int = 0) -> SimDisk:
+    """A simulated disk with an empty data directory."""
     disk = SimDisk(random.Random(seed), lambda: 0)
     disk.mkdir("/data")
     disk.fsync_dir("/")
@@ -137,6 +138,7 @@ class Model:
         self._made = 0
 
     def state(self) -> State:
+        """The state that the journal must have."""
         topics = [
             (name, topic_id, count, dict(own), self.replicas.get(name, ()))
             for name, (topic_id, count, own) in self.topics.items()
@@ -237,7 +239,7 @@ def written(disk: SimDisk, wanted: list[tuple[Any, ...]]) -> list[tuple[int, Sta
 
 @given(changes)
 @settings(max_examples=drawn(60))
-def test_a_restart_knows_what_was_changed(wanted: list[tuple[Any, ...]]) -> None:
+def test_a_restart_loads_all_changes(wanted: list[tuple[Any, ...]]) -> None:
     disk = new_disk()
     history = written(disk, wanted)
     assert state_of(ClusterMetadata(disk, PATH)) == history[-1][1]
@@ -245,9 +247,12 @@ def test_a_restart_knows_what_was_changed(wanted: list[tuple[Any, ...]]) -> None
 
 @given(changes, st.data())
 @settings(max_examples=drawn(150))
-def test_a_cut_anywhere_is_refused_and_loads_the_changes_before_it_on_request(
+def test_a_truncated_journal_is_refused_until_its_size_file_is_deleted(
     wanted: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
+    """The size file shows that the journal was longer. An operator who deletes this file accepts
+    the loss: the journal loads with all changes before the cut.
+    """
     disk = new_disk()
     history = written(disk, wanted)
     size = disk.size(PATH)
@@ -305,7 +310,7 @@ def end_flush(job: FlushJob) -> None:
 
 @given(changes, st.integers(0, 2**32), st.data())
 @settings(max_examples=drawn(250))
-def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_under_way(
+def test_a_kill_or_power_loss_keeps_all_finished_changes_and_at_most_one_unfinished(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
     """The changes include rewrites of the journal, which happen every few changes here, at once or
@@ -360,7 +365,7 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
 
 @given(changes, st.integers(0, 2**32), st.data())
 @settings(max_examples=drawn(150))
-def test_after_a_kill_a_cut_anywhere_loads_all_that_was_durable_or_is_refused(
+def test_a_truncation_after_a_kill_is_refused_or_loses_at_most_the_unfinished_change(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
     """The changes include rewrites of the journal, and the kill may come at each of their steps."""

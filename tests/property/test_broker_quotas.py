@@ -36,12 +36,16 @@ class Model:
         self._all = [[now_ms, now_ms, 0.0]]
 
     def record(self, amount: float, now_ms: int) -> None:
+        """Add an amount to the current window, or to a new one."""
         if now_ms - self._all[-1][0] >= self._windows.size_ms:
             self._all.append([now_ms, now_ms, 0.0])
         self._all[-1][1] = now_ms
         self._all[-1][2] += amount
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """How long a client must wait until its rate is within the limit, as in Apache Kafka's
+        Rate: at least all full windows but one count as elapsed.
+        """
         length_ms = self._windows.number * self._windows.size_ms
         living = [one for one in self._all if now_ms - one[1] < length_ms]
         elapsed_ms = now_ms - min((begun for begun, _, _ in living), default=now_ms)
@@ -55,7 +59,7 @@ class Model:
 
 
 @given(windows, uses, limits)
-def test_a_rate_is_as_the_model_says(
+def test_a_rate_agrees_with_a_model_that_keeps_all_windows(
     windows: Windows, uses: list[tuple[int, float]], limit: float
 ) -> None:
     now_ms = 1000
@@ -68,7 +72,7 @@ def test_a_rate_is_as_the_model_says(
 
 
 @given(windows, uses, limits)
-def test_whoever_waits_for_the_bucket_keeps_to_the_limit(
+def test_a_client_that_waits_for_the_bucket_keeps_to_the_limit(
     windows: Windows, uses: list[tuple[int, float]], limit: float
 ) -> None:
     """A rate would promise less: it forgets the usage before the oldest window, even where that was

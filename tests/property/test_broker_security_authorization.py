@@ -36,6 +36,7 @@ STEPS = 400  # the number of requests that build the broker's state
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
+    """Without log output, since thousands of requests are refused."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -66,7 +67,7 @@ class Past:
         self.secrets = {name.encode() for name in names if len(name) > 3}
         self.secrets |= {b"secret-user", b"secret-topic"}
         self.secrets |= {topic.topic_id.bytes for topic in broker.metadata.topics.values()}
-        assert len(self.secrets) > 15, "there is something to tell"
+        assert len(self.secrets) > 15, "the broker has names that a response must not contain"
 
     def answer(self, frame: bytes, principal: str = NOBODY) -> bytes:
         """The response to a request from the principal; empty if there is none or the connection is
@@ -97,7 +98,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_who_may_nothing_changes_nothing_and_learns_nothing(past: Past, api: Api) -> None:
+def test_a_client_without_rights_changes_nothing_and_learns_nothing(past: Past, api: Api) -> None:
     past.audited.clear()
     before = state_of(past.broker), dict(past.broker.metadata.acls)
     credentials = dict(past.broker.metadata.scram_credentials)
@@ -123,7 +124,7 @@ def test_who_may_nothing_changes_nothing_and_learns_nothing(past: Past, api: Api
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
+def test_a_client_that_may_read_one_topic_changes_nothing_and_learns_nothing_else(
     past: Past, api: Api
 ) -> None:
     """A request may give the topic by name or by id; half of the requests name this topic."""

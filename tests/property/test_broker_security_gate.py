@@ -74,6 +74,7 @@ frames = st.one_of(
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[CoreHost]:
+    """A broker that requires a login."""
     with tempfile.TemporaryDirectory() as directory:
         host = sasl_host(Path(directory))
         yield host
@@ -81,7 +82,7 @@ def host() -> Iterator[CoreHost]:
 
 
 @given(sent=st.lists(frames, max_size=6))
-def test_nobody_gets_in_without_the_password(host: CoreHost, sent: list[bytes]) -> None:
+def test_no_client_is_admitted_without_the_password(host: CoreHost, sent: list[bytes]) -> None:
     broker, outbox = host.broker, host.broker.outbox
     topics = set(broker.metadata.topics)
     broker.on_connected(1, "192.0.2.9", "127.0.0.1", 9092)
@@ -96,7 +97,7 @@ def test_nobody_gets_in_without_the_password(host: CoreHost, sent: list[bytes]) 
             outbox.closes.clear()
             break
     else:
-        raise AssertionError("somebody who has shown nothing is served")
+        raise AssertionError("a client without a login is served")
     broker.on_closed(1)
     assert outbox.admitted == []
     assert (outbox.work, outbox.flushes, set(broker.metadata.topics)) == ([], [], topics)

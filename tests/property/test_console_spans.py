@@ -44,6 +44,7 @@ class Model:
         self.sequences = dict.fromkeys(PRODUCERS, 0)
 
     def write(self, producer_id: int, count: int, *, transactional: bool) -> None:
+        """Append a batch, and note the kind of its offsets: plain, or open for a transaction."""
         start = self.log.log_end_offset
         offsets = range(start, start + count)
         values = [b"v"] * count
@@ -63,6 +64,7 @@ class Model:
         self.owner.update(dict.fromkeys(offsets, (producer_id, first)))
 
     def end(self, producer_id: int, *, commit: bool) -> None:
+        """Append a marker, and note what became of the transaction's offsets."""
         at = self.log.log_end_offset
         append_marker(
             self.log, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, commit=commit,
@@ -124,7 +126,7 @@ def check(strip: Strip, model: Model, log: Log) -> None:
 
 @settings(max_examples=drawn(60), suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
-def test_strips_show_what_became_of_each_offset(seed: int) -> None:
+def test_strips_show_the_state_of_each_offset(seed: int) -> None:
     rng = random.Random(seed)
     segment_bytes, interval = rng.choice((300, 1000, 1 << 20)), rng.choice((0, 150, 4096))
     entries = rng.choice((1, 3, 48))

@@ -49,6 +49,7 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, MemberToAssign], dict[uuid.UUID, 
 
 
 def owners(given_out: dict[str, Assignment]) -> dict[tuple[uuid.UUID, int], str]:
+    """The member that has each partition; fails if a partition has two."""
     found: dict[tuple[uuid.UUID, int], str] = {}
     for name, assignment in given_out.items():
         for topic, partitions in assignment.items():
@@ -77,7 +78,7 @@ def test_each_partition_that_is_wanted_has_one_owner_that_wants_it(
 
 
 @given(groups())
-def test_uniform_is_balanced_as_well_as_anything_can_be(
+def test_uniform_has_the_best_possible_balance(
     group: tuple[dict[str, MemberToAssign], dict[uuid.UUID, int]],
 ) -> None:
     members, counts = group
@@ -96,7 +97,7 @@ def test_uniform_is_balanced_as_well_as_anything_can_be(
 
 
 @given(groups())
-def test_uniform_leaves_what_is_balanced_as_it_is(
+def test_uniform_keeps_a_balanced_assignment(
     group: tuple[dict[str, MemberToAssign], dict[uuid.UUID, int]],
 ) -> None:
     members, counts = group
@@ -108,7 +109,9 @@ def test_uniform_leaves_what_is_balanced_as_it_is(
 
 
 @given(st.integers(1, 8), st.integers(0, 30))
-def test_a_member_that_comes_takes_no_more_than_its_share(members: int, partitions: int) -> None:
+def test_a_new_member_takes_only_its_share_and_no_other_partition_moves(
+    members: int, partitions: int
+) -> None:
     topic = TOPICS[0]
     before = assign_uniform(
         {f"m{n}": MemberToAssign(None, frozenset({topic}), {}) for n in range(members)},

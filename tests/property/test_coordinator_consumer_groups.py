@@ -83,6 +83,7 @@ class Actor:
         self.owned: set[Partition] = set()
 
     def by_id(self, partitions: dict[str, list[int]]) -> set[Partition]:
+        """The partitions by the ids of their topics."""
         return {
             (topic[0], number)
             for name, numbers in partitions.items()
@@ -91,6 +92,7 @@ class Actor:
         }
 
     def wants(self) -> set[str]:
+        """The existing topics to which the member subscribes."""
         found = set(self.topics)
         if self.pattern:
             found |= {"t|u": {"t", "u"}, "u": {"u"}, "t.*": {"t"}}[self.pattern]
@@ -105,6 +107,9 @@ class Consumer(Actor):
         self.id, self.epoch, self.has_missed = f"{self.name}{self.incarnation}", 0, False
 
     def beat(self, *, hears: bool = True, **more: Any) -> None:
+        """Send a heartbeat with all that a client sends, and do what the response demands. hears:
+        false if the response is lost.
+        """
         is_full = self.epoch == 0 or self.has_missed
         if is_full or "subscribed_topic_names" in more:
             more |= {"subscribed_topic_names": self.topics, "rebalance_timeout_ms": REBALANCE_MS}
@@ -145,6 +150,7 @@ class Consumer(Actor):
             self.owned, self.epoch = set(), 0
 
     def leave(self, epoch: int) -> None:
+        """Leave the group, with the epoch -2 for a while as a static member."""
         if epoch == -2 and self.instance is None:
             epoch = -1
         self.owned = set()
@@ -162,6 +168,7 @@ class Classic(Actor):
         self.next = "join"
 
     def beat(self, *, hears: bool = True, **_: Any) -> None:
+        """Send the next request of the classic protocol: JoinGroup, SyncGroup or Heartbeat."""
         if self.ticket is not None and self.ticket not in self.host.requests:
             self.ticket, self.next = None, "join"  # the restart has lost the request that waited
         if self.ticket is not None:
@@ -195,6 +202,9 @@ class Classic(Actor):
                 self.take(answer)
 
     def take(self, answer: Any) -> None:
+        """Do what the response to a JoinGroup or SyncGroup demands; each member plans an assignment
+        as if it were the leader.
+        """
         is_join = self.next == "join"
         if answer.error_code == Code.MEMBER_ID_REQUIRED:
             self.id = answer.member_id
@@ -214,6 +224,7 @@ class Classic(Actor):
             self.next = "heartbeat"
 
     def leave(self, _: int) -> None:
+        """Leave the group, unless a request waits."""
         self.owned = set()
         if self.id and self.ticket is None:
             self.host.leave(GROUP, (self.id, self.instance))
@@ -236,6 +247,7 @@ class World:
         self.is_active = dict.fromkeys(NAMES, False)
 
     def take(self, step: Step) -> None:
+        """Make one step: of a member, or a change around the group."""
         actor, what = self.actors[step.who], step.what
         match step.kind:
             case "beat":
@@ -295,6 +307,7 @@ class World:
         return {row.member_id: ("classic", row) for row in self.host.describe(GROUP).members}
 
     def check(self) -> None:
+        """No partition is owned by two members, by what the members themselves believe."""
         assert wrong_deadlines(self.host.coordinator) == []
         members = self.members()
         owners: dict[Partition, str] = {}
@@ -348,6 +361,7 @@ class World:
 
 
 def run(steps: list[Step], interval_ms: int) -> None:
+    """Make the steps, check after each, and let the group become stable."""
     with pytest.MonkeyPatch.context() as patch:
         # short slices with pauses, during which other steps are made
         patch.setattr(topic_patterns, "WORK_BETWEEN_PAUSES", 1)
@@ -362,6 +376,9 @@ def run(steps: list[Step], interval_ms: int) -> None:
 def _notes_the_topics_of_its_end(
     groups: ConsumerGroups, group: Group, result: Result, now_ms: int, look_up: Any
 ) -> None:
+    """A defect: the patterns count as looked up in the topics at the end of the search, though
+    these may have changed since its begin.
+    """
     look_up(groups, group, result, now_ms)
     consumer = group.require_consumer()
     if consumer.lookup is None:
@@ -394,6 +411,7 @@ FIRST_SEEDS = {  # for defects that the first seeds do not find
 
 @pytest.mark.parametrize("defect", sorted(DEFECTS))
 def test_a_planted_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a hundred and fifty random histories must fail with the defect in the code."""
     owner, name, broken = DEFECTS[defect]
     monkeypatch.setattr(owner, name, broken)
     kinds = [kind for kind, weight in KINDS.items() for _ in range(weight)]

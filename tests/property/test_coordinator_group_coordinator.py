@@ -109,6 +109,7 @@ class World:
         self.assigned = 0
 
     def take(self, step: Step) -> None:
+        """Make one step of a member, a producer or an operator."""
         group, actor = GROUPS[step.group], self.actors[GROUPS[step.group], step.who]
         host, what = self.host, step.what
         offsets = {"t": {what % 3: what}, "u": {0: what}} if what % 2 else {"t": {what % 3: what}}
@@ -193,6 +194,7 @@ class World:
         }
 
     def follow_the_protocol(self, actor: Actor) -> None:
+        """Let a member send its next request, as a client would."""
         if any(self.senders[ticket][0] is actor for ticket in self.host.waiting()):
             return
         if actor.next == "heartbeat":
@@ -210,6 +212,7 @@ class World:
         self.read_answers()
 
     def join(self, actor: Actor) -> None:
+        """Send JoinGroup; its response is read later."""
         who = next(who for (_, who), one in self.actors.items() if one is actor)
         ticket = self.host.join_later(
             actor.group,
@@ -240,6 +243,9 @@ class World:
         self.senders[ticket] = actor, actor.member_id, actor.generation
 
     def read_answers(self) -> None:
+        """Let members take the responses that have come. A member's assignment in a generation
+        never changes.
+        """
         for ticket, (actor, request, generation) in self.senders.items():
             answer = self.host.answers.get(ticket)
             if answer is None or ticket in self.seen:
@@ -257,6 +263,7 @@ class World:
                 actor.next = "join"
 
     def read_join(self, actor: Actor, answer: Any) -> None:
+        """Let a member take the response to its JoinGroup. Generations never go back."""
         if answer.error_code == Code.MEMBER_ID_REQUIRED:
             actor.member_id = answer.member_id
         elif answer.error_code == Code.NONE:
@@ -342,6 +349,7 @@ class World:
             }
 
     def check_groups(self) -> None:
+        """Check each existing group; the generations of a deleted group begin again."""
         assert wrong_deadlines(self.host.coordinator) == []
         living = self.host.list_groups()
         for group in GROUPS:
@@ -352,6 +360,9 @@ class World:
                 self.check_group(group)
 
     def check_group(self, group: str) -> None:
+        """Member ids and instances are unique, and the group's state fits its members and waiting
+        requests.
+        """
         answer = self.host.describe(group)
         ids = [member.member_id for member in answer.members]
         instances = [
@@ -374,6 +385,9 @@ class World:
         return [ticket for ticket in self.host.waiting() if self.senders[ticket][0].group == group]
 
     def run(self, steps: list[Step]) -> None:
+        """Make the steps with checks after each; in the end all members expire and no request
+        waits.
+        """
         for step in steps:
             self.take(step)
             self.read_answers()
@@ -406,7 +420,7 @@ def test_small_groups_with_an_initial_delay(steps: list[Step], max_size: int) ->
     ),
     st.data(),
 )
-def test_a_group_goes_on_where_what_it_read_ends(
+def test_after_a_power_loss_a_groups_offset_is_the_end_of_the_records_it_has_read(
     runs: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     """A broker has several runs, each with new records, a power loss that removes some records at

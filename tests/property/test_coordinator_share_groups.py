@@ -79,6 +79,9 @@ class Actor:
         self.owned: set[tuple[uuid.UUID, int]] = set()
 
     def beat(self, *, hears: bool = True) -> None:
+        """Send a heartbeat, and do what the response demands. hears: false if the response is
+        lost.
+        """
         answer = self.host.share_heartbeat(
             self.id, self.epoch, topics=self.topics if self.is_full else None
         )
@@ -126,6 +129,7 @@ class World:
         self.is_active = dict.fromkeys(NAMES, False)
 
     def take(self, step: Step) -> None:
+        """Make one step: of a member, or a change around the group."""
         actor = self.actors[step.who]
         match step.kind:
             case "beat":
@@ -179,6 +183,7 @@ class World:
                 self.administer(step)
 
     def administer(self, step: Step) -> None:
+        """Send a request of an administrator: set or delete offsets, or delete the group."""
         host, what = self.host, step.what
         name = ("t", "u", "missing")[what % 3]
         if step.kind == "alter":
@@ -198,6 +203,7 @@ class World:
         return ShareGroup() if group is None else share_group(group)
 
     def check(self) -> None:
+        """Only wanted partitions whose share state is initialised are assigned."""
         share, host = self.share(), self.host
         assert wrong_deadlines(host.coordinator) == []
         for topic_id, (_, partitions) in share.states.initialized.items():
@@ -251,6 +257,7 @@ class World:
 
 
 def run(interval_ms: int, steps: list[Step]) -> None:
+    """Make the steps, check after each, and let the group become stable."""
     world = World(interval_ms)
     for step in steps:
         world.take(step)
@@ -268,6 +275,7 @@ def test_members_come_and_go(interval_ms: int, steps: list[Step]) -> None:
 
 
 def random_steps(seed: int) -> list[Step]:
+    """Sixty steps of random kinds."""
     rng = random.Random(seed)
     kinds = [kind for kind, weight in KINDS.items() for _ in range(weight)]
     return [Step(rng.choice(kinds), rng.randrange(len(NAMES)), rng.randrange(6)) for _ in range(60)]
@@ -275,6 +283,7 @@ def random_steps(seed: int) -> list[Step]:
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """A context in which an attribute has another value."""
     kept = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -311,6 +320,7 @@ def previous_wishes(self: ShareGroupChange, member_id: str, is_changed: bool) ->
     ],
 )
 def test_a_planted_defect_is_found(owner: Any, name: str, value: Any) -> None:
+    """One of forty random histories must fail with the defect in the code."""
     with replaced(owner, name, value), pytest.raises(AssertionError):  # noqa: PT012
         for seed in range(40):
             run(0, random_steps(seed))
@@ -324,6 +334,7 @@ SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=3)
 
 @st.composite
 def groups(draw: Any) -> tuple[dict[str, MemberToAssign], dict[uuid.UUID, range]]:
+    """Members with remains of any earlier assignment, and partitions of some topics."""
     partitions = {TOPICS[at]: range(size) for at, size in enumerate(draw(SIZES))}
     members = {}
     is_alike = draw(st.booleans())

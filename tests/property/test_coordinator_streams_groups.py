@@ -93,12 +93,16 @@ class Member:
         self.forget()
 
     def forget(self) -> None:
+        """Drop all tasks, as a member does that was removed."""
         self.active: set[Task] = set()
         self.standby: set[Task] = set()
         self.has_missed = False
         self.sent: Any = None
 
     def beat(self, *, hears: bool = True) -> None:
+        """Send a heartbeat, and do what the response demands. hears: false if the response is
+        lost.
+        """
         fields: dict[str, Any] = {}
         if self.epoch == 0:
             self.forget()
@@ -138,6 +142,7 @@ class Member:
 
 
 def by_subtopology(tasks: set[Task]) -> dict[str, list[int]]:
+    """The numbers of the tasks of each subtopology."""
     found: dict[str, list[int]] = {}
     for name, number in sorted(tasks):
         found.setdefault(name, []).append(number)
@@ -158,6 +163,7 @@ class World:
         self.is_active = dict.fromkeys(NAMES, False)
 
     def take(self, step: Step) -> None:
+        """Make one step: of a member, or a change around the group."""
         member, what = self.members[step.who], step.what
         match step.kind:
             case "beat":
@@ -257,6 +263,7 @@ class World:
             self.check_processes(group)
 
     def check_processes(self, group: Any) -> None:
+        """No process has a task twice, as active or standby, also while a task is being revoked."""
         streams = streams_group_of(group)
         held: dict[tuple[str, Task], str] = {}
         for member_id, value in streams.members.items():
@@ -302,6 +309,7 @@ class World:
 
 
 def run(steps: list[Step], interval_ms: int, delay_ms: int) -> None:
+    """Make the steps, check after each, and let the group become stable."""
     world = World(interval_ms, delay_ms)
     for step in steps:
         world.take(step)
@@ -333,6 +341,7 @@ FIRST_SEEDS = {  # where those before find nothing
 
 @pytest.mark.parametrize("defect", sorted(DEFECTS))
 def test_a_planted_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a hundred and fifty random histories must fail with the defect in the code."""
     owner, name, broken = DEFECTS[defect]
     monkeypatch.setattr(owner, name, broken)
     kinds = [kind for kind, weight in KINDS.items() for _ in range(weight)]

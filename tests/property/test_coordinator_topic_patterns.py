@@ -25,6 +25,7 @@ NAMES = st.text("abA1._-", max_size=5)
 
 
 def theirs(pattern: str):
+    """The pattern as google-re2 compiles it; None if it refuses the pattern."""
     try:
         return re2.compile(pattern, OPTIONS)
     except re2.error:
@@ -32,7 +33,7 @@ def theirs(pattern: str):
 
 
 @given(PATTERNS, st.lists(NAMES, min_size=1, max_size=8))
-def test_they_are_re2s(pattern: str, names: list[str]) -> None:
+def test_patterns_match_the_same_names_as_re2(pattern: str, names: list[str]) -> None:
     compiled = theirs(pattern)
     try:
         ours = TopicPattern(pattern)
@@ -48,7 +49,9 @@ def test_they_are_re2s(pattern: str, names: list[str]) -> None:
     PATTERNS | st.sampled_from(["(?s).+", ".*", r"\PL+", r"[^ä]*", r"(?i)ÄB.*", r"\S+", r"\W."]),
     st.lists(st.text("aAäÄ /é\n1$", max_size=5), min_size=1, max_size=8),
 )
-def test_they_are_re2s_where_names_have_any_letters(pattern: str, names: list[str]) -> None:
+def test_patterns_match_the_same_names_as_re2_with_any_letters(
+    pattern: str, names: list[str]
+) -> None:
     """Names may contain any letters, as transactional ids do; the pattern's letters come from the
     names.
     """
@@ -60,7 +63,7 @@ def test_they_are_re2s_where_names_have_any_letters(pattern: str, names: list[st
 
 
 @given(st.text("ab|*+?()[]{}^$.\\-,12:PQE<>i", max_size=12))
-def test_whatever_is_sent_is_a_pattern_or_refused(pattern: str) -> None:
+def test_any_text_is_a_pattern_or_refused_with_a_reason(pattern: str) -> None:
     try:
         TopicPattern(pattern).matches("ab-1")
     except InvalidPatternError as error:

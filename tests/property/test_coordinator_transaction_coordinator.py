@@ -76,6 +76,9 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         epochs=st.lists(st.sampled_from([-1, 0, 32764, 32765, 32766]), min_size=3, max_size=3)
     )
     def some_are_near_their_last_epoch(self, epochs: list[int]) -> None:
+        """Begin with transactional ids some of which soon need another producer id: epochs end at
+        32767.
+        """
         for txn, epoch in zip(TXNS, epochs, strict=True):
             if epoch < 0:
                 continue
@@ -92,6 +95,9 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
     # requests
 
     def producer(self, txn: str, nth: int) -> Producer:
+        """The nth last producer id and epoch that the id was given; before the first, an unknown
+        one.
+        """
         had = self.granted[txn]
         if nth < len(had):
             return had[-1 - nth]
@@ -102,6 +108,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         return found is not None and found.producer == producer and found.is_epoch_given_out
 
     def sent(self, request: Any, version: int, check: Callable[[Any], None]) -> None:
+        """Send a request, whose response will be given to `check`."""
         ticket = self.host.send(request, version)
         self.checks[ticket] = check
         self.take_answers()
@@ -121,6 +128,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(txn=txns, nth=st.none() | which, timeout_ms=st.sampled_from([500, 1_000, 3_000]))
     def init(self, txn: str, nth: int | None, timeout_ms: int) -> None:
+        """A producer begins a session, or continues as the nth last one; only the last ones may."""
         asked_by = None if nth is None else self.producer(txn, nth)
         known = (
             asked_by is None
@@ -180,6 +188,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
                 assert found.producer not in self.granted[found.transactional_id]
 
     def known_to(self, txn: str) -> list[Producer]:
+        """The producers that may continue: the current one and the one before it."""
         found = self.host.coordinator.metadata(txn)
         return (
             []
@@ -189,6 +198,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(txn=txns, nth=which, partitions=some_partitions)
     def add(self, txn: str, nth: int, partitions: list[tuple[str, int]]) -> None:
+        """A current or former producer adds partitions."""
         producer = self.producer(txn, nth)
         is_current = self.is_current(txn, producer)
 
@@ -223,6 +233,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(txn=txns, nth=which)
     def add_offsets(self, txn: str, nth: int) -> None:
+        """A current or former producer adds a group's offsets."""
         producer = self.producer(txn, nth)
         is_current = self.is_current(txn, producer)
 
@@ -247,6 +258,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         )
 
     def check_added(self, txn: str, producer: Producer, partitions: list[tuple[str, int]]) -> None:
+        """The record with these partitions was durable before the response."""
         assert any(
             found
             and found.state.value == "Ongoing"
@@ -257,6 +269,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(txn=txns, nth=which, commit=st.booleans())
     def end(self, txn: str, nth: int, commit: bool) -> None:
+        """A current or former producer ends its transaction; a repeated end succeeds."""
         producer = self.producer(txn, nth)
         is_current = self.is_current(txn, producer)
         state = self.host.state(txn)
@@ -293,6 +306,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(txn=txns, nth=which, pair=st.sampled_from(PARTITIONS))
     def verify(self, txn: str, nth: int, pair: tuple[str, int]) -> None:
+        """The leader of a partition asks whether it is in the open transaction."""
         producer = self.producer(txn, nth)
         code = self.host.coordinator.verify(txn, *producer, *pair, 9)
         if not self.is_current(txn, producer):
@@ -311,6 +325,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
+        """Flush: markers are released only for decisions that are durable."""
         before = len(self.host.markers)
         self.host.flush()
         for effect in self.host.markers[before:]:
@@ -329,6 +344,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(elapsed_ms=st.sampled_from([0, 1, 400, 1_000, 5_000]))
     def tick(self, elapsed_ms: int) -> None:
+        """Let time pass: something is written exactly if a deadline was due."""
         self.host.now_ms += elapsed_ms
         due = self.host.coordinator.next_deadline_ms()
         before = len(self.host.log)

@@ -38,7 +38,7 @@ topics = st.dictionaries(names, st.lists(int32, min_size=1, max_size=5, unique=T
     int16,
     int16,
 )
-def test_what_is_written_is_read(
+def test_a_transactions_state_is_decoded_as_it_was_encoded(
     name: str,
     pid: int,
     epoch: int,
@@ -80,7 +80,7 @@ def test_what_is_written_is_read(
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_read_or_refused_and_never_worse(value: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused_with_value_error(value: bytes) -> None:
     for start in (b"", b"\0\0", b"\0\1"):
         try:
             decode_value("id", start + value)

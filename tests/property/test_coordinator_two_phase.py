@@ -46,6 +46,9 @@ class Prepared(RuleBasedStateMachine):
 
     @initialize(level=st.integers(0, 2), epoch=st.sampled_from([0, 32_762, 32_765]))
     def begin(self, level: int, epoch: int) -> None:
+        """Begin with a session of two-phase commit; for some epochs the next sessions need another
+        producer id.
+        """
         chosen = TxnSettings(transaction_version=level, two_phase_commit_enable=True)
         self.level, self.host = level, TxnHost(settings=chosen)
         self.pairs: list[tuple[int, int]] = []
@@ -73,6 +76,7 @@ class Prepared(RuleBasedStateMachine):
         self.current = pair
 
     def end(self, commit: bool) -> None:
+        """The open transaction, if there is one, has ended in this way."""
         if self.writer is not None:
             self.decisions.append(commit)
         self.writer, self.is_kept, self.has_offsets = None, False, False
@@ -85,6 +89,7 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(enable=st.booleans(), timeout_ms=timeouts)
     def begin_session(self, enable: bool, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Send InitProducerId without keepPreparedTxn: an open transaction is aborted."""
         answer = self.init(enable=enable, keep=False, timeout_ms=timeout_ms)
         assert answer.error_code == Code.NONE and answer.ongoing_txn_producer_id == -1
         self.end(False)
@@ -93,6 +98,9 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(enable=st.booleans(), timeout_ms=timeouts)
     def keep(self, enable: bool, timeout_ms: int) -> None:
+        """Send InitProducerId with keepPreparedTxn: an open transaction stays open under its own
+        producer.
+        """
         answer = self.init(enable=enable, keep=True, timeout_ms=timeout_ms)
         if self.writer is not None and self.is_two_phase and not enable:
             assert answer.error_code == Code.INVALID_TXN_STATE
@@ -116,6 +124,9 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(nth=which)
     def write(self, nth: int) -> None:
+        """Produce as the nth last producer: only the current one may, and only without a kept
+        transaction.
+        """
         pair = self.pair(nth)
         coordinator = self.host.coordinator
         asked = (TXN, ProducerIdAndEpoch(*pair), [T0], self.host.event_ms())
@@ -168,6 +179,7 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(nth=which, commit=st.booleans(), version=st.sampled_from([4, 5, 5]))
     def finish(self, nth: int, commit: bool, version: int) -> None:
+        """End the transaction as the nth last producer: only the current one may."""
         pair = self.pair(nth)
         was_open = self.writer is not None
         answer = self.host.call(EndTxnRequest(TXN, *pair, commit), version)
@@ -187,6 +199,7 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([TIMEOUT_MS, TIMEOUT_MS, NO_TIMEOUT_MS]))
     def time_goes_by(self, ms: int) -> None:
+        """Let time pass: only a transaction without two-phase commit is aborted at its timeout."""
         if ms > TIMEOUT_MS and self.writer is None:
             return  # after a longer time the id would expire
         self.host.tick(ms)
@@ -209,6 +222,9 @@ class Prepared(RuleBasedStateMachine):
 
     @rule()
     def lose_power(self) -> None:
+        """Lose power: all but a transaction of two-phase commit are aborted, since their records
+        may be lost.
+        """
         if self.level < 2:
             return
         self.host.crash()
@@ -221,7 +237,7 @@ class Prepared(RuleBasedStateMachine):
         self.give(tuple(metadata.producer))
 
     @invariant()
-    def what_is_open_is_told_by_its_own_name(self) -> None:
+    def an_open_transaction_is_described_with_its_own_producer(self) -> None:
         if hasattr(self, "host"):
             (row,) = self.host.describe(TXN)
             is_open = row.transaction_state == "Ongoing"

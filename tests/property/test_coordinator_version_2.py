@@ -43,6 +43,7 @@ class Versions(RuleBasedStateMachine):
 
     @initialize(level=st.integers(0, 2), epoch=st.sampled_from([0, 32_763, 32_765]))
     def begin(self, level: int, epoch: int) -> None:
+        """Begin with a session; for some epochs the next ones need another producer id."""
         self.level = level
         self.host = TxnHost(settings=TxnSettings(transaction_version=level))
         self.pairs: list[tuple[int, int]] = []
@@ -72,6 +73,7 @@ class Versions(RuleBasedStateMachine):
         self.current = pair
 
     def abort_if_open(self) -> None:
+        """An open transaction is aborted."""
         if self.is_open:
             self.decisions.append(False)
         self.is_open = False
@@ -80,6 +82,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule()
     def begin_session(self) -> None:
+        """Send InitProducerId, which aborts an open transaction."""
         answer = self.host.init(TXN, timeout_ms=TIMEOUT_MS)
         assert answer.error_code == Code.NONE
         self.abort_if_open()
@@ -106,7 +109,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule(nth=which)
     def add(self, nth: int) -> None:
-        """AddPartitionsToTxn 3."""
+        """Send AddPartitionsToTxn of version 3: only the current producer may."""
         pair = self.pair(nth)
         (code,) = self.host.add(TXN, *pair, {"t": [0]}).values()
         if pair == self.current:
@@ -117,6 +120,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule(nth=which, commit=st.booleans())
     def end_in_version_1(self, nth: int, commit: bool) -> None:
+        """Send EndTxn of version 3; a repetition with the same outcome succeeds."""
         pair, was_open = self.pair(nth), self.is_open
         code = self.host.end(TXN, *pair, commit)
         if pair != self.current:
@@ -132,6 +136,9 @@ class Versions(RuleBasedStateMachine):
 
     @rule(nth=which, commit=st.booleans())
     def end_in_version_2(self, nth: int, commit: bool) -> None:
+        """Send EndTxn of version 5, whose response has the next epoch; a repetition by the former
+        epoch gets the same response.
+        """
         pair = self.pair(nth)
         answer = self.host.call(EndTxnRequest(TXN, *pair, commit), 5)
         given = answer.producer_id, answer.producer_epoch
@@ -155,6 +162,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule()
     def time_is_up(self) -> None:
+        """Let the timeout of an open transaction pass: it is aborted with a higher epoch."""
         self.host.tick(TIMEOUT_MS)
         if not self.is_open:
             return
@@ -175,6 +183,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule()
     def lose_power(self) -> None:
+        """Lose power, at the level at which that aborts an open transaction with a higher epoch."""
         if self.level == 2:
             self.host.crash()
             self.host.handle(self.host.coordinator.on_power_loss(self.host.event_ms()))

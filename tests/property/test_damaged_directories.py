@@ -25,7 +25,12 @@ from barnabas.storage.directory.last_run import BOOT_ID_NAME
     where=st.floats(0, 0.999),
     value=st.integers(1, 255),
 )
-def test_any_one_damage(way: str, pick: float, kind: str, where: float, value: int) -> None:
+def test_the_broker_handles_any_damage_of_one_file(
+    way: str, pick: float, kind: str, where: float, value: int
+) -> None:
+    """`check` fails if the broker loses anything else than the damaged part, or loses it
+    silently.
+    """
     files = files_of(way)
     name = list(files)[int(len(files) * pick)]
     if kind == "flip" and not files[name]:
@@ -47,7 +52,9 @@ def test_any_one_damage(way: str, pick: float, kind: str, where: float, value: i
         JOURNAL,
     ],
 )
-def test_each_file_beside_the_logs_is_gone(way: str, suffix: str) -> None:
+def test_the_broker_starts_without_any_one_of_the_files_beside_the_logs(
+    way: str, suffix: str
+) -> None:
     """The logs are enough to rebuild indexes, snapshots, manifests, checkpoints and the journal."""
     names = [name for name in files_of(way) if name.endswith(suffix)]
     assert names or (suffix, way) in ((".index", "killed"), (".timeindex", "killed")), (
@@ -58,7 +65,8 @@ def test_each_file_beside_the_logs_is_gone(way: str, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_directory_holds_something_of_everything(way: str) -> None:
+def test_the_undamaged_directory_has_data_of_every_kind(way: str) -> None:
+    """Otherwise the tests above would damage files without any content to lose."""
     found = original(way)
     assert set(found.topics) == {"plain", "payments", "__consumer_offsets", "__transaction_state"}
     assert {metadata.state.name for metadata in found.transactions.values()} == {

@@ -30,6 +30,7 @@ def count_of(part: str, code: int) -> int:
 
 
 def _course(part: str, code: int, fails_at: int) -> FailingDisk:
+    """Run a part of the course while the operation with this number fails."""
     course = Course(FailingDisk)
     disk = course.disk
     assert isinstance(disk, FailingDisk)
@@ -77,7 +78,7 @@ def wrong_now(b: DiskBroker, facts: list[Fact], ways: tuple[str, ...]) -> list[s
     found = [f"off line: {key}: {error}" for key, error in b.broker.logs.offline.items()]
     found += strays_of(b.broker)
     found += [f"lost: {number}" for number, fact in enumerate(facts) if not fact(b)]
-    _go_on(b)
+    _write_of_each_kind(b)
     unsettled = groups_unknown_to_a_start(b.broker)
     live = known_of(b.broker, unsettled)
     b.kill()
@@ -91,7 +92,7 @@ def wrong_now(b: DiskBroker, facts: list[Fact], ways: tuple[str, ...]) -> list[s
     return found
 
 
-def _go_on(b: DiskBroker) -> None:
+def _write_of_each_kind(b: DiskBroker) -> None:
     """Send a request of each kind, which must succeed."""
     producer = Producer(b, "goes on")
     producer.send("u", 1, b"goes on")
@@ -103,6 +104,7 @@ def _go_on(b: DiskBroker) -> None:
 
 
 def _is_of_a_test(error: BaseException) -> bool:
+    """Whether the error was raised by the tests' own code, not by the product."""
     trace = error.__traceback__
     assert trace is not None
     while trace.tb_next is not None:

@@ -24,7 +24,7 @@ SAMPLE = "0.008"
 MOST_ANSWER_A_BYTE = 20  # a name of a few bytes may get a refusal of 100 bytes
 
 
-def test_a_sample_of_giants_holds_up_nobody() -> None:
+def test_a_sample_of_giants_delays_no_other_client() -> None:
     """The sample always includes, for each kind of rule, an API that was slow before it was
     processed in slices.
     """
@@ -49,7 +49,9 @@ def test_a_sample_of_giants_holds_up_nobody() -> None:
 @pytest.mark.parametrize(
     "api", [api for api in APIS if api.key != PRODUCE], ids=lambda api: api.name
 )
-def test_what_is_named_again_makes_no_longer_answer(tmp_path: Path, api: Api) -> None:
+def test_a_repeated_element_does_not_repeat_long_contents_in_the_response(
+    tmp_path: Path, api: Api
+) -> None:
     """The requests repeat one element in an array, for each array of the oldest and the newest
     version. The element names things that exist: a group whose description has 800 KB, a topic, a
     user. Some responses have a row for each element, as Apache Kafka's do, but none repeats long
@@ -68,7 +70,7 @@ def test_what_is_named_again_makes_no_longer_answer(tmp_path: Path, api: Api) ->
 @pytest.mark.parametrize(
     "api", [api for api in APIS if api.name in wide_requests.SHAPES], ids=lambda api: api.name
 )
-def test_answers_in_parts_are_those_to_the_whole(
+def test_a_request_processed_in_slices_gets_the_same_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Api
 ) -> None:
     """Requests with some hundred elements, made from the schemas, are processed both at once and in

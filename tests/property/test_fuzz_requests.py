@@ -47,6 +47,7 @@ PRODUCE, FETCH, METADATA, OFFSET_COMMIT, TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, A
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
+    """Without log output, since thousands of requests are refused."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -62,7 +63,7 @@ WITH_RIGHTS = {
 @pytest.mark.parametrize(  # seeds whose mutations leave enough valid requests of each API
     ("seed", "settings"), [(1, {}), (5, WITH_RIGHTS)], ids=["plain", "with rights"]
 )
-def test_a_storm(seed: int, settings: dict[str, str]) -> None:
+def test_a_storm_of_mutated_requests_causes_no_finding(seed: int, settings: dict[str, str]) -> None:
     """The broker does not crash, sends no response to an undecodable request, and keeps no state of
     closed connections. A start after a kill and one after a clean stop both restore its state.
     """
@@ -87,7 +88,7 @@ def test_a_storm(seed: int, settings: dict[str, str]) -> None:
     storm.broker.close_logs(storm.now_ms)
 
 
-def test_what_is_not_understood_leaves_nothing_in_memory() -> None:
+def test_undecodable_requests_leave_nothing_in_memory() -> None:
     """The same truncated frames are sent again: the second thousand takes no more memory than the
     first.
     """
@@ -122,7 +123,7 @@ def test_what_is_not_understood_leaves_nothing_in_memory() -> None:
     VERSIONS,
     ids=lambda value: value.name if isinstance(value, Api) else str(value),
 )
-def test_both_readings_of_a_good_request_agree(api: Api, version: int) -> None:
+def test_both_decoders_read_the_same_values_of_a_valid_request(api: Api, version: int) -> None:
     """The fuzzer's own decoder and the broker's decoder get the same values from the same bytes."""
     random = Random(version)
     maker = Maker(random, Knowledge(), NOW_MS)
@@ -137,6 +138,7 @@ def test_both_readings_of_a_good_request_agree(api: Api, version: int) -> None:
 
 
 def assert_same(values: object, decoded: object) -> None:
+    """Check that the broker's decoded values are those of the fuzzer's decoder."""
     if isinstance(values, dict):
         for name, value in values.items():
             assert_same(value, getattr(decoded, name))
@@ -154,7 +156,7 @@ def assert_same(values: object, decoded: object) -> None:
 
 @settings(max_examples=drawn(300))
 @given(st.binary(max_size=200), st.sampled_from(VERSIONS))
-def test_any_bytes_for_a_body(body: bytes, row: tuple[Api, int]) -> None:
+def test_any_bytes_as_a_body_are_decoded_or_refused(body: bytes, row: tuple[Api, int]) -> None:
     """The decoder accepts the bytes, or raises one of the errors that the core expects."""
     api, version = row
     frame = (
@@ -194,12 +196,14 @@ def string(text: str) -> bytes:
 
 @pytest.fixture
 def storm() -> Iterator[Storm]:
+    """A storm's broker, to which a test sends single frames."""
     running = Storm(Path(scratch_directory()) / "data", 1)
     yield running
     running.broker.close_logs(NOW_MS)
 
 
 def outcome(storm: Storm, frame: bytes) -> str:
+    """What the broker does with the frame: it answers, closes the connection, or waits."""
     before = dict(storm.counts)
     storm.offer(frame, read(frame))
     assert storm.findings == {}, storm.findings
@@ -217,7 +221,7 @@ def test_a_negative_count_is_null(storm: Storm, count: int) -> None:
     assert outcome(storm, head(15, 0) + struct.pack(">i", count)) == "hung up"
 
 
-def test_null_where_none_may_be_in_a_fetch(storm: Storm) -> None:
+def test_a_fetch_with_null_for_an_array_is_refused(storm: Storm) -> None:
     fields = struct.pack(">iiiibii", -1, 0, 1, 1000, 0, 0, -1)
     assert (
         outcome(storm, head(FETCH, 7) + fields + struct.pack(">i", -1) + struct.pack(">i", 0))
@@ -227,7 +231,7 @@ def test_null_where_none_may_be_in_a_fetch(storm: Storm) -> None:
     assert outcome(storm, head(FETCH, 7) + fields + topic + struct.pack(">i", 0)) == "hung up"
 
 
-def test_null_where_none_may_be_in_a_produce(storm: Storm) -> None:
+def test_a_produce_with_null_for_an_array_or_a_name_is_refused(storm: Storm) -> None:
     fields = struct.pack(">hhi", -1, -1, 100)
     assert outcome(storm, head(PRODUCE, 7) + fields + struct.pack(">i", -1)) == "hung up"
     assert outcome(storm, head(PRODUCE, 7) + fields + struct.pack(">ihi", 1, -1, 0)) == "hung up"
@@ -244,7 +248,7 @@ def test_null_where_none_may_be_in_a_produce(storm: Storm) -> None:
     )
 
 
-def test_tagged_fields_longer_than_the_request(storm: Storm) -> None:
+def test_tagged_fields_that_exceed_the_request_are_refused(storm: Storm) -> None:
     """The rule also holds for a Produce, which is decoded in the receive buffer."""
     frame = head(PRODUCE, 9) + b"\0" + b"\0" + struct.pack(">hi", -1, 100) + b"\1"
     assert outcome(storm, frame + b"\0") == "answered"
@@ -266,7 +270,7 @@ def test_a_varint_without_end_is_refused_at_once(storm: Storm) -> None:
 
 
 @pytest.mark.parametrize("first", ["ok", "\ufffd"])
-def test_letters_that_are_not_utf8_are_replaced_where_they_stand(storm: Storm, first: str) -> None:
+def test_invalid_utf8_is_replaced_only_in_the_string_that_has_it(storm: Storm, first: str) -> None:
     """The same bytes occur elsewhere in the request, where they are not replaced."""
     resource = (
         struct.pack(">ib", 1, 4)
@@ -279,7 +283,8 @@ def test_letters_that_are_not_utf8_are_replaced_where_they_stand(storm: Storm, f
     assert outcome(storm, head(ALTER_CONFIGS, 0) + resource + b"\1") == "answered"
 
 
-def test_a_commit_that_never_expires(storm: Storm) -> None:
+def test_an_offset_commit_with_the_longest_retention_is_accepted(storm: Storm) -> None:
+    """The retention of 2^63 - 1 ms, added to the current time, must not overflow."""
     body = string("g") + struct.pack(">i", -1) + string("") + struct.pack(">q", 2**63 - 1)
     body += struct.pack(">i", 1) + string("plain") + struct.pack(">iiq", 1, 0, 5) + string("")
     assert outcome(storm, head(OFFSET_COMMIT, 2) + body) == "answered"
@@ -287,6 +292,7 @@ def test_a_commit_that_never_expires(storm: Storm) -> None:
 
 
 def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:
+    """WriteTxnMarkers with producer id -1 appends no marker and adds no producer."""
     flexible = (
         struct.pack(">Bqhb", 2, -1, 5, 0)
         + b"\2"
@@ -304,7 +310,7 @@ def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:
     )
 
 
-def test_offsets_of_an_epoch_that_was_never_given_out(storm: Storm) -> None:
+def test_offsets_with_an_unassigned_epoch_do_not_keep_a_transaction_open(storm: Storm) -> None:
     """While a transaction is open, offsets with such an epoch are accepted, as in Apache Kafka, and
     raise the partition's epoch; the coordinator can still end the transaction.
     """

@@ -82,6 +82,7 @@ def saved(disk: SimDisk) -> Files:
 
 
 def loaded(files: Files) -> SimDisk:
+    """A disk with these files, all durable."""
     disk = new_disk()
     disk.root = Directory()
     disk.mkdir(DATA)
@@ -324,6 +325,7 @@ class Complaints(logging.Handler):
 
 @contextlib.contextmanager
 def complaints() -> Iterator[list[str]]:
+    """The messages that are logged within the context."""
     handler = Complaints()
     logging.getLogger().addHandler(handler)
     try:
@@ -370,6 +372,7 @@ def check(world_name: str, command: Command, path: str, data: bytes | None) -> s
 
 
 def damages_of(data: bytes, seed: int) -> Iterator[bytes | None]:
+    """None for a missing file, then empty and truncated contents."""
     chance = random.Random(seed)
     yield None
     if data:
@@ -379,7 +382,7 @@ def damages_of(data: bytes, seed: int) -> Iterator[bytes | None]:
 
 
 @pytest.mark.parametrize("world_name", WORLDS)
-def test_without_damage_each_command_does_its_work(world_name: str) -> None:
+def test_without_damage_each_command_succeeds_or_names_the_right_one(world_name: str) -> None:
     world, commands = WORLDS[world_name][0](), WORLDS[world_name][1]
     assert len(segments_of(world.files)) > 6
     for command in commands:
@@ -394,7 +397,7 @@ def test_without_damage_each_command_does_its_work(world_name: str) -> None:
 
 
 @pytest.mark.parametrize("world_name", WORLDS)
-def test_each_file_beside_the_logs_is_lost(world_name: str) -> None:
+def test_no_command_deletes_data_if_a_file_beside_the_logs_is_lost(world_name: str) -> None:
     """The damaged files are those in the data directory itself and in Kafka's metadata log."""
     world, commands = WORLDS[world_name][0](), WORLDS[world_name][1]
     for path, data in world.files.items():
@@ -412,7 +415,7 @@ def test_each_file_beside_the_logs_is_lost(world_name: str) -> None:
     which=st.floats(0, 0.999),
     part=st.sampled_from([None, 0.0]) | st.floats(0, 0.999),
 )
-def test_any_one_file_is_lost(
+def test_no_command_deletes_data_if_any_one_file_is_lost(
     world_name: str, pick: float, which: float, part: float | None
 ) -> None:
     world, commands = WORLDS[world_name][0](), WORLDS[world_name][1]

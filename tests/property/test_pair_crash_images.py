@@ -43,6 +43,7 @@ class LeadersDisk(ImagedDisk):
     standby: ImagedDisk | None = None
 
     def _note(self, kind: str, files: Files) -> None:
+        """Keep, with each image of a kill of the leader, the standby's files at that moment."""
         if kind == "kill" and (kind, files) not in self._images and self.standby is not None:
             self.copies[files] = files_on(self.standby, "kill")
         super()._note(kind, files)
@@ -76,6 +77,7 @@ class PairCourse(Course):
         self.standby.begin()
 
     def _note(self) -> None:
+        """Deliver all bytes to the standby, and take an image of its disk if it follows."""
         super()._note()
         if self.pair is not None and self.disk.is_taking:
             while self.pair.deliver(self.piece):
@@ -167,6 +169,7 @@ def wrong_in(part: str, share: int) -> list[str]:
 def _named(
     course: PairCourse, image: Image, who: str, faults: Callable[[], list[str]]
 ) -> list[str]:
+    """The first fault, with the crash and the action at which it was found."""
     try:
         found = faults()
     except Exception as error:

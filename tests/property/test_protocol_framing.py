@@ -135,7 +135,10 @@ def test_only_a_produce_may_be_larger_than_other_requests() -> None:
 
 
 @pytest.mark.parametrize("received", [5, 100_000])
-def test_a_buffer_that_moves_is_counted_by_the_other_memory_alone(received: int) -> None:
+def test_a_buffer_that_moves_is_counted_only_by_its_new_memory(received: int) -> None:
+    """A client's buffer moves, once it has logged in, from the memory for clients without a login
+    to that of all others.
+    """
     first = ReceiveMemory()
     second = ReceiveMemory(shared=first.shared)
     buffer = new_buffer(memory=first)
@@ -156,7 +159,7 @@ def test_a_connection_without_a_part_of_a_request_holds_nothing() -> None:
     assert memory.held_bytes == 0
 
 
-def test_the_word_of_a_size_takes_no_memory() -> None:
+def test_an_announced_size_takes_no_memory_before_its_bytes_arrive() -> None:
     memory = ReceiveMemory()
     buffer = new_buffer(memory=memory)
     assert feed(buffer, struct.pack(">i", 100 << 20) + b"x", 5) == []
@@ -169,6 +172,9 @@ def test_the_word_of_a_size_takes_no_memory() -> None:
 
 
 def test_little_is_received_at_once_where_memory_is_full() -> None:
+    """Then each connection receives few bytes at a time, so that small requests are still
+    completed.
+    """
     memory = ReceiveMemory(1000)
     holder = new_buffer(memory=memory)
     feed(holder, struct.pack(">i", 1 << 20) + bytes(2000), 2004)

@@ -34,6 +34,7 @@ Read = Callable[[Buffer, int, int], tuple[Message, int]]
 
 @st.composite
 def fetches(draw: st.DrawFn) -> tuple[FetchRequest, int]:
+    """A Fetch request with any values, and a version that has these fields."""
     version = draw(st.integers(4, 17))
 
     def since(first: int, values: st.SearchStrategy[Any], otherwise: Any) -> Any:
@@ -86,6 +87,7 @@ def fetches(draw: st.DrawFn) -> tuple[FetchRequest, int]:
 
 @st.composite
 def produces(draw: st.DrawFn) -> tuple[ProduceRequest, int]:
+    """A Produce request with any values, and a version that has these fields."""
     partition = st.builds(PartitionProduceData, INT32, st.none() | st.binary(max_size=200))
     version = draw(st.integers(0, 13))
     by_id = version >= 13
@@ -133,7 +135,9 @@ NOISE = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_siz
 
 
 @given(fetches(), NOISE)
-def test_a_fetch(drawn: tuple[FetchRequest, int], noise: list[tuple[int, int]]) -> None:
+def test_a_fetch_is_decoded_as_by_the_generated_decoder(
+    drawn: tuple[FetchRequest, int], noise: list[tuple[int, int]]
+) -> None:
     request, version = drawn
     encoded = request.encode(version)
     assert read_fetch(memoryview(b"head" + encoded), 4, version) == (request, 4 + len(encoded))
@@ -141,7 +145,9 @@ def test_a_fetch(drawn: tuple[FetchRequest, int], noise: list[tuple[int, int]]) 
 
 
 @given(produces(), NOISE)
-def test_a_produce(drawn: tuple[ProduceRequest, int], noise: list[tuple[int, int]]) -> None:
+def test_a_produce_is_decoded_as_by_the_generated_decoder(
+    drawn: tuple[ProduceRequest, int], noise: list[tuple[int, int]]
+) -> None:
     request, version = drawn
     encoded = request.encode(version)
     assert read_produce(memoryview(b"head" + encoded), 4, version) == (request, 4 + len(encoded))
@@ -149,7 +155,7 @@ def test_a_produce(drawn: tuple[ProduceRequest, int], noise: list[tuple[int, int
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_records_are_where_they_were_received(version: int) -> None:
+def test_decoded_records_are_a_view_of_the_receive_buffer(version: int) -> None:
     """A batch is patched and appended in the receive buffer, without a copy."""
     request = ProduceRequest(
         topic_data=[
@@ -167,7 +173,8 @@ def test_records_are_where_they_were_received(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-def test_a_fetch_keeps_nothing_of_what_was_received(version: int) -> None:
+def test_a_decoded_fetch_has_no_view_of_the_receive_buffer(version: int) -> None:
+    """A fetch may wait long after the buffer was reused."""
     request = FetchRequest(
         topics=[FetchTopic("t" if version < 13 else "", partitions=[FetchPartition(1)])]
     )

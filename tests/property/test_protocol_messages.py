@@ -102,6 +102,7 @@ def fields_of(api: str, struct: Struct, version: int) -> st.SearchStrategy[dict[
 
 
 def our_message(api: str, struct: Struct, fields: dict[str, Any]) -> Any:
+    """Our message with these fields."""
     given_fields = {}
     by_name = {one.name: one for one in struct.fields}
     for name, value in fields.items():
@@ -117,6 +118,7 @@ def our_message(api: str, struct: Struct, fields: dict[str, Any]) -> Any:
 def their_message(
     api: str, struct: Struct, fields: dict[str, Any], their_class: Any, version: int
 ) -> Any:
+    """kafka-python's message with these fields."""
     given_fields = {}
     by_name = {one.name: one for one in struct.fields}
     for name, value in fields.items():
@@ -172,7 +174,7 @@ def some_version(data: st.DataObject, api: str, message: str) -> int:
 @pytest.mark.parametrize(("api", "message"), MESSAGES)
 @EXAMPLES
 @given(data=st.data())
-def test_a_message_is_what_kafka_python_makes_of_it(
+def test_a_message_is_encoded_and_decoded_as_by_kafka_python(
     api: str, message: str, data: st.DataObject
 ) -> None:
     struct, version = STRUCTS[api][message], some_version(data, api, message)
@@ -191,9 +193,7 @@ def test_a_message_is_what_kafka_python_makes_of_it(
 @pytest.mark.parametrize(("api", "message"), MESSAGES)
 @EXAMPLES
 @given(data=st.data())
-def test_bytes_of_any_kind_make_a_message_or_are_refused(
-    api: str, message: str, data: st.DataObject
-) -> None:
+def test_any_bytes_are_decoded_or_refused(api: str, message: str, data: st.DataObject) -> None:
     version, noise = some_version(data, api, message), data.draw(st.binary(max_size=80))
     try:
         decoded, end = getattr(module_of(api), message).read(memoryview(noise), 0, version)
@@ -204,7 +204,7 @@ def test_bytes_of_any_kind_make_a_message_or_are_refused(
 
 
 @pytest.mark.parametrize(("api", "message"), MESSAGES)
-def test_every_version_of_a_message_without_values_is_what_kafka_python_makes_of_it(
+def test_a_message_with_default_values_is_encoded_as_by_kafka_python_in_every_version(
     api: str, message: str
 ) -> None:
     struct = STRUCTS[api][message]

@@ -41,6 +41,7 @@ def numbers(bits: int) -> frozenset[int]:
 
 
 def row(topic_class: Any, topic: MetadataTopic, node_id: int, asked: frozenset[int] | None) -> Any:
+    """A topic as kafka-python's response has it."""
     partitions = []
     for index, leader_epoch in enumerate(topic.leader_epochs):
         lost = index in topic.offline

@@ -40,7 +40,7 @@ endpoints = st.lists(
 
 
 @given(topics, endpoints, codes, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
-def test_it_is_the_generated_message(
+def test_a_share_fetch_response_has_the_bytes_of_the_generated_message(
     of_topics: list[tuple[uuid.UUID, list[SharedPartition]]],
     nodes: list[Endpoint],
     code: int,

@@ -105,6 +105,7 @@ class World:
         self._restart(self.pair.leader.stop)
 
     def _restart(self, how: Callable[[], None]) -> None:
+        """Cut the connection, and restart the leader in this way."""
         self.pair.cut()
         self._producer = None
         how()
@@ -229,7 +230,7 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
     st.none() | st.lists(CHANGES),
     st.lists(CHANGES, max_size=60) | st.lists(DISCARDS, max_size=20),
 )
-def test_a_copy_of_anything_comes_to_be_the_directory_while_that_changes(
+def test_any_copy_becomes_equal_to_the_directory_while_that_changes(
     before: list[Any], of_the_copy: list[Any] | None, meanwhile: list[Any]
 ) -> None:
     check_copy(before, of_the_copy, meanwhile)
@@ -261,7 +262,7 @@ def test_files_that_change_while_they_are_compared_are_copied(
 
 @settings(max_examples=drawn(200))
 @given(st.none() | st.lists(CUTS, max_size=4), st.lists(CUTS, min_size=4, max_size=12))
-def test_a_file_that_is_cut_and_grows_while_it_is_compared_is_copied(
+def test_a_file_that_is_truncated_and_grows_while_it_is_compared_is_copied(
     of_the_copy: list[Any] | None, meanwhile: list[Any]
 ) -> None:
     check_copy([("append", "r", bytes(range(20)))], of_the_copy, meanwhile)
@@ -333,7 +334,7 @@ SAID = st.one_of(
 
 @settings(max_examples=drawn(15))
 @given(st.lists(st.lists(SAID, max_size=4), max_size=5), st.integers(1, 50), st.randoms())
-def test_strangers_get_a_challenge_at_most_and_take_no_place(
+def test_clients_without_the_secret_get_at_most_a_challenge_and_replace_no_standby(
     strangers: list[list[tuple[Any, ...]]], cut: int, order: random.Random
 ) -> None:
     """This holds for any bytes, in any pieces, before a standby connects, during that, and

@@ -70,6 +70,9 @@ class Machine(RuleBasedStateMachine):
     def begin(
         self, deliveries: int, locks: int, lengths: list[int], skipped: set[int], aborted: set[int]
     ) -> None:
+        """Begin with a log of batches, some of which compaction has removed or a transaction has
+        aborted.
+        """
         self.limits = GroupLimits(deliveries, locks, lock_duration_ms=100)
         self.now_ms = 1000
         ends = list(itertools.accumulate(lengths))
@@ -90,6 +93,9 @@ class Machine(RuleBasedStateMachine):
     def acquire(
         self, member: str, most: int, batch_size: int, is_limited: bool, reach: int
     ) -> None:
+        """A member acquires records of a fetch; those of aborted batches and removed offsets are
+        archived.
+        """
         at = self.partition.next_offset
         fetched = [batch for batch in self.log if batch.last_offset >= at][:reach]
         if not fetched or not self.partition.may_acquire(self.limits.record_locks):
@@ -125,6 +131,7 @@ class Machine(RuleBasedStateMachine):
         self.partition.settle()
 
     def deliver(self, one: Acquired, member: str) -> None:
+        """Each acquired record was available, and its delivery count is one higher."""
         for offset in range(one.first_offset, one.last_offset + 1):
             record = self.records[offset]
             assert offset >= self.partition.start_offset
@@ -145,6 +152,9 @@ class Machine(RuleBasedStateMachine):
     def acknowledge(
         self, member: str, first: int, length: int, types: list[int], is_one: bool
     ) -> None:
+        """A member acknowledges a range, with one type for all records or a type for each. It is
+        accepted exactly if the member holds all of them.
+        """
         kinds = [types[0]] * length if is_one else types[:length]
         one = Acknowledgement(first, first + length - 1, types[:1] if is_one else kinds)
         offsets = range(max(first, self.partition.start_offset), first + length)
@@ -175,6 +185,7 @@ class Machine(RuleBasedStateMachine):
         )
 
     def answer(self, record: Record, kind: int) -> None:
+        """The record's state after this acknowledgement."""
         if kind == RENEW:
             record.deadline_ms = self.now_ms + self.limits.lock_duration_ms
         elif kind == RELEASE:
@@ -184,12 +195,14 @@ class Machine(RuleBasedStateMachine):
             record.stored = (record.count, record.state)
 
     def give_back(self, record: Record) -> None:
+        """The record is available again, or archived after its last delivery."""
         given_up = record.count >= self.limits.delivery_count
         record.leave(ARCHIVED if given_up else AVAILABLE)
         record.stored = (record.count, record.state)
 
     @rule(member=members)
     def close_session(self, member: str) -> None:
+        """A member's session ends: its records are available again."""
         for record in self.records[self.partition.start_offset :]:
             if record.state == ACQUIRED and record.holder == member:
                 self.give_back(record)
@@ -197,6 +210,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(elapsed_ms=st.sampled_from([1, 40, 100, 150]), one_by_one=st.booleans())
     def time_passes(self, elapsed_ms: int, one_by_one: bool) -> None:
+        """Let time pass: records whose locks have ended are available again."""
         self.now_ms += elapsed_ms
         while True:
             made = self.partition.on_locks_ended(self.limits, self.now_ms, one_by_one=one_by_one)
@@ -209,6 +223,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(by=st.integers(1, 9))
     def records_are_deleted(self, by: int) -> None:
+        """The log's start advances, as by DeleteRecords."""
         self.log_start = min(
             max(self.log_start, self.partition.start_offset) + by, len(self.records)
         )

@@ -74,6 +74,7 @@ MICROSECONDS = st.one_of(
 
 @st.composite
 def rows_of(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Rows for any topics, with and without keys, partitions, headers and timestamps."""
     rows = []
     sparse = draw(st.booleans())
     for _ in range(draw(st.integers(0, 30))):
@@ -120,6 +121,7 @@ def added(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
 
 
 def encoder(**settings: Any) -> Encoder:
+    """An encoder with default settings, unless a test gives others."""
     arguments = {
         "topic": None,
         "partition_counts": COUNTS.__getitem__,
@@ -130,18 +132,19 @@ def encoder(**settings: Any) -> Encoder:
 
 
 def expected_record(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Timestamp, key, value and headers of the record that a row must become."""
     timestamp = NOW_MS if row["timestamp"] is None else row["timestamp"] // 1000
     headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
     return timestamp, row["key"], row["value"], headers
 
 
 def by_aiokafka(batch: EncodedRecordBatch) -> list[tuple[Any, ...]]:
-    open_file_system = DefaultRecordBatch(bytearray(batch.data))
-    assert open_file_system.validate_crc()
-    assert open_file_system.is_transactional
+    """The records of a batch as aiokafka decodes them."""
+    decoded = DefaultRecordBatch(bytearray(batch.data))
+    assert decoded.validate_crc()
+    assert decoded.is_transactional
     return [
-        (record.timestamp, record.key, record.value, tuple(record.headers))
-        for record in open_file_system
+        (record.timestamp, record.key, record.value, tuple(record.headers)) for record in decoded
     ]
 
 
@@ -176,7 +179,7 @@ def checked(batch: EncodedRecordBatch, record_batch_bytes: int, codec: Codec) ->
     st.sampled_from([1, 3000, 64 << 20]),
     st.integers(0, 2000),
 )
-def test_batches_hold_the_rows(
+def test_the_encoded_batches_have_exactly_the_rows_in_order(
     data: st.DataObject,
     rows: list[dict[str, Any]],
     codec: Codec,
@@ -232,7 +235,7 @@ def test_batches_hold_the_rows(
 
 
 @given(st.lists(VALUES, min_size=1, max_size=40))
-def test_bytes_under_nulls_stay_out(blobs: list[bytes | None]) -> None:
+def test_bytes_that_arrow_has_under_a_null_are_not_encoded(blobs: list[bytes | None]) -> None:
     full = pa.array([b"garbage" if blob is None else blob for blob in blobs], pa.binary())
     valid = pa.py_buffer(pa.array([blob is not None for blob in blobs]).buffers()[1])
     column = pa.Array.from_buffers(full.type, len(blobs), [valid, *full.buffers()[1:]])

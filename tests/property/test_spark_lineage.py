@@ -174,11 +174,15 @@ class ModelCoordinators:
         return [name for name in self._brokers.open_ids if name.startswith(prefix)]
 
     def describe(self, ids: Sequence[str]) -> dict[str, Described]:
+        """The state and the producer of each id."""
         self._steps.reach()
         found = self._brokers.ids
         return {name: Described(found[name].state, found[name].writer) for name in ids}
 
     def hold(self, ids: Sequence[str], *, lasting: bool) -> dict[str, Held]:
+        """Keep the open transactions of these ids, as InitProducerId with keepPreparedTxn does.
+        Gives: those that are open.
+        """
         held = {}
         for name in ids:
             self._steps.reach()
@@ -192,6 +196,7 @@ class ModelCoordinators:
         return held
 
     def end(self, ends: Mapping[str, Producer], *, commit: bool) -> list[str]:
+        """End the transactions. Gives: the ids whose end was refused."""
         refused = []
         for name, producer in ends.items():
             self._steps.reach()
@@ -240,6 +245,7 @@ class Turns:
         self._failures: list[BaseException] = []
 
     def run(self, *drivers: Callable[[], None]) -> None:
+        """Run two drivers in threads, of which one works at a time."""
         threads = [
             threading.Thread(target=self._drive, args=(number, driver))
             for number, driver in enumerate(drivers)
@@ -252,6 +258,7 @@ class Turns:
         assert not self._failures, self._failures
 
     def _drive(self, number: int, driver: Callable[[], None]) -> None:
+        """Run a driver in its turns; at its end the other driver gets all turns."""
         self._mine.number = number
         try:
             self.reach()
@@ -265,6 +272,7 @@ class Turns:
                 self._changed.notify_all()
 
     def reach(self) -> None:
+        """Wait for this driver's turn, and give the turn away after the planned number of steps."""
         with self._changed:
             self._changed.wait_for(lambda: self._current == self._mine.number)
             if self._lengths and len(self._alive) == 2:
@@ -286,6 +294,7 @@ class ModelProducer:
         self.transactional_id = GROUP
 
     def begin(self) -> None:
+        """Begin a session, which fences all earlier ones."""
         self._steps.reach()
         self._brokers.epoch += 1
         self._epoch, self._rows, self.record_count = self._brokers.epoch, [], 0
@@ -303,6 +312,7 @@ class ModelProducer:
         self.commit(topics, offset, metadata_text)
 
     def note_begun(self, topics: Any, offset: int, metadata_text: str) -> None:
+        """Commit the begun note, outside of a transaction."""
         assert topics
         self._steps.reach()
         self._brokers.begun = offset, metadata_text
@@ -315,6 +325,7 @@ class ModelProducer:
     def commit(
         self, topics: Any, offset: int, metadata_text: str, more: Sequence[str] = ()
     ) -> None:
+        """Commit rows and offset together, unless the session is fenced."""
         assert topics
         self._steps.reach()
         if self._epoch != self._brokers.epoch:
@@ -388,6 +399,7 @@ class Driver:
         return self.next_batch, self.position, end
 
     def done(self, number: int, end: int) -> None:
+        """Log the batch as Spark does, and delete old files."""
         (self.directory / "commits" / str(number)).write_text("{}")
         for kind in ("offsets", "commits"):
             for path in (self.directory / kind).iterdir():
@@ -432,6 +444,7 @@ class Lineages(RuleBasedStateMachine):
         self.stack.close()
 
     def _publisher(self) -> Publisher:
+        """A publisher whose producer and coordinators are those of the model."""
         publisher = Publisher(self.writer.options.client)
         producer = ModelProducer(self.brokers, self.steps)
         publisher._producer_for = lambda *_: producer  # type: ignore[method-assign,assignment,return-value]
@@ -462,18 +475,21 @@ class Lineages(RuleBasedStateMachine):
 
     @rule(target=drivers, directory=checkpoints, limit=LIMIT, ways=WAYS)
     def start(self, directory: Path, limit: int, ways: tuple[int, ...] = ()) -> Driver:
+        """Start a driver on the checkpoint."""
         driver = Driver(directory, self._name("run"), limit, ways)
         self.running.append(driver)
         return driver
 
     @rule(target=checkpoints, directory=checkpoints)
     def copy(self, directory: Path) -> Path:
+        """Copy a checkpoint, as for a second deployment."""
         copy = self.root / self._name("checkpoint")
         shutil.copytree(directory, copy)
         return copy
 
     @rule(directory=checkpoints, backup=checkpoints)
     def restore(self, directory: Path, backup: Path) -> None:
+        """Replace a checkpoint by a copy, as from a backup; its drivers are stopped."""
         if directory == backup:
             return
         for driver in self.running:
@@ -487,6 +503,7 @@ class Lineages(RuleBasedStateMachine):
 
     @rule()
     def time_passes(self) -> None:
+        """Let open transactions time out."""
         # without two-phase commit it might come between a decision and its EndTxns
         if self.brokers.keeps:
             self.brokers.time_out()
@@ -517,6 +534,7 @@ class Lineages(RuleBasedStateMachine):
     def killed_batch(
         self, directory: Path, limit: int, at: int, ways: tuple[int, ...] = ()
     ) -> None:
+        """A new driver is killed at a step of its first batch."""
         self._run(self.start(directory, limit, ways), at, _kill)
 
     @rule(driver=drivers, batches=st.integers(1, 5))
@@ -625,6 +643,9 @@ class Lineages(RuleBasedStateMachine):
         return lambda: self._commit(driver, messages, number, end)
 
     def _message(self, driver: Driver, values: list[bytes], way: int, number: int) -> TaskMessage:
+        """A task's message: with its rows for the driver, or with the transaction that it has
+        written.
+        """
         batches = []
         transaction = None
         if values and way != BY_DRIVER:
@@ -664,6 +685,7 @@ class Lineages(RuleBasedStateMachine):
         assert len(set(self.brokers.topic)) == len(self.brokers.topic), self.brokers.topic
 
     def _nothing_is_lost(self, end: int) -> None:
+        """All rows of the batches that were logged are in the topic."""
         wanted = {b"%d" % row for row in range(end) if self.source[row]}
         missing = wanted - set(self.brokers.topic)
         assert not missing, f"lost: {sorted(missing)}"
@@ -681,9 +703,12 @@ ONE_AFTER_THE_OTHER = st.one_of(
 
 @settings(max_examples=drawn(60))
 @given(actions=st.lists(ONE_AFTER_THE_OTHER, max_size=40), ways=WAYS, keeps=st.booleans())
-def test_one_driver_at_a_time_never_stops(
+def test_drivers_one_after_the_other_write_every_row_without_an_error(
     actions: list[tuple[str, Any]], ways: tuple[int, ...], keeps: bool
 ) -> None:
+    """The drivers are restarted and killed, offsets expire and late tasks write. Offsets do not
+    expire while a killed batch is unfinished, since that could rightly stop the next driver.
+    """
     world = Lineages()
     try:
         directory = world.first_checkpoint(keeps)
@@ -721,6 +746,7 @@ def test_one_driver_at_a_time_never_stops(
 
 @pytest.fixture
 def world() -> Iterator[Lineages]:
+    """A world of drivers and checkpoints, cleaned up at the end."""
     world = Lineages()
     yield world
     world.teardown()
@@ -734,7 +760,9 @@ def ran(world: Lineages, directory: Path, *, limit: int, batches: int = 9) -> bo
     return is_fine
 
 
-def test_an_older_checkpoint_whose_first_batch_has_no_rows_stops_at_that(world: Lineages) -> None:
+def test_an_older_checkpoint_stops_at_its_first_batch_though_that_has_no_rows(
+    world: Lineages,
+) -> None:
     directory = world.first_checkpoint()
     world.write_to_the_source([True])
     assert ran(world, directory, limit=1)
@@ -747,7 +775,7 @@ def test_an_older_checkpoint_whose_first_batch_has_no_rows_stops_at_that(world: 
     assert world.brokers.topic == [b"0", b"2"]
 
 
-def test_a_copy_goes_on_where_the_original_had_no_rows(world: Lineages) -> None:
+def test_a_copied_checkpoint_continues_after_a_batch_without_rows(world: Lineages) -> None:
     """In a blue/green deployment the original's last batch has no rows and leaves no note, so the
     group's note is the one of the copy.
     """
@@ -763,7 +791,9 @@ def test_a_copy_goes_on_where_the_original_had_no_rows(world: Lineages) -> None:
     assert not original.is_running and world.brokers.topic == [b"0", b"2"]
 
 
-def test_a_group_that_is_forgotten_stops_an_older_checkpoint_alone(world: Lineages) -> None:
+def test_after_the_groups_offsets_expired_only_an_older_checkpoint_is_stopped(
+    world: Lineages,
+) -> None:
     directory = world.first_checkpoint()
     running = world.start(directory, 1)
     world.write_to_the_source([True])
@@ -782,7 +812,7 @@ def test_a_group_that_is_forgotten_stops_an_older_checkpoint_alone(world: Lineag
     assert len(world.brokers.topic) == sum(world.source)
 
 
-def test_a_query_of_an_earlier_release_goes_on(world: Lineages) -> None:
+def test_a_query_of_an_earlier_release_continues(world: Lineages) -> None:
     """The earlier release noted only its first batch, and Spark has deleted the plan of the last
     batch with rows.
     """
@@ -797,7 +827,9 @@ def test_a_query_of_an_earlier_release_goes_on(world: Lineages) -> None:
     assert len(world.brokers.topic) == 3
 
 
-def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
+def test_an_older_begun_note_of_a_hung_driver_leads_to_an_error_not_to_duplicates(
+    world: Lineages,
+) -> None:
     """The driver hangs at its begun note, and a successor commits two batches. The successor is
     killed before Spark logs the second one, and the group's offsets expire.
     """
@@ -841,7 +873,9 @@ def ended(world: Lineages, directory: Path, ways: tuple[int, ...]) -> None:
 
 @each_world
 @each_way
-def test_a_driver_is_killed_at_each_step(keeps: bool, ways: tuple[int, ...]) -> None:
+def test_each_row_is_written_once_if_a_driver_is_killed_at_any_step(
+    keeps: bool, ways: tuple[int, ...]
+) -> None:
     """The killed driver's successor is killed as well, at the same step or a later one."""
     for at in range(STEPS):
         for next_at in (at, at + 4, STEPS):
@@ -857,7 +891,9 @@ def test_a_driver_is_killed_at_each_step(keeps: bool, ways: tuple[int, ...]) -> 
 
 @each_world
 @each_way
-def test_a_driver_is_overtaken_at_each_step(keeps: bool, ways: tuple[int, ...]) -> None:
+def test_each_row_is_written_once_if_a_driver_is_overtaken_at_any_step(
+    keeps: bool, ways: tuple[int, ...]
+) -> None:
     """The successor may be killed at another step; then the first driver wakes up."""
     for at in range(STEPS):
         for killed_at in (None, *range(at % 4, STEPS, 4)):
@@ -869,7 +905,9 @@ def test_a_driver_is_overtaken_at_each_step(keeps: bool, ways: tuple[int, ...]) 
 
 
 @pytest.mark.parametrize("ways", WRITTEN, ids=["tasks", "both", "zombies"])
-def test_timeouts_end_a_batch_before_its_decision_or_not_at_all(ways: tuple[int, ...]) -> None:
+def test_a_timeout_at_any_step_fails_a_batch_before_its_decision_or_has_no_effect(
+    ways: tuple[int, ...],
+) -> None:
     for at in range(STEPS):
         with a_world(True, ways, batches=at % 2) as (world, directory, driver):
             world._run(driver, at, world.brokers.time_out)
@@ -878,7 +916,7 @@ def test_timeouts_end_a_batch_before_its_decision_or_not_at_all(ways: tuple[int,
             ended(world, directory, ways)
 
 
-def test_a_driver_whose_rows_are_few_aborts_what_an_earlier_run_left() -> None:
+def test_a_driver_that_writes_itself_aborts_task_transactions_of_a_killed_driver() -> None:
     with a_world(True, (BY_TASK,), batches=0) as (world, directory, driver):
         world._run(driver, 0, _kill)
         assert world.brokers.open_ids
@@ -896,7 +934,7 @@ FEW_TURNS = product([4, 8], [9, 11, 13, 15], [3, 5, 7], [4, STEPS])
     keeps=st.booleans(),
     batches=st.integers(0, 1),
 )
-def test_a_driver_and_its_zombie_take_turns(
+def test_each_row_is_written_once_if_two_drivers_take_turns(
     lengths: tuple[int, ...], ways: tuple[int, ...], keeps: bool, batches: int
 ) -> None:
     """The tasks of both drivers have written, for the same batch or for two successive batches."""
@@ -915,9 +953,9 @@ def test_a_driver_and_its_zombie_take_turns(
 
 for few_turns in FEW_TURNS:
     for of_two_phase, count in ((True, 0), (True, 1), (False, 0), (False, 1)):
-        test_a_driver_and_its_zombie_take_turns = example(
+        test_each_row_is_written_once_if_two_drivers_take_turns = example(
             lengths=few_turns, ways=WRITTEN[0], keeps=of_two_phase, batches=count
-        )(test_a_driver_and_its_zombie_take_turns)
+        )(test_each_row_is_written_once_if_two_drivers_take_turns)
 
 
 @contextmanager

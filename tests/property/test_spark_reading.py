@@ -163,7 +163,7 @@ def restless(log: FakeLog, chance: random.Random) -> Iterator[list[FakeBroker]]:
 
 @settings(max_examples=drawn(40))
 @given(logs(), st.data(), st.integers(0, 2**32), st.sampled_from([1, 100, 300, 10_000]))
-def test_every_committed_record_of_a_range_once(
+def test_each_committed_record_of_a_range_is_read_once(
     written: Written, data: st.DataObject, seed: int, max_bytes: int
 ) -> None:
     start = data.draw(st.integers(0, written.log.end - 1))

@@ -53,6 +53,7 @@ class Guarded:
         return len(self._data)
 
     def _checked(self, index: Any) -> Any:
+        """The index, which must be within the array."""
         for place, size in zip(
             index if isinstance(index, tuple) else (index,), self._data.shape, strict=True
         ):
@@ -77,6 +78,7 @@ PLAIN = CompiledLoops(
 
 @lru_cache(maxsize=1)
 def all_loops() -> list[CompiledLoops]:
+    """The loops in plain Python, and the compiled ones if numba is installed."""
     with contextlib.suppress(UnavailableError):
         return [PLAIN, load()]
     return [PLAIN]
@@ -90,6 +92,7 @@ def test_compiled_loops_are_among_those_that_are_tested() -> None:
 # ODD has bytes that take the place of a varint: small values, values near the ends of their ranges,
 # varints that are too long, and varints with needless bytes.
 def varint(value: int) -> bytes:
+    """The encoded varint."""
     out = bytearray()
     encode_varint(value, out)
     return bytes(out)
@@ -153,6 +156,7 @@ def assemble(
     flags: int = 0,
     timestamp: int = 0,
 ) -> bytearray:
+    """A batch with this body and this count of records, whether they agree or not."""
     return assemble_batch(
         compress(codec, body),
         base_offset=base,
@@ -237,6 +241,7 @@ def checked(column: pa.Array) -> pa.Array:
 
 
 def pieces(headers: pa.Array) -> tuple[list[Any], ...]:
+    """The headers' nulls, offsets, keys and values."""
     entries = headers.values
     keys = entries.field("key").view(pa.binary())
     return (
@@ -249,6 +254,7 @@ def pieces(headers: pa.Array) -> tuple[list[Any], ...]:
 
 @contextlib.contextmanager
 def parts_of(size_bytes: int) -> Iterator[None]:
+    """A context in which the decoder makes parts of this size."""
     before = decoding.PART_BYTES, decoding.LOOPS_PART_BYTES
     decoding.PART_BYTES = decoding.LOOPS_PART_BYTES = size_bytes
     try:
@@ -265,7 +271,7 @@ part_bytes = st.sampled_from([1, 150, 1 << 19])
 
 @settings(max_examples=drawn(50))
 @given(logs(damage=False), columns, part_bytes, st.integers(0, 24), st.integers(0, 24))
-def test_loops_read_what_arrays_read(
+def test_loops_decode_the_same_rows_as_array_operations(
     log: bytes, wanted: dict[str, bool], size: int, start: int, end: int
 ) -> None:
     base = read_header(log).base_offset
@@ -279,7 +285,9 @@ def test_loops_read_what_arrays_read(
 
 @settings(max_examples=drawn(150))
 @given(logs(damage=True), columns, part_bytes)
-def test_damage_has_the_same_words(log: bytes, wanted: dict[str, bool], size: int) -> None:
+def test_damaged_batches_give_the_same_error_in_each_implementation(
+    log: bytes, wanted: dict[str, bool], size: int
+) -> None:
     with parts_of(size):
         expected = outcome(log, None, 0, FAR, wanted)
         event(expected if isinstance(expected, str) else "read")
@@ -293,7 +301,7 @@ def test_damage_has_the_same_words(log: bytes, wanted: dict[str, bool], size: in
     st.binary(max_size=80)
     | st.lists(numbers | st.just(b"\x0c\0\0\0\1\1\0"), max_size=20).map(b"".join),
 )
-def test_no_loop_looks_outside(data: st.DataObject, content: bytes) -> None:
+def test_no_loop_reads_outside_of_its_bytes(data: st.DataObject, content: bytes) -> None:
     """The loops get arbitrary bytes, with any position and any number of records. They may refuse
     the bytes, but must not read outside of them.
     """
@@ -382,7 +390,9 @@ CONTENT = b"\0\0\0\1\1\2\2\xff\1"
         (varint(6) + b"\0\0\0\1\1\1", "a record has a negative number of headers"),
     ],
 )
-def test_what_arrays_do_not_read_themselves_loops_do_not_either(record: bytes, says: str) -> None:
+def test_unusual_and_invalid_records_have_the_same_outcome_in_each_implementation(
+    record: bytes, says: str
+) -> None:
     for way in (None, *all_loops()):
         said = outcome(assemble(record, 1), way, 0, FAR, {"headers": True})
         assert (
@@ -390,14 +400,14 @@ def test_what_arrays_do_not_read_themselves_loops_do_not_either(record: bytes, s
         ) == f"{Code.INVALID_RECORD}: {says}"
 
 
-def test_a_count_that_no_batch_can_hold_takes_no_memory() -> None:
+def test_an_impossible_record_count_is_refused_before_memory_is_allocated() -> None:
     """The header says that there are 2^31 - 1 records. A table for that many would take 144 GiB."""
     log = assemble(b"\0" * 40, 2**31 - 1)
     said = {str(outcome(log, way, 0, FAR, {})) for way in (None, *all_loops())}
     assert said == {f"{Code.INVALID_RECORD}: a record is not as long as it says"}
 
 
-def test_more_headers_than_an_integer_holds_are_damage() -> None:
+def test_an_impossible_number_of_headers_is_an_error() -> None:
     for count in (2**61, 2**62 - 1, 2**62, 2**63 - 1):
         content = b"\0\0\0\1\1" + varint(count)
         log = assemble(varint(len(content)) + content, 1)

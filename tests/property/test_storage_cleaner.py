@@ -46,12 +46,14 @@ steps = st.one_of(
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
+    """Without log output, since kills cause warnings."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 def open_on(disk: SimDisk, config: LogConfig, now_ms: int) -> LogManager:
+    """A log manager on the disk, with all logs loaded."""
     manager = LogManager(disk, "/data", config=LogManagerConfig(), now_ms=now_ms)
     manager.load(lambda topic: config, now_ms)
     assert manager.offline == {}
@@ -85,6 +87,7 @@ class History:
         pid: int = -1,
         transactional: bool = False,
     ) -> None:
+        """Append a batch, and note its records."""
         sent = batch(
             [value for _, value in pairs],
             keys=[key for key, _ in pairs],
@@ -104,6 +107,7 @@ class History:
             self.open.setdefault(pid, []).extend(offsets)
 
     def end(self, pid: int, commit: bool, bump: bool) -> None:
+        """Append a marker, with a higher epoch if `bump`, and note what became of the records."""
         if bump:
             self.epochs[pid] += 1
             self.sequences[pid] = 0
@@ -120,6 +124,7 @@ class History:
             self.aborted.update(ended)
 
     def clean(self, map_bytes: int = 1 << 20) -> None:
+        """Compact the log; its offsets and producers remain the same."""
         before = self.state()
         self.cleaned_to = compact(
             self.manager, self.log, self.cleaned_to, self.now_ms, map_bytes=map_bytes
@@ -128,6 +133,7 @@ class History:
         self.check()
 
     def state(self) -> object:
+        """The log's offsets and active producers."""
         log = self.log
         return (
             log.log_start_offset,
@@ -145,6 +151,9 @@ class History:
         return {offset: self.written[offset] for offset in found.values()}
 
     def check(self) -> None:
+        """Compare the log with the history: every key has its latest committed value below the
+        cleaned offset, and readers get the rest unchanged.
+        """
         log = self.log
         cleaned_to = min(self.cleaned_to or 0, log.last_stable_offset)
         start = log.log_start_offset
@@ -182,6 +191,7 @@ class History:
         self.check_structure()
 
     def check_structure(self) -> None:
+        """No files of the cleaner are left, batches are in order, and a reader gets to the end."""
         log = self.log
         assert log.segments.size_bytes == sum(segment.batches.size for segment in log.segments)
         assert log.segments[-1] is log.segments.active
@@ -204,6 +214,7 @@ class History:
                 ), "a reader is stuck"
 
     def stop(self, clean: bool) -> None:
+        """Stop or kill the process, and load the log again: it has the same state."""
         state, producers = (
             self.state(),
             {p.producer_id: p for p in self.log.producer_state.active_producers()},
@@ -218,6 +229,7 @@ class History:
 
 
 def run(history: History, script: list[tuple[object, ...]]) -> None:
+    """Do the steps of a script."""
     for step in script:
         match step:
             case ("plain", pairs, codec):
@@ -260,7 +272,7 @@ def run(history: History, script: list[tuple[object, ...]]) -> None:
     0,
     0,
 )
-def test_a_cleaned_log_is_what_a_naive_reader_makes_of_its_history(
+def test_a_cleaned_log_has_the_latest_committed_value_of_each_key(
     script: list[tuple[object, ...]], segment_bytes: int, interval: int, retention_ms: int
 ) -> None:
     config = replace(
@@ -288,7 +300,7 @@ def test_a_cleaned_log_is_what_a_naive_reader_makes_of_its_history(
 
 @settings(max_examples=drawn(60))
 @given(st.lists(steps, max_size=30), st.sampled_from([400, 900]))
-def test_cleaning_what_is_clean_changes_nothing(
+def test_cleaning_a_clean_log_changes_nothing(
     script: list[tuple[object, ...]], segment_bytes: int
 ) -> None:
     history = History(
@@ -308,6 +320,7 @@ def test_cleaning_what_is_clean_changes_nothing(
 
 
 def untouched_producers(log: Log) -> dict[int, tuple[int, int, int]]:
+    """Epoch, last sequence and open transaction of each producer."""
     return {
         p.producer_id: (p.producer_epoch, p.last_sequence, p.current_txn_start_offset)
         for p in log.producer_state.active_producers()
@@ -316,12 +329,12 @@ def untouched_producers(log: Log) -> dict[int, tuple[int, int, int]]:
 
 @settings(max_examples=drawn(60))
 @given(st.lists(steps, max_size=30), st.sampled_from([400, 900]))
-def test_the_producers_are_known_from_a_cleaned_log_alone(
+def test_producers_are_restored_from_a_cleaned_log_without_snapshots(
     script: list[tuple[object, ...]], segment_bytes: int
 ) -> None:
-    """The producers are known from a cleaned log alone.
+    """The snapshots and the manifest are deleted before the log is loaded.
 
-    There are no snapshots: sequences, epochs and open transactions come from the cleaned batches.
+    Sequences, epochs and open transactions come from the cleaned batches.
 
     Source: KAFKA-5490.
     """
@@ -385,7 +398,9 @@ def dirty_history(seed: int, disk: SimDisk) -> History:
 
 @settings(max_examples=drawn(150))
 @given(st.integers(0, 2**32), st.integers(0, 400), st.booleans())
-def test_a_stop_at_any_step_of_a_cleaning_loses_nothing(seed: int, at: int, power: bool) -> None:
+def test_a_kill_or_power_loss_at_any_step_of_a_cleaning_loses_nothing(
+    seed: int, at: int, power: bool
+) -> None:
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     history = dirty_history(seed, disk)
     log = history.log
@@ -437,7 +452,7 @@ def test_a_stop_at_any_step_of_a_cleaning_loses_nothing(seed: int, at: int, powe
     history.stop(clean=False)
 
 
-def test_the_steps_of_a_cleaning_are_as_many_as_the_test_above_tries() -> None:
+def test_a_cleaning_has_enough_steps_for_the_kills_of_the_test_above() -> None:
     """The range of the test above must not be much longer, or its kills would come after the end of
     cleaning; most of its steps are before the end.
     """

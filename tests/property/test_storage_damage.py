@@ -125,7 +125,9 @@ def damage(file: Path, kind: str, where: float, value: int) -> int:
     where=st.floats(0, 1),
     value=st.integers(1, 255),
 )
-def test_any_one_damage(way: str, pick: float, kind: str, where: float, value: int) -> None:
+def test_a_log_loads_or_is_refused_with_any_damage_of_one_file(
+    way: str, pick: float, kind: str, where: float, value: int
+) -> None:
     path, values, committed, offsets = original(way)
     names = files_of(path)
     name = names[int(len(names) * pick)]
@@ -150,6 +152,9 @@ def check_that_nothing_is_missing(
     committed: dict[int, bytes | None],
     offsets: tuple[int, int, int],
 ) -> None:
+    """Check that offsets, records, producers and lookups are those of the undamaged log, unless the
+    error names meta.properties.
+    """
     try:
         manager = open_manager(copy, CONFIG)
     except LogDirectoryError as error:
@@ -236,7 +241,7 @@ def read_or_refused(log: Log, offset: int) -> bytes | None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_without_damage_all_is_there(way: str, tmp_path: Path) -> None:
+def test_an_undamaged_log_loads_completely(way: str, tmp_path: Path) -> None:
     path, values, committed, offsets = original(way)
     shutil.copytree(path, tmp_path, dirs_exist_ok=True)
     check_that_nothing_is_missing(str(tmp_path), "", values, committed, offsets)
@@ -246,7 +251,9 @@ def test_without_damage_all_is_there(way: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", ""])
-def test_all_files_of_a_kind_are_gone(way: str, suffix: str, tmp_path: Path) -> None:
+def test_a_log_loads_completely_without_all_files_of_a_kind(
+    way: str, suffix: str, tmp_path: Path
+) -> None:
     path, values, committed, offsets = original(way)
     shutil.copytree(path, tmp_path, dirs_exist_ok=True)
     for file in Path(tmp_path, "t-0").iterdir():

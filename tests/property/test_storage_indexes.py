@@ -30,7 +30,7 @@ STEPS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), max_size=40
 
 
 @given(STEPS, st.integers(-1, 2000), st.integers(0, 20000))
-def test_the_offset_index_is_a_linear_scan(
+def test_the_offset_index_finds_the_same_as_a_linear_scan(
     steps: list[tuple[int, int]], offset: int, position: int
 ) -> None:
     index = OffsetIndex()
@@ -55,7 +55,9 @@ def test_the_offset_index_is_a_linear_scan(
 
 
 @given(STEPS, st.integers(-1, 3000))
-def test_the_time_index_is_a_linear_scan(steps: list[tuple[int, int]], timestamp: int) -> None:
+def test_the_time_index_finds_the_same_as_a_linear_scan(
+    steps: list[tuple[int, int]], timestamp: int
+) -> None:
     index = TimeIndex()
     entries: list[tuple[int, int]] = []
     for number, (time, _) in enumerate(steps):
@@ -71,7 +73,7 @@ def test_the_time_index_is_a_linear_scan(steps: list[tuple[int, int]], timestamp
 
 
 @given(st.binary(max_size=200), st.integers(0, 1000))
-def test_no_bytes_break_an_index(data: bytes, size: int) -> None:
+def test_any_bytes_decode_to_a_sorted_index_or_are_refused(data: bytes, size: int) -> None:
     index = OffsetIndex.decode(data, size)
     assert list(index.offsets) == sorted(set(index.offsets))
     assert all(position < size for position in index.positions)
@@ -118,7 +120,9 @@ def test_the_aborted_index_finds_what_a_scan_finds(
         st.integers(0, 2**62),
     )
 )
-def test_checkpoints_round_trip_and_a_cut_is_noticed(offsets: dict[tuple[str, int], int]) -> None:
+def test_a_checkpoint_is_decoded_as_encoded_and_refused_if_truncated(
+    offsets: dict[tuple[str, int], int],
+) -> None:
     data = encode_offsets(offsets)
     assert decode_offsets(data) == offsets
     for cut in range(len(data)):
@@ -138,7 +142,7 @@ def test_checkpoints_round_trip_and_a_cut_is_noticed(offsets: dict[tuple[str, in
         max_size=30,
     )
 )
-def test_snapshots_hold_the_last_batch_of_each_producer(
+def test_a_snapshot_restores_the_last_batch_of_each_producer(
     rows: list[tuple[int, int, int, int, bool]],
 ) -> None:
     state, end = ProducerStateManager(), 0
@@ -173,7 +177,7 @@ def test_snapshots_hold_the_last_batch_of_each_producer(
         max_size=40,
     )
 )
-def test_sequences_are_checked_as_a_naive_model_does(
+def test_sequences_are_checked_as_by_a_naive_model(
     rows: list[tuple[int, int, int, int, bool]],
 ) -> None:
     """The model keeps every batch, and its verdicts follow KIP-98's rules."""
@@ -215,7 +219,9 @@ def test_sequences_are_checked_as_a_naive_model_does(
 
 @settings(max_examples=drawn(300))
 @given(st.binary(max_size=150), st.booleans(), st.integers(0, 149), st.integers(0, 255))
-def test_no_bytes_break_the_checks(noise: bytes, real: bool, at: int, value: int) -> None:
+def test_any_bytes_pass_the_check_of_a_batch_or_are_refused(
+    noise: bytes, real: bool, at: int, value: int
+) -> None:
     sent = bytearray(noise)
     if real:
         sent = encode_batch([NewRecord(b"k", b"v", 5)] * 3)
@@ -226,7 +232,7 @@ def test_no_bytes_break_the_checks(noise: bytes, real: bool, at: int, value: int
         pass
 
 
-def test_a_manifest_round_trips() -> None:
+def test_a_manifest_is_decoded_as_it_was_encoded() -> None:
     manifest = Manifest(uuid.UUID(int=5), 3, 40)
     manifest.segments[0] = SegmentNote(0, 100, 7, 3, 10)
     manifest.files["x.index"] = (-1, 0)
@@ -251,7 +257,7 @@ def test_a_manifest_round_trips() -> None:
         max_size=60,
     )
 )
-def test_rows_that_stay_packed_make_the_snapshot_of_all_packed_again(
+def test_a_snapshot_of_partly_packed_rows_equals_one_of_all_rows_packed(
     steps: list[tuple[str, int, bool]],
 ) -> None:
     """A step's number is its time. A step with True replaces the state by its decoded snapshot."""

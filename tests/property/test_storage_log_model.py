@@ -111,6 +111,7 @@ class LogMachine(RuleBasedStateMachine):
         return [b"%d.%d" % (self.turn, at) for at in range(count)]
 
     def _wrote(self, values: list[bytes], first: int) -> None:
+        """Note the records of an append, which must follow the last one."""
         assert first == self.end
         self.values.update({first + at: value for at, value in enumerate(values)})
         self._grew([time_of(value) for value in values])
@@ -132,6 +133,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pid=st.sampled_from(PRODUCERS), count=st.integers(1, 3), transactional=st.booleans())
     def produce(self, pid: int, count: int, transactional: bool) -> None:
+        """A producer appends its next batch; inside a transaction only a transactional one."""
         producer = self.producers[pid]
         values = self._values(count)
         data = sent(
@@ -186,6 +188,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pid=st.sampled_from(PRODUCERS), ahead=st.integers(1, 3))
     def gap(self, pid: int, ahead: int) -> None:
+        """A batch that leaves out sequences is refused."""
         producer = self.producers[pid]
         if producer.batches:
             data = batch(
@@ -228,6 +231,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
+        """Move the log's start."""
         offset = self.start + int((self.end - self.start) * share)
         if offset > self.high:
             with pytest.raises(KafkaError) as refused:
@@ -295,7 +299,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.end)
     @rule(share=st.floats(0, 1))
-    def time_travel(self, share: float) -> None:
+    def read_anywhere(self, share: float) -> None:
         """Read from any offset, at each isolation level."""
         offset = self.start + int((self.end - self.start) * share)
         if offset < self.high:
@@ -329,6 +333,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def is_as_the_model(self) -> None:
+        """Offsets, records for both isolation levels, and open transactions are those of the
+        model.
+        """
         if not hasattr(self, "log"):
             return
         log = self.log
@@ -365,7 +372,7 @@ TestLog.settings = settings(
 )
 
 
-def test_the_directory_opens_once_more_after_all(tmp_path: object) -> None:
+def test_a_stopped_directory_opens_again(tmp_path: object) -> None:
     manager, log = new_log(str(tmp_path))
     log.append(batch([b"a"]), now_ms=NOW_MS)
     manager.close(NOW_MS)

@@ -38,6 +38,7 @@ class SmallDisk(OsDisk):
         return self.most
 
     def open(self, path: str, *, create: bool = False) -> File:
+        """Refuse as many opens as `refused` says, as a process without free descriptors does."""
         if self.refused:
             self.refused -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
@@ -81,6 +82,7 @@ class PooledFiles(RuleBasedStateMachine):
         return os.path.isfile(self.kept(path))
 
     def used(self, handle: Handle) -> None:
+        """A file was used: it becomes the last in the order of use, unless its name is gone."""
         if handle in self.recent:
             self.recent.remove(handle)
         if not handle.pooled.is_removed:
@@ -88,10 +90,11 @@ class PooledFiles(RuleBasedStateMachine):
         self.close_above_share()
 
     def close_above_share(self) -> None:
+        """The model's pool closes the least recently used files above its share."""
         share = files_share(self.below.most, self.reserved)
         del self.recent[: max(0, len(self.recent) - share)]
 
-    def name_goes(self, path: str) -> list[Handle]:
+    def files_whose_name_goes(self, path: str) -> list[Handle]:
         """The open files whose path is about to be removed or replaced. They leave the order of use
         when the pool has opened them.
         """
@@ -99,6 +102,7 @@ class PooledFiles(RuleBasedStateMachine):
         return [handle for handle in going if not handle.pooled.is_removed]
 
     def gone(self, handles: list[Handle]) -> None:
+        """The names of these files were removed or replaced, so they leave the order of use."""
         # to open these files, the pool has closed others
         open_now = set(self.disk.order)
         self.recent = [
@@ -132,6 +136,9 @@ class PooledFiles(RuleBasedStateMachine):
     @precondition(lambda self: self.handles)
     @rule(data=st.data(), way=st.sampled_from(["pread", "readinto", "truncate", "fsync"]))
     def use(self, data: st.DataObject, way: str) -> None:
+        """Use a file in one way. A file whose name is gone and that the pool has closed cannot be
+        opened again.
+        """
         handle = data.draw(st.sampled_from(self.handles), label="handle")
         if handle.pooled.is_removed and not handle.pooled.is_open:
             try:
@@ -171,9 +178,10 @@ class PooledFiles(RuleBasedStateMachine):
 
     @rule(old=PATHS, new=PATHS)
     def rename(self, old: str, new: str) -> None:
+        """Rename a file, which may replace another one."""
         if not self.exists(old) or old == new:
             return
-        going = self.name_goes(new)
+        going = self.files_whose_name_goes(new)
         self.disk.rename(self.pooled(old), self.pooled(new))
         self.plain.rename(self.kept(old), self.kept(new))
         self.gone(going)
@@ -190,7 +198,8 @@ class PooledFiles(RuleBasedStateMachine):
 
     @rule(path=PATHS, way=st.sampled_from(["unlink", "write_atomic"]))
     def remove(self, path: str, way: str) -> None:
-        going = self.name_goes(path)
+        """Unlink a file, or replace it by another one."""
+        going = self.files_whose_name_goes(path)
         for disk, full in ((self.disk, self.pooled(path)), (self.plain, self.kept(path))):
             if way == "unlink":
                 disk.unlink(full)  # type: ignore[attr-defined]
@@ -217,6 +226,7 @@ class PooledFiles(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 40), reserved=st.integers(0, 40))
     def share(self, most: int, reserved: int) -> None:
+        """Change the number of files that the pool may keep open."""
         self.below.most, self.reserved = most, reserved
         self.disk.reserve_descriptors(reserved)
         self.close_above_share()

@@ -24,6 +24,7 @@ CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, retention_ms=-1
 
 
 def open_on(disk: SimDisk) -> LogManager:
+    """A LogManager with everything that the disk has."""
     manager = LogManager(disk, "/data", config=LogManagerConfig(), now_ms=NOW_MS)
     manager.load(lambda topic: CONFIG, NOW_MS)
     return manager

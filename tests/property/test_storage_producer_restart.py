@@ -67,6 +67,7 @@ def carry_out(log: Log, all_steps: list[tuple[Any, ...]]) -> None:
 
 
 def verdict(log: Log, *sent: Any) -> Verdict:
+    """What the log would do with a batch of this producer ID, epoch, first and last sequence."""
     try:
         earlier = log.producer_state.check_batch(*sent, log._restore_window)
     except KafkaError as error:
@@ -77,6 +78,7 @@ def verdict(log: Log, *sent: Any) -> Verdict:
 
 
 def verdicts(log: Log) -> dict[tuple[Any, ...], Verdict]:
+    """The verdict of each batch that the steps can contain."""
     return {
         (pid, epoch, first, first + count - 1, transactional): verdict(
             log, pid, epoch, first, first + count - 1, transactional
@@ -95,6 +97,7 @@ def verdicts(log: Log) -> dict[tuple[Any, ...], Verdict]:
 def test_a_restarted_log_judges_every_batch_as_the_live_one(
     clean: bool, all_steps: list[tuple[Any, ...]]
 ) -> None:
+    """After a clean stop, and after a kill with everything flushed."""
     with tempfile.TemporaryDirectory() as path:
         manager, log = new_log(path)
         carry_out(log, all_steps)

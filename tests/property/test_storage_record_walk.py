@@ -42,6 +42,7 @@ def by_itself(body: bytes, count: int) -> int | None:
 
 
 def walked(body: bytes | memoryview, count: int) -> int | None:
+    """The highest timestamp delta according to the broker's walk; None if it refuses the bytes."""
     try:
         return highest_time_delta(body, 0, count)
     except KafkaError:
@@ -110,6 +111,7 @@ def bodies(draw: st.DrawFn) -> tuple[list[NewRecord], bytes]:
 def test_good_records_pass_with_their_highest_time(
     made: tuple[list[NewRecord], bytes], in_memory: bool
 ) -> None:
+    """They pass with exactly their count and length."""
     records, body = made
     assert walked(memoryview(body) if in_memory else body, len(records)) == max(
         record.timestamp for record in records
@@ -125,6 +127,9 @@ def test_good_records_pass_with_their_highest_time(
 def test_what_is_changed_is_taken_only_if_it_still_is_what_it_says(
     made: tuple[list[NewRecord], bytes], data: st.DataObject
 ) -> None:
+    """The broker's walk accepts changed bytes exactly if the records open one by one. Then
+    kafka-python reads the same records.
+    """
     records, body = made
     changed = bytearray(body)
     starts = [

@@ -72,6 +72,7 @@ def found_in_a_log(host: TxnHost, epoch: int, state: TransactionState, fence: bo
 
 
 def meant(host: TxnHost, producer_id: Any, epoch: Any) -> tuple[int, int]:
+    """The producer ID and epoch that a step's placeholders stand for now."""
     found = host.coordinator.metadata("txn")
     known = (77, 0) if found is None else found.producer
     if epoch in ("current", "next"):
@@ -107,6 +108,9 @@ def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
 def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(
     first: Any, steps: list[Any]
 ) -> None:
+    """No request and no restart fails in an unexpected way, whatever epoch the log contains, and
+    only a producer that got its epoch from the coordinator has requests accepted.
+    """
     host = TxnHost()
     granted: set[tuple[int, int]] = set()
     if first[0] is not None:

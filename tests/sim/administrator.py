@@ -121,6 +121,7 @@ class Administrator(Client):
         return answer.topics[0].error_code == 0
 
     def _make(self, topic: str, count: int) -> Asking:
+        """Create the topic, and note its new life."""
         world = self.world
         configs = [
             CreatableTopicConfig(name=name, value=value)

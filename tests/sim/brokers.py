@@ -114,6 +114,9 @@ class Bundle:
     close = lose
 
     def _try(self, call: wire.Call, timeout_ms: int, future: Future, tries: int) -> None:
+        """Send the request to the broker that it belongs to. A refused request is sent again to
+        another one, except Produce and Fetch.
+        """
         world, broker = self.world, self.world.node.broker
         if broker is None or not self.is_open or not tries:
             self._give_up(future)

@@ -50,6 +50,7 @@ class Refused(Exception):
 
 
 def name_of(code: int) -> str:
+    """The error code's name, or its number if Kafka has none for it."""
     try:
         return Code(code).name
     except ValueError:

@@ -72,6 +72,7 @@ class Consumer(Worker):
         return assignments
 
     def fetch_offsets(self, partitions: list[Partition]) -> Asking:
+        """Fetch the offsets, and note which life of the topic they are of."""
         self.share = partitions
         self.leader_epochs = {}
         asked_ms = self.world.loop.now_ms

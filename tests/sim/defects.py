@@ -1206,7 +1206,7 @@ def swaps_leave_old_segments() -> Iterator[None]:
 
 
 @defect(
-    "of a producer's last five batches a restart keeps one",
+    "a restart keeps one of a producer's last five batches",
     "refused",
     "duplicate",
     tweak=focuses.with_lost_answers,
@@ -1258,7 +1258,7 @@ def duplicates_are_written() -> Iterator[None]:
 
 
 @defect(
-    "a batch passes for another one that had its sequences",
+    "a batch is taken for an earlier one with the same sequences",
     "lost",
     "torn",
     "moved",
@@ -1330,7 +1330,7 @@ def former_epochs_are_remembered() -> Iterator[None]:
 
 
 @defect(
-    "a partition that is written to is in its transaction in memory alone",
+    "that a partition is part of a transaction is kept in memory only",
     "torn",
     "lost",
     "early",
@@ -1490,7 +1490,7 @@ def waiting_fetch_forgets_its_isolation() -> Iterator[None]:
         yield
 
 
-@defect("readers of committed records do not get what was aborted", "aborted-read")
+@defect("readers of committed records do not get the list of aborted transactions", "aborted-read")
 def aborted_transactions_are_not_told() -> Iterator[None]:
     def aborted(self: LogReader, *arguments: Any) -> list[Any]:
         return []
@@ -1569,7 +1569,7 @@ def one_marker_a_transaction() -> Iterator[None]:
 
 
 @defect(
-    "where one transaction is open nothing is held back for a second",
+    "a second open transaction does not hold back the last stable offset",
     "precommitted-read",
     "aborted-read",
     "watermark",
@@ -1769,7 +1769,7 @@ def fetches_do_not_compare() -> Iterator[None]:
 
 
 @defect(
-    "deadlines go the way of the wall clock when it is set",
+    "deadlines move with the wall clock when it is set",
     "stuck",
     "crashed",
     tweak=focuses.with_a_clock_set_back,
@@ -1787,7 +1787,7 @@ def deadlines_follow_the_wall_clock() -> Iterator[None]:
 
 
 @defect(
-    "to a start what an earlier, later clock has written lies in the future",
+    "after a start, timestamps written while the clock was ahead count as the future",
     "stuck",
     tweak=focuses.with_a_clock_set_back_and_kills,
 )
@@ -1800,7 +1800,7 @@ def records_begin_in_the_future() -> Iterator[None]:
 
 
 @defect(
-    "a marker has the time that orders its decision, whatever the clock shows",
+    "a marker gets the time of its decision even if the clock was ahead then",
     "clock",
     tweak=focuses.with_a_clock_set_back,
 )
@@ -1938,7 +1938,7 @@ def former_epochs_end_transactions() -> Iterator[None]:
         yield
 
 
-@defect("a batch may become as large as it likes", "taken", tweak=focuses.with_meddlers)
+@defect("a batch may decompress to any size", "taken", tweak=focuses.with_meddlers)
 def bombs_go_off() -> Iterator[None]:
     def decompressed(codec: int, data: Any, rules: Any, at_once: Any) -> Any:
         return validate.decompress_to_memory(codec, data, 1 << 30)
@@ -2070,7 +2070,7 @@ def shown_before_the_flush() -> Iterator[None]:
 
 
 @defect(
-    "DescribeProducers tells of transactions that are over", "stuck", tweak=focuses.with_an_auditor
+    "DescribeProducers lists ended transactions as open", "stuck", tweak=focuses.with_an_auditor
 )
 def ended_transactions_are_told_as_open() -> Iterator[None]:
     each_active_producer = ProducerStateManager.each_active_producer
@@ -2096,7 +2096,7 @@ def waiting_commits_are_forgotten() -> Iterator[None]:
         yield
 
 
-@defect("requests that come while a transaction ends are not heard again", "stuck")
+@defect("requests that arrive while a transaction ends are dropped", "stuck")
 def held_back_requests_are_dropped() -> Iterator[None]:
     hold_back = Endings.hold_back
 
@@ -2121,7 +2121,7 @@ def deleted_logs_are_waited_for() -> Iterator[None]:
 
 
 @defect(
-    "who sends with acks=0 loses its connection whatever becomes of its batches",
+    "a producer with acks=0 loses its connection even if its batches are appended",
     "refused",
     tweak=focuses.with_unanswered_batches,
 )
@@ -2167,7 +2167,9 @@ def answer_as_a_former_leader() -> Iterator[None]:
         yield
 
 
-@defect("a broker goes on coordinating what is another's by now", "misled", tweak=_with_brokers)
+@defect(
+    "a broker goes on coordinating what another broker took over", "misled", tweak=_with_brokers
+)
 def answer_as_a_former_coordinator() -> Iterator[None]:
     def is_own(self: _Edge, topic: str, key: str, context: Any) -> bool:
         return True
@@ -2186,7 +2188,7 @@ def move_leaders_in_one_epoch() -> Iterator[None]:
         yield
 
 
-@defect("want of room for a write ends the broker", "crashed", tweak=focuses.with_no_space)
+@defect("a full disk ends the broker", "crashed", tweak=focuses.with_no_space)
 def no_space_is_fatal() -> Iterator[None]:
     def same(error: OSError) -> OSError:
         return error
@@ -2215,7 +2217,7 @@ def decided_transactions_take_batches() -> Iterator[None]:
         yield
 
 
-@defect("a fetch that was answered after a wait is kept", "left")
+@defect("a fetch that waited is kept after its response", "left")
 def keep_answered_fetches() -> Iterator[None]:
     reply = Requests.reply
 

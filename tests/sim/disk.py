@@ -60,6 +60,7 @@ class Inode:
         self.modified_ms = modified_ms
 
     def cut(self, size: int) -> None:
+        """Truncate or extend the file. The cut becomes durable with the next sync."""
         if size < self.synced:
             if self.before_cut is None:
                 self.before_cut = bytes(self.data[: self.synced])
@@ -74,6 +75,9 @@ class Inode:
         self.before_cut = None
 
     def lose_power(self, rng: random.Random) -> None:
+        """Undo the cut, or lose none, some or all of the unsynced bytes; some of their sectors may
+        read as zeros.
+        """
         if self.before_cut is not None and rng.random() < 0.5:
             self.data = bytearray(self.before_cut)
             self.sync()
@@ -130,6 +134,9 @@ class Directory:
         self.pending.clear()
 
     def lose_power(self, rng: random.Random, keep: Callable[[int], int]) -> None:
+        """Return to the durable entries and the first few changes after them; `keep` says how
+        many.
+        """
         entries = self.durable
         for rows in self.pending[: keep(len(self.pending))]:
             self._apply(entries, rows)
@@ -206,6 +213,7 @@ class SimFile:
         raise AssertionError("a simulated socket has no descriptor")
 
     def _check(self) -> None:
+        """Fail if the process that opened the file has ended."""
         assert self._generation == self._disk.generation, (
             f"{self.path}: written by a process that is gone"
         )
@@ -263,6 +271,7 @@ class SimDisk:
         self.crash_in(-1)
 
     def counts_down(self) -> bool:
+        """Count one change. Whether the process crashes in it, or the disk is full."""
         if self.steps_until_crash < 0:
             return False
         if self.steps_until_crash == 0 and self.is_full:
@@ -365,6 +374,9 @@ class SimDisk:
                 node.sync()
 
     def _forget(self) -> None:
+        """End the process and lose what was not durable: nothing of the directories' changes, all
+        of them, or for each directory a random number.
+        """
         self.kill()
         rng = self.rng
         kindness = rng.choice((0.0, 1.0, -1.0))
@@ -565,6 +577,7 @@ class SimDisk:
         yield from self._walk("", self.root)
 
     def _walk(self, path: str, directory: Directory) -> Iterator[tuple[str, Inode]]:
+        """Each file below the directory, with its path."""
         for name in sorted(directory.entries):
             node = directory.entries[name]
             if isinstance(node, Directory):

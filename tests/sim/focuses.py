@@ -20,6 +20,7 @@ SHARE, LATER_SHARE, LATEST_SHARE = 0.4, 0.2, 0.1
 
 
 def with_kills(scenario: Scenario) -> None:
+    """Mostly kills of the broker, and no power loss."""
     scenario.fault_weights = (4, 0, 1, 4, 2, 0)
     scenario.fault_count = 6
     scenario.power_share = 0.0
@@ -27,6 +28,7 @@ def with_kills(scenario: Scenario) -> None:
 
 
 def with_power(scenario: Scenario) -> None:
+    """Mostly power losses."""
     scenario.fault_weights = (0, 4, 0, 1, 0, 0)
     scenario.power_share = 1.0
     scenario.fault_count = 4
@@ -68,6 +70,7 @@ def with_power_and_survivors(scenario: Scenario) -> None:
 
 
 def with_compaction(scenario: Scenario) -> None:
+    """One compacted topic with small segments, which is compacted often."""
     scenario.topics = {"kv": 1}
     scenario.groups, scenario.meddlers = (), 0
     scenario.compacted_topics = ["kv"]
@@ -449,6 +452,7 @@ def with_deaths(scenario: Scenario) -> None:
 
 
 def with_small_segments(scenario: Scenario) -> None:
+    """Segments of a few batches."""
     scenario.padding = 0.0
     for configs in scenario.topic_configs.values():
         configs["segment.bytes"] = "400"
@@ -527,6 +531,7 @@ def with_lost_tails_and_members_that_go_on(scenario: Scenario) -> None:
 
 
 def with_group(scenario: Scenario) -> None:
+    """Workers that read, process and write within transactions, as one group."""
     scenario.topics |= {"in": 1, "out": 1}
     scenario.transaction_timeout_ms = 5000
     scenario.workers, scenario.feeders, scenario.applications, scenario.idempotent_producers = (
@@ -594,6 +599,9 @@ def with_growth(scenario: Scenario) -> None:
 
 
 def with_static_members(scenario: Scenario) -> None:
+    """Static members of a classic group, which often return while their previous processes are
+    still running.
+    """
     with_group(scenario)
     scenario.consumer_protocol = 0.0
     scenario.is_static, scenario.twins, scenario.fault_count = True, 0.8, 1
@@ -610,6 +618,7 @@ def with_departures(scenario: Scenario) -> None:
 
 
 def with_meddlers(scenario: Scenario) -> None:
+    """Clients that send malformed and forbidden requests, beside two transactional producers."""
     scenario.meddlers, scenario.applications = 2, 2
     scenario.properties["barnabas.decompressed.max.bytes"] = "1200000"
     scenario.topic_configs = {topic: {"segment.bytes": "4000000"} for topic in scenario.topics}
@@ -617,6 +626,7 @@ def with_meddlers(scenario: Scenario) -> None:
 
 
 def with_stops(scenario: Scenario) -> None:
+    """The broker's process is stopped several times, for longer than transactions may last."""
     with_group(scenario)
     scenario.stops_ms, scenario.fault_count, scenario.weather = (
         (1400, 1400, 1400),
@@ -627,6 +637,7 @@ def with_stops(scenario: Scenario) -> None:
 
 
 def with_groups(scenario: Scenario) -> None:
+    """Two groups of consumers, one of which has very short sessions."""
     scenario.groups = (
         Group("group 0", "plain", 2, 2500, 0.05, 0.0, False),
         Group("group 1", "plain", 2, 300, 0.15, 0.0, False),
@@ -650,6 +661,7 @@ def with_consumer_protocol(scenario: Scenario) -> None:
 
 
 def with_a_clock_put_forward(scenario: Scenario) -> None:
+    """A group, and a wall clock that is set forward by two minutes."""
     with_group(scenario)
     scenario.clock_steps_ms, scenario.fault_count, scenario.weather = (
         (120_000,),
@@ -660,6 +672,7 @@ def with_a_clock_put_forward(scenario: Scenario) -> None:
 
 
 def with_large_batches(scenario: Scenario) -> None:
+    """Large batches of transactions, over connections that are cut often."""
     with_lost_answers(scenario)
     scenario.weather = Weather(delay_ms=5, cut=0.2)
     scenario.padding, scenario.applications, scenario.idempotent_producers, scenario.workers = (
@@ -674,6 +687,7 @@ def with_large_batches(scenario: Scenario) -> None:
 
 
 def with_expiry(scenario: Scenario) -> None:
+    """Producers that pause in transactions for longer than a partition keeps an idle producer."""
     scenario._draw_expiry()
     scenario.properties["producer.id.expiration.ms"] = "1500"
     (
@@ -686,6 +700,7 @@ def with_expiry(scenario: Scenario) -> None:
 
 
 def with_retention(scenario: Scenario) -> None:
+    """Small segments that are deleted soon after they were written."""
     for topic in ("plain", "tx"):
         scenario.topic_configs[topic] = {
             "segment.bytes": "400",
@@ -720,6 +735,7 @@ def with_power_on_flushed_topics(scenario: Scenario) -> None:
 
 
 def with_lost_answers(scenario: Scenario) -> None:
+    """Idempotent producers whose responses are often lost."""
     with_kills(scenario)
     scenario.weather = Weather(delay_ms=30, cut=0.08, stall=0.02)
     scenario.idempotent_producers = 2

@@ -104,6 +104,7 @@ def leave_as_kafka(
 
 
 def _raise_batches(inode: Inode, rise: int, coordinator_rise: int) -> None:
+    """Raise the leader epochs of a log's batches, and the coordinator epochs of its markers."""
     for at, header in batches_in(bytes(inode.data)):
         _add(inode.data, at + LEADER_EPOCH[0], LEADER_EPOCH[1], rise)
         if header.is_control:
@@ -114,6 +115,7 @@ def _raise_batches(inode: Inode, rise: int, coordinator_rise: int) -> None:
 
 
 def _raise_snapshot(inode: Inode, rise: int) -> None:
+    """Raise the coordinator epochs of a producer snapshot."""
     data = inode.data
     for at in range(SNAPSHOT_HEAD, len(data), PRODUCER_BYTES):
         (epoch,) = struct.unpack_from(">i", data, at + COORDINATOR_EPOCH_AT)
@@ -129,6 +131,9 @@ def _add(data: bytearray, at: int, form: str, amount: int) -> None:
 def _write_metadata(
     disk: SimDisk, data_dir: str, topics: list[KafkaTopic], next_producer_id: int
 ) -> None:
+    """Write the log of Kafka's metadata, with the topics, their settings and the next producer
+    ID.
+    """
     values = []
     for topic in topics:
         values.append(_record(TOPIC, _string(topic.name) + topic.topic_id.bytes))
@@ -154,6 +159,7 @@ def _string(text: str) -> bytes:
 
 
 def _sync_all(disk: SimDisk, directory: str) -> None:
+    """Make all files and names durable."""
     for _, inode in disk.files():
         inode.sync()
     paths = {path.rpartition("/")[0] for path, _ in disk.files()} | {directory, "/"}

@@ -38,6 +38,7 @@ class Future:
             then(value)
 
     def then(self, call: Callable[[Any], None]) -> None:
+        """Call the function with the value, now or when there is one."""
         if self.done:
             call(self.value)
         else:
@@ -67,6 +68,7 @@ class Loop:
         self.most_events = MOST_EVENTS
 
     def at(self, when_ms: int, call: Callable[..., Any], *arguments: Any) -> Timer:
+        """Run a call at that time, or now if the time has passed."""
         timer = Timer(call, arguments)
         self._sequence += 1
         heapq.heappush(self._heap, (max(when_ms, self.now_ms), self._sequence, timer))

@@ -54,6 +54,8 @@ def _seal(batch: bytearray) -> None:
 
 
 def _add(field: tuple[int, str], amount: int) -> Lie:
+    """A lie that adds to a field of the batch's header."""
+
     def lie(meddler: Meddler, batch: bytearray) -> bytearray:
         _set(batch, field, _get(batch, field) + amount)
         return batch
@@ -62,6 +64,8 @@ def _add(field: tuple[int, str], amount: int) -> Lie:
 
 
 def _put(field: tuple[int, str], value: int) -> Lie:
+    """A lie that replaces a field of the batch's header."""
+
     def lie(meddler: Meddler, batch: bytearray) -> bytearray:
         _set(batch, field, value)
         return batch
@@ -70,6 +74,8 @@ def _put(field: tuple[int, str], value: int) -> Lie:
 
 
 def _flag(bits: int) -> Lie:
+    """A lie that sets bits of the batch's attributes."""
+
     def lie(meddler: Meddler, batch: bytearray) -> bytearray:
         _set(batch, _ATTRIBUTES, _get(batch, _ATTRIBUTES) | bits)
         return batch
@@ -83,6 +89,7 @@ def _count_and_delta(meddler: Meddler, batch: bytearray) -> bytearray:
 
 
 def _noise(meddler: Meddler, batch: bytearray) -> bytearray:
+    """Random bytes instead of records."""
     batch[HEADER_SIZE:] = bytes(meddler.rng.randrange(256) for _ in range(len(batch) - HEADER_SIZE))
     batch[HEADER_SIZE] = 0x7F  # the length of the first record: -64 bytes
     return batch
@@ -233,6 +240,7 @@ class Meddler(Producer):
     def _batch(
         self, partition: Partition, count: int, *, codec: int = 0, padding: bytes = b""
     ) -> tuple[list[Write], bytearray]:
+        """A batch of new records, and their writes in the history."""
         self.sessions += 1
         # a new session for each batch, so that no order is expected
         session = f"{self.name}/{self.sessions}"
@@ -305,6 +313,7 @@ class Meddler(Producer):
         yield from nonsense.of_logs(partition, self.rng)
 
     def _victim(self) -> nonsense.Victim:
+        """Another producer, whose requests the broker knows for certain only if `is_known`."""
         world = self.world
         victims = sorted(world.producers.items()) or [(NO_MEMBER, (77, 0))]
         name, (producer_id, epoch) = self.rng.choice(victims)

@@ -151,6 +151,9 @@ class Link:
         return None if waiting is None else waiting[1]
 
     def _time_out(self, correlation_id: int) -> None:
+        """Give up the connection if the request still waits; requests already sent may arrive
+        later.
+        """
         if correlation_id in self._waiting:
             world = self.world
             world.trace("timeout", self.link_id, "", correlation_id, b"")
@@ -190,6 +193,7 @@ class Link:
         self.world.loop.at(arrives_ms, self._receive, data)
 
     def _receive(self, data: bytes) -> None:
+        """Give a response to its request. The broker must answer in the order of the requests."""
         if not self.is_open:
             return
         size = int.from_bytes(data[:4], "big")

@@ -132,9 +132,7 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """In some schedules a thread creates the files of all partitions, unless a coordinator
-        writes first.
-        """
+        """Whether there is a process. In a pair, the process of a standby has no broker."""
         return self.is_up
 
     def _begin_generation(self) -> None:
@@ -350,6 +348,7 @@ class Node:
         return True
 
     def _gone(self) -> None:
+        """The process has ended: its connections and its later events are void."""
         self.broker = None
         self._hang_up_all()
         self._begin_generation()
@@ -468,6 +467,7 @@ class Node:
             self._guarded(self.broker.on_closed, link_id)
 
     def _pump(self, link_id: int) -> None:
+        """Give the core the connection's next requests, one at a time."""
         if link_id in self._pumping:
             return
         self._pumping.add(link_id)
@@ -518,6 +518,7 @@ class Node:
     # --- the outbox ------------------------------------------------------------------------------
 
     def _carry_out(self) -> None:
+        """Carry out everything that the core requests in its outbox."""
         broker = self.broker
         if broker is None or self._carrying_out:
             return
@@ -627,6 +628,7 @@ class Node:
             session.link.broken()
 
     def _set_timer(self) -> None:
+        """Plan the core's next tick."""
         assert self.broker is not None
         deadline = self.broker.next_deadline_ms()
         if deadline is None:
@@ -641,6 +643,7 @@ class Node:
     # --- flushes ---------------------------------------------------------------------------------
 
     def _flush(self, job: FlushJob) -> None:
+        """Sync the files of a flush, each after a random delay."""
         rng, loop = self.world.rng, self.world.loop
         last_ms = 0
         for file in job.files:
@@ -728,6 +731,7 @@ def _end_of_frame(data: bytearray, position: int) -> int:
 
 
 def _joined(pieces: Any) -> bytes:
+    """The bytes of a response, with the slices of files read."""
     out = bytearray()
     for piece in pieces:
         if type(piece) is Slice:

@@ -172,6 +172,7 @@ class PairNode(Node):
         self.world.loop.later(real_ms, self._event, self.process, call, *arguments)
 
     def _event(self, process: int, call: Callable[..., None], *arguments: Any) -> None:
+        """Run a call of that process, unless it has ended."""
         if process != self.process:
             return
         if not self._is_held(self.generation, self._event, process, call, *arguments):
@@ -262,6 +263,7 @@ class PairNode(Node):
         return run
 
     def _gone(self) -> None:
+        """End everything of this process: its stream, its keeper and its steps."""
         self._end_stream(is_notified=True)
         self._end_greeting(is_notified=True)
         self.process += 1
@@ -321,6 +323,7 @@ class PairNode(Node):
                 self.kill()
 
     def _wait_for(self, step: Wait | Connect | Receive) -> None:
+        """Plan how the member's steps go on after a step that waits."""
         pause, rng = self._pause, self.world.pair_rng
         if isinstance(step, Wait):
             self._waits_for_change = True
@@ -458,6 +461,7 @@ class PairNode(Node):
         return self._replicated
 
     def _on_lease_changed(self) -> None:
+        """Continue with the new lease, or end because another node leads."""
         if self._lead is None or self._until is not None or self.is_deposed:
             return
         if self._lead.on_lease_changed():
@@ -689,6 +693,7 @@ class PairNode(Node):
     # --- answers that wait -----------------------------------------------------------------------
 
     def _may_go_out(self, position: int) -> bool:
+        """Whether a response at this position of the stream may be sent."""
         keeper, leading = self.keeper, self.leading
         assert keeper is not None and leading is not None
         return keeper.may_answer() and leading.is_applied(position)

@@ -455,7 +455,7 @@ def stream_goes_on_at_a_wrong_place() -> Iterator[None]:
         yield
 
 
-@defect("what a standby says while it catches up counts as a position", "lost", "contradicted",
+@defect("a position from a standby that has not caught up counts", "lost", "contradicted",
         "moved", tweak=with_losses, seed=1055)  # fmt: skip
 def positions_before_it_has_caught_up() -> Iterator[None]:
     on_applied = Leading._on_applied
@@ -479,7 +479,7 @@ def positions_before_it_has_caught_up() -> Iterator[None]:
 
 
 @defect(
-    "a directory of an earlier leader's time leads",
+    "a node leads with a directory from an earlier leader's time",
     "lost",
     "contradicted",
     "moved",
@@ -529,7 +529,7 @@ def rest_is_not_waited_for() -> Iterator[None]:
         yield
 
 
-@defect("a standby that is gone stays in the set, and the leader does not answer", "stuck",
+@defect("a standby that is gone stays in sync, and the leader does not answer", "stuck",
         tweak=with_absences)  # fmt: skip
 def who_is_gone_stays_in_the_set() -> Iterator[None]:
     def on_closed(self: Leading) -> None:
@@ -540,7 +540,7 @@ def who_is_gone_stays_in_the_set() -> Iterator[None]:
         yield
 
 
-@defect("the cleaner's bytes are sent behind their name", "diverged", tweak=with_sync, seed=1)
+@defect("the cleaner's bytes are sent after their name", "diverged", tweak=with_sync, seed=1)
 def cleaned_bytes_come_late() -> Iterator[None]:
     def rename(self: ReplicatedDisk, old: str, new: str) -> None:
         self._disk.rename(old, new)
@@ -567,7 +567,7 @@ def names_are_compared_and_not_files() -> Iterator[None]:
         yield
 
 
-@defect("what comes after an early sync is not synced at a take-over", "lost", "crashed", "moved",
+@defect("writes after an early sync are not synced at a take-over", "lost", "crashed", "moved",
         "stuck", "contradicted", tweak=with_power, seed=30)  # fmt: skip
 def early_syncs_are_the_last() -> Iterator[None]:
     def on_written(self: EarlySync) -> None:
@@ -586,7 +586,7 @@ def copies_stay_the_leaders() -> Iterator[None]:
         yield
 
 
-@defect("a login that etcd has forgotten is used for ever", "stuck", tweak=with_etcd, seed=5)
+@defect("a login that etcd has forgotten is never renewed", "stuck", tweak=with_etcd, seed=5)
 def logins_last_for_ever() -> Iterator[None]:
     call = EtcdExchange._call
 

@@ -359,6 +359,7 @@ class PairWorld(World):
         )
 
     def _fault(self, fault: str) -> Asking:
+        """Inflict one fault on the leader, the standby or what is between them."""
         rng, leader = self.pair_rng, cast(PairNode, self.node)
         standby = leader.other
         self.trace("fault", 0, fault, 0, b"")
@@ -464,6 +465,7 @@ class PairWorld(World):
             yield 40
 
     def _down(self, node: PairNode, *, power: bool = False) -> None:
+        """End a machine's process or cut its power, and boot it later."""
         if power:
             node.lose_power()
         else:
@@ -471,6 +473,7 @@ class PairWorld(World):
         self.boot_later(node)
 
     def _cut_clients(self, node: PairNode) -> None:
+        """Cut all clients off from a machine."""
         self._cut_from_clients.add(node.node_id)
         for session in list(node._sessions.values()):
             if session.link is not None:

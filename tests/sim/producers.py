@@ -557,6 +557,7 @@ class TransactionalProducer(Producer):
         return scenario.reuses_sequences and not self.is_version_2 and not scenario.adds_unwritten
 
     def add_partitions(self, partitions: list[Partition]) -> Asking:
+        """Add the partitions that the transaction does not have yet."""
         new = [partition for partition in partitions if partition not in self.added]
         if not new:
             return

@@ -13,7 +13,7 @@ from sim import focuses
 from sim.defects import changed, defect
 
 
-@defect("who has to wait gets no throttle time", "quota", tweak=focuses.with_quotas)
+@defect("a client above its quota gets no throttle time", "quota", tweak=focuses.with_quotas)
 def waits_are_not_told() -> Iterator[None]:
     old = ClientQuotas.on_response
 
@@ -26,7 +26,7 @@ def waits_are_not_told() -> Iterator[None]:
         yield
 
 
-@defect("who has to wait is served all the same", "quota", tweak=focuses.with_quotas)
+@defect("a client above its quota is not delayed", "quota", tweak=focuses.with_quotas)
 def nobody_is_muted() -> Iterator[None]:
     def throttle(self: ClientQuotas, context: Any, *throttles_ms: int) -> int:
         return max(throttles_ms)
@@ -35,7 +35,7 @@ def nobody_is_muted() -> Iterator[None]:
         yield
 
 
-@defect("what was produced is not counted", "quota", tweak=focuses.with_produce_quotas)
+@defect("produced bytes are not counted", "quota", tweak=focuses.with_produce_quotas)
 def produces_are_free() -> Iterator[None]:
     old = ClientQuotas.around
 
@@ -46,7 +46,7 @@ def produces_are_free() -> Iterator[None]:
         yield
 
 
-@defect("what was used long ago counts for ever", "quota", "stuck",
+@defect("old usage counts towards a quota for ever", "quota", "stuck",
         tweak=focuses.with_produce_quotas)  # fmt: skip
 def nothing_is_forgotten() -> Iterator[None]:
     def reset(self: _Sample, now_ms: int) -> None:
@@ -71,7 +71,7 @@ def empty_fetches_are_counted() -> Iterator[None]:
         yield
 
 
-@defect("quotas do not outlive the process", "quota", tweak=focuses.with_produce_quotas_and_kills)
+@defect("quotas are lost with the process", "quota", tweak=focuses.with_produce_quotas_and_kills)
 def quotas_end_with_the_process() -> Iterator[None]:
     replay = metadata._replay_setting
 

@@ -56,6 +56,7 @@ class Throttles:
             self._judge(throttle_ms, self._limit)
 
     def _judge(self, throttle_ms: int, limit: float) -> None:
+        """Report a finding if a Produce's throttle time contradicts what was produced."""
         if not throttle_ms and self._bytes_of(2) > 4 * limit * SLACK:
             self._found(f"{self._bytes_of(2)} bytes came in two windows, and none had to wait")
         if throttle_ms and self._is_alone and self._bytes_of(5) < 2 * limit:

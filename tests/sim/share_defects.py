@@ -49,7 +49,7 @@ def acknowledgements_do_not_wait() -> Iterator[None]:
         yield
 
 
-@defect("what was acknowledged is not stored", "shares", tweak=with_kills)
+@defect("acknowledgements are not stored", "shares", tweak=with_kills)
 def acknowledgements_are_not_stored() -> Iterator[None]:
     write = ShareCoordinator.write
 
@@ -60,7 +60,7 @@ def acknowledgements_are_not_stored() -> Iterator[None]:
         yield
 
 
-@defect("an update replaces what earlier ones said", "shares", tweak=with_kills)
+@defect("an update of the state replaces all earlier ones", "shares", tweak=with_kills)
 def updates_replace() -> Iterator[None]:
     add = ShareState.add
 
@@ -156,7 +156,7 @@ def states_are_not_set_back() -> Iterator[None]:
         yield
 
 
-@defect("the start offset passes records that are not done with", "skipped", tweak=with_kills)
+@defect("the start offset passes unfinished records", "skipped", tweak=with_kills)
 def starts_pass_records() -> Iterator[None]:
     move = SharePartition._move_start
 

@@ -271,6 +271,7 @@ class Sharer(Client):
         self.held: list[Batch] = []
 
     def run(self) -> Asking:
+        """Run sessions, one after the other, with pauses in which nothing is held."""
         while not self.world.is_over:
             self.epoch, self.held = 0, []
             try:
@@ -434,6 +435,7 @@ class Sharer(Client):
         return True
 
     def _note(self, batches: list[Batch], code: int) -> None:
+        """Note the result of acknowledgements. Raises: Refused."""
         if code == Code.NONE:
             for batch in batches:
                 self.group.settle(batch)

@@ -46,6 +46,7 @@ class Direction:
             loop.at(self._last_ms, self._arrive)
 
     def _arrive(self) -> None:
+        """Deliver the next piece, or wait while the machines are apart."""
         if self._world.are_apart:
             self._world.loop.later(LOOK_AGAIN_MS, self._arrive)
             return

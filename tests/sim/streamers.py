@@ -115,6 +115,7 @@ class Streamer(Client):
             yield rng.randint(20, 300)
 
     def _beat(self) -> Asking:
+        """Send a heartbeat, and take the tasks of its response."""
         before = self.epoch
         answer = yield from self._ask(self.epoch)
         if answer is LOST:
@@ -141,6 +142,7 @@ class Streamer(Client):
             )
 
     def _ask(self, epoch: int) -> Asking:
+        """Send a heartbeat with this epoch. It lists the active tasks only if they have changed."""
         request = StreamsGroupHeartbeatRequest(self.group.name, self.id, epoch)
         if epoch == 0:
             request.topology, request.process_id = self.group.topology, self.id

@@ -33,6 +33,7 @@ LOG = ("t", 0)
 def final(
     rows: list[tuple[int, bytes]], committed: list[tuple[int, bytes]] | None = None, start: int = 0
 ) -> FinalLog:
+    """The log's contents at the end; without `committed`, all rows are committed."""
     end = max((offset for offset, _ in rows), default=start - 1) + 1
     return FinalLog(start, end, end, rows if committed is None else committed, rows)
 

@@ -414,6 +414,7 @@ class World:
     # --- faults ----------------------------------------------------------------------------------
 
     def lose_power(self) -> None:
+        """Let the machine lose power; from now on its logs may be shorter."""
         self.trace("power", 0, "", 0, b"")
         self.node.lose_power(
             damages_journal=bool(self.scenario.journal_damage)
@@ -725,6 +726,7 @@ class World:
         self.observe()
 
     def _set_off_writers(self) -> None:
+        """Start the producers and the workers."""
         scenario = self.scenario
         for number in range(scenario.idempotent_producers):
             producer = IdempotentProducer(
@@ -749,6 +751,7 @@ class World:
                 self._busy_with(two_phase.application(self, f"x{number}", partitions))
 
     def _set_off_others(self) -> None:
+        """Start the readers, the groups and every other client."""
         scenario, rng = self.scenario, self.rng
         for number, (partitions, committed_only) in enumerate(scenario.readers):
             reader = Reader(
@@ -821,6 +824,7 @@ class World:
         ]
 
     def _busy_with(self, task: Asking) -> Future:
+        """Start a task that must end before the world is settled."""
         self._busy += 1
         future = self.loop.spawn(task)
         future.then(self._no_longer_busy)
@@ -934,6 +938,7 @@ class World:
         return share > 0 and self.rng.random() < share
 
     def _make_peace(self) -> None:
+        """End all faults; from now on clients complete their work."""
         self.trace("peace", 0, "", 0, b"")
         self.is_draining = True
         self.weather = Weather()
@@ -1006,6 +1011,7 @@ class World:
         return sorted(self.node.broker.logs.logs.items())
 
     def _has_read_all(self, members: Sequence[Worker], partitions: list[Partition]) -> bool:
+        """Whether, for each partition, an idle member has reached the end."""
         assert self.node.broker is not None
         for partition in partitions:
             log = self.node.broker.topics.partition(*partition)
@@ -1105,6 +1111,7 @@ class World:
                 break
 
     def _restart_at_last(self) -> None:
+        """Restart the broker as the scenario says."""
         if self.scenario.last_restart == "kill":
             self.node.kill()
         elif self.scenario.last_restart == "power":

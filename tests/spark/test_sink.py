@@ -507,7 +507,9 @@ def test_modes_that_cannot_keep_the_promise(
     assert not read_all(broker.bootstrap_servers, topic, committed=False)
 
 
-def test_brokers_that_do_not_help(spark: SparkSession) -> None:
+def test_a_missing_topic_and_a_broker_that_does_not_answer_are_explained(
+    spark: SparkSession,
+) -> None:
     from pyspark.errors import PySparkException
 
     frame = spark.createDataFrame([("v",)], "value string").coalesce(1)
@@ -530,7 +532,7 @@ def test_brokers_that_do_not_help(spark: SparkSession) -> None:
     ) or "check that one is running" in str(caught.value)
 
 
-def test_spool_files_in_a_place_that_is_none(
+def test_spool_files_need_an_absolute_directory_that_can_be_created(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     from pyspark.errors import PySparkException

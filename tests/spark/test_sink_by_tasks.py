@@ -231,6 +231,7 @@ def test_each_input_once_through_crashes_at_every_step(
 
 
 def restarted(broker: LocalBroker) -> Action:
+    """Kill and restart the broker, and cut the connection."""
     broker.kill()
     broker.restart()
     return CUT

@@ -108,7 +108,7 @@ def killed_at(
     response: bool = False,
     nth: int = 0,
 ) -> None:
-    """Run a driver that is killed at a certain frame; the frame is not forwarded."""
+    """Run a driver that is killed at a certain request of a batch; the request is not forwarded."""
     with Driver(query) as driver:
 
         def kill() -> Action:
@@ -201,6 +201,9 @@ def restarted(broker: LocalBroker) -> Action:
 def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(
     behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path
 ) -> None:
+    """The driver is killed before it learns that a batch is committed. The next one makes different
+    rows for this batch, and must publish none of them.
+    """
     _, proxy = behind
     source, sink, written = topics_with_input(proxy.bootstrap_servers, records=1200)
     query = Query(
@@ -213,8 +216,7 @@ def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(
         options=SINK,
     )
     with Proof(proxy.bootstrap_servers, sink, written, ordered=False) as proof:
-        # Batch 1 is committed, but no driver knows it. The next driver makes different rows for
-        # this batch, none of which may be published.
+        # batch 1 is committed, but no driver knows it
         killed_at(proxy, query, 2, END_TXN, response=True)
         with Driver(query) as last:
             assert last.wait() == 0, last.said()

@@ -54,6 +54,7 @@ class Copying:
         return [b"%03d" % number for number in range(self.sent)]
 
     def rows(self) -> DataFrame:
+        """The source topic as a stream of small batches."""
         reader = self.spark.readStream.format("barnabas").option(
             "kafka.bootstrap.servers", self.servers
         )
@@ -111,6 +112,7 @@ def _finished(query: StreamingQuery) -> StreamingQuery:
 
 
 def fails(run: Callable[[], object], says: str) -> None:
+    """Check that the query fails with this text."""
     from pyspark.errors import StreamingQueryException
 
     with pytest.raises(StreamingQueryException) as caught:
@@ -130,6 +132,7 @@ def topic_of(query: Copying, name: str) -> str:
 def write_to(
     frame: DataFrame, servers: str, topic: str | None, name: str, batch_id: int | None
 ) -> None:
+    """Write a frame as the part of a batch that has this writeId and batchId."""
     writer = (
         frame.write.format("barnabas")
         .mode("append")

@@ -79,7 +79,7 @@ def test_batches_restarts_and_replay(
     assert query.batches[4] == [numbers(24, 30)]
 
 
-def test_a_checkpoint_of_spark_s_own_source(
+def test_a_checkpoint_of_sparks_own_source_is_continued(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     """The JSON of such a checkpoint has neither topic ids nor whitespace, as

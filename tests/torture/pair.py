@@ -200,6 +200,7 @@ class PairRound(Round):
         self._end_harm(time.monotonic())
 
     def _end_harm(self, until_s: float) -> None:
+        """End the faults that were due until this time."""
         due = [entry for entry in self._later if entry[0] <= until_s]
         self._later = [entry for entry in self._later if entry[0] > until_s]
         for _, end in due:
@@ -216,6 +217,7 @@ class PairRound(Round):
                 node.start()
 
     def do_something(self) -> None:
+        """Do one random thing to the clients or to a node."""
         deed = self.random.choice(DEEDS)
         if deed == "clients":
             self.harm(self.random.choice(CLIENT_DEEDS))
@@ -248,6 +250,7 @@ class PairRound(Round):
             self.take_overs.append(TakeOver(deed, lost_ms, now_ms() - lost_ms))
 
     def _await_whole(self) -> bool:
+        """Wait until both nodes are in sync; it is a finding if this takes too long."""
         ends_s = time.monotonic() + WHOLE_S
         while not self.pair.is_whole:
             if time.monotonic() > ends_s:

@@ -134,6 +134,7 @@ class Driver:
                 publisher.close()
 
     def _publish(self, publisher: Publisher, batch: int) -> None:
+        """Publish one attempt at a batch, from memory or from spool files."""
         attempt = f"{self.session}.{os.urandom(3).hex()}"
         record_batches = list(self._batches(batch, attempt))
         spool = str(self.directory / "spool")
@@ -167,6 +168,7 @@ class Driver:
             yield batch
 
     def _batches(self, batch: int, attempt: str) -> Iterator[EncodedRecordBatch]:
+        """The batch's rows in random order, over random partitions; rarely none."""
         order = list(range(row_count(batch))) if self.random.random() > 0.05 else []
         self.random.shuffle(order)
         now_ms = time.time_ns() // 1_000_000
@@ -296,6 +298,7 @@ class Round:
         return self.report
 
     def _note(self, deed: str, more: str = "") -> None:
+        """Note what was done, for the report."""
         self.report.deeds[deed] += 1
         self.report.schedule.append(
             f"{time.monotonic() - self._began:8.2f} {deed} {more} (batch "
@@ -303,6 +306,7 @@ class Round:
         )
 
     def _start(self) -> subprocess.Popen[bytes]:
+        """Start a driver."""
         self.report.sessions += 1
         command = [
             sys.executable,
@@ -319,6 +323,7 @@ class Round:
         )
 
     def _see_to_zombies(self) -> None:
+        """Wake paused drivers that are due, and later kill them."""
         for zombie in list(self.zombies):
             if zombie.due > time.monotonic():
                 continue
@@ -332,6 +337,7 @@ class Round:
             self._note("zombie wakes")
 
     def _disturb(self) -> None:
+        """Do one random thing to the driver, the broker or the connections."""
         deeds = (
             ["driver killed"] * 3
             + ["driver replaced"] * 3

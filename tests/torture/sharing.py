@@ -106,6 +106,7 @@ class Run:
         self.started = self.kills = self.broker_kills = 0
 
     def spawn(self) -> subprocess.Popen[bytes]:
+        """Start a member."""
         self.started += 1
         servers, seed = self.broker.bootstrap_servers, str(self.random.random())
         diary = str(self.directory / f"{self.started}.diary")
@@ -115,6 +116,7 @@ class Run:
         return subprocess.Popen([*command, "--seed", seed], cwd=ROOT, env=environment())
 
     def produce(self, first: int, count: int) -> None:
+        """Write numbered records."""
         from confluent_kafka import Producer
 
         producer = Producer(
@@ -150,6 +152,7 @@ class Run:
         return records
 
     def rows(self, kind: str) -> Iterator[Any]:
+        """The rows of one kind in the diaries of all members."""
         for path in self.directory.glob("*.diary"):
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:

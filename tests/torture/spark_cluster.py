@@ -182,6 +182,7 @@ def file_system(keys: dict[str, str]) -> arrow_fs.S3FileSystem:
 
 
 def made(store: arrow_fs.S3FileSystem) -> bool:
+    """Whether the bucket could be created, so the server is up."""
     try:
         store.create_dir(BUCKET)
     except OSError:

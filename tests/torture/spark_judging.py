@@ -225,6 +225,7 @@ def check_rows(story: Story, index: Index) -> Iterator[Finding]:
 
 
 def _batch(row: Row, index: Index) -> int:
+    """The number of the batch that the row belongs to; -1 if it cannot be told."""
     source = source_of(row.value)
     number = (
         None if source is None else index.batch_of(source.topic, source.partition, source.offset)

@@ -48,7 +48,7 @@ def test_a_delayed_commit_does_not_end_the_next_transaction(b: DiskBroker) -> No
     """
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, True)
-    assert not p.ends_over_a_lost_one(True, old)
+    assert not p.is_end_processed_over(True, old)
     assert b.state("txn")[0] == "Ongoing"
     assert b.read("t", committed=True) == [b"t1"]
     assert p.end(False) == 0
@@ -99,7 +99,7 @@ def test_who_ends_over_an_older_connection_connects_again_and_is_heard(b: DiskBr
     """
     coordinator, p = b.connect(), Producer(b, "txn")
     p.send("t", 0, b"a")
-    assert not p.ends_over_a_lost_one(True, coordinator)
+    assert not p.is_end_processed_over(True, coordinator)
     assert b.state("txn")[0] == "Ongoing"
     assert p.end(True, connection=b.connect()) == 0
     assert b.read("t", committed=True) == [b"a"]
@@ -207,7 +207,7 @@ def test_a_delayed_abort_does_not_take_the_next_transactions_records(b: DiskBrok
     """
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, False)
-    assert not p.ends_over_a_lost_one(False, old)
+    assert not p.is_end_processed_over(False, old)
     assert b.state("txn")[0] == "Ongoing"
     assert p.end(True) == 0
     assert b.read("t", committed=True) == [b"t2a"]
@@ -224,7 +224,7 @@ def test_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(
     """
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, True)
-    assert not p.ends_over_a_lost_one(late, old)
+    assert not p.is_end_processed_over(late, old)
     p.send("t", 0, b"t2b")
     p.send("t", 1, b"t2c")
     assert p.end(commit) == 0
