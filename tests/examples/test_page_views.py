@@ -121,7 +121,7 @@ def test_stream_time_is_shared_by_the_categories_of_a_task_only() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_however_the_records_are_divided_into_batches(seed: int) -> None:
+def test_the_final_counts_do_not_depend_on_the_division_into_batches(seed: int) -> None:
     """A window's final count is its last revision, and is emitted once."""
     draw = random.Random(seed)
     times = [(draw.choice("ab"), max(0, number + draw.randrange(-25, 5))) for number in range(60)]

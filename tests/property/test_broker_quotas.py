@@ -99,7 +99,7 @@ values = st.floats(1, 100) | st.sampled_from([math.inf, math.nan])
 
 
 @given(st.dictionaries(entities, values.map(lambda value: {KEY: value})))
-def test_the_nearest_quota_holds(
+def test_the_most_specific_quota_applies(
     quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]],
 ) -> None:
     """KIP-55: the user has precedence over the client id, and a name over the default. One that
