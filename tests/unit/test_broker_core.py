@@ -65,8 +65,8 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def test_a_small_produce_takes_few_function_calls(host: CoreHost) -> None:
-    """The path of a Produce request of one record has few function calls, since each call adds
-    nearly one percent to its cost.
+    """Each function call adds nearly one percent to the cost of a Produce request of one record, so
+    a further call must be worth that.
     """
     host.create("t")
     for _ in range(3):  # creates what is created at first use
