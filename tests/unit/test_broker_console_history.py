@@ -102,9 +102,12 @@ def test_an_hour_is_kept() -> None:
         ([100, 0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 6], 7, False, 2),
     ],
 )
-def test_a_lag_grows_that_was_never_as_low_again(
+def test_a_lag_grows_if_it_was_never_as_low_again_as_at_first(
     lags: list[int], now: int, grows: bool, change: int
 ) -> None:
+    """At least three of the last ten samples are known, every later lag is above the first, and the
+    lag now is above that of the middle sample.
+    """
     history = History()
     for at, lag in enumerate(lags):
         sampled(history, group("kitchen", 0, lag), at=at)
