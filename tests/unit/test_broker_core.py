@@ -50,7 +50,9 @@ TXN_LOG = "__transaction_state"
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[CoreHost]:
-    """The core with three connections. After the test, the flushes that are left are carried out."""
+    """The core with three connections. After the test, the flushes that are left are
+    carried out.
+    """
     host = CoreHost(tmp_path)
     for connection in (1, 2, 3):
         host.connect(connection)

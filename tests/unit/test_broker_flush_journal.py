@@ -216,7 +216,9 @@ class Decider:
         self.seen: list[str] = []
 
     def __call__(self, frame: Frame | None, now_ms: int) -> None:
-        """Add the decision to the frame. Without a journal (no frame), append the record instead."""
+        """Add the decision to the frame. Without a journal (no frame), append the record
+        instead.
+        """
         self.seen.append("decided")
         if frame is None:
             self.append()

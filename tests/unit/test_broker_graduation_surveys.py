@@ -98,7 +98,9 @@ def test_transactions_in_a_two_phase_commit_prevent_the_graduation(
 
 
 def prepare(disk: SimDisk, *, aborts: bool) -> int:
-    """Start and stop a broker on the directory. Gives the number of transactions that it aborted."""
+    """Start and stop a broker on the directory. Gives the number of transactions that it
+    aborted.
+    """
     return start_and_stop(
         disk, config_of(), CountedIds(), now_ms=NOW_MS, wall_ms=NOW_MS, aborts_transactions=aborts
     )

@@ -437,7 +437,9 @@ OUT_OF_RANGE = Code.OFFSET_OUT_OF_RANGE
 def test_divergence_of_a_readers_log_by_last_fetched_epoch_and_offset(
     known: tuple[int, int], fetch_offset: int, parts: Any
 ) -> None:
-    """The rules are those of KIP-595. The reader's last batch has epoch 5. `known` is the last epoch that this log has up to 5, and its end offset; the log starts at 3."""
+    """The rules are those of KIP-595. The reader's last batch has epoch 5. `known` is the last
+    epoch up to 5 that this log has, with its end offset; the log starts at offset 3.
+    """
     partition = FetchPartition(
         partition=0,
         current_leader_epoch=-1,

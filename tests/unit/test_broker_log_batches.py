@@ -48,6 +48,9 @@ def a_file(sizes: list[int]) -> tuple[CountedFile, list[tuple[int, int, int, int
     ],
 )
 def test_each_whole_batch_is_found(sizes: list[int]) -> None:
+    """The slice begins at byte 6. A batch whose last byte is not in the slice is left out, and so
+    are batches that begin after the wanted offset.
+    """
     file, rows = a_file(sizes)
     whole = Slice(file, 6, len(file.data) - 6)
     assert [tuple(one.batch) for one in batches_of(whole, len(sizes))] == rows
@@ -57,7 +60,7 @@ def test_each_whole_batch_is_found(sizes: list[int]) -> None:
     assert [tuple(one.batch) for one in batches_of(whole, up_to)] == rows[: up_to + 1]
 
 
-def test_of_large_batches_little_is_read_and_of_small_ones_many_at_a_time() -> None:
+def test_the_search_reads_only_headers_of_large_batches_and_many_small_ones_at_once() -> None:
     large, _ = a_file([50_000] * 20)
     batches_of(Slice(large, 6, len(large.data) - 6), 20)
     assert large.bytes <= 20 * 1024
