@@ -185,7 +185,9 @@ def test_repeated_elements_are_answered_once_in_four_kinds_of_requests(host: Hos
 
 
 def test_delete_records_uses_the_last_offset_named_for_a_partition(host: Host) -> None:
-    """Apache Kafka puts the offsets into a map, which keeps the last one. The first, 7, is out of range."""
+    """Apache Kafka puts the offsets into a map, which keeps the last one. The first offset, 7, is
+    out of range.
+    """
     rows = [
         DeleteRecordsPartition(0, 7),
         DeleteRecordsPartition(1, 0),
