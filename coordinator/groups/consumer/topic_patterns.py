@@ -1,4 +1,4 @@
-"""Patterns of topic names in RE2's syntax, matched in time linear in the length of the name.
+r"""Patterns of topic names in RE2's syntax, matched in time linear in the length of the name.
 
 A pattern is parsed, compiled to a nondeterministic automaton (Thompson's construction), and run as
 a deterministic one whose states are made when a name first reaches them. The matcher never
@@ -321,7 +321,7 @@ class _Parser:
         return self._literal(self._letter_escape(letter))
 
     def _class_escape(self, letter: str) -> frozenset[str] | None:
-        """The characters of a class such as `\d` or `\pL`; None if the escape is not a class."""
+        r"""The characters of a class such as `\d` or `\pL`; None if the escape is not a class."""
         if letter in "dws":
             return _CLASSES[letter]
         if letter in "DWS":
