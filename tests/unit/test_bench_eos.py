@@ -30,6 +30,7 @@ AT_10 = Point(10, 100)
 
 
 def turn(mode: str, records: int, *, point: Point = AT_10, p50: float = 8.0) -> Turn:
+    """A turn with the given number of records in 2 seconds. The other figures are fixed."""
     throughput = {
         "records": records,
         "seconds": 2.0,
@@ -59,7 +60,7 @@ def test_the_overhead_is_the_median_of_the_turns() -> None:
     assert summary.records_a_batch == {AT_LEAST_ONCE: 200, EXACTLY_ONCE: 180}
 
 
-def test_points_come_in_their_order() -> None:
+def test_points_are_summarised_in_ascending_order() -> None:
     points = [Point(100, 100), Point(10, 1000), Point(10, 10)]
     assert [
         summary.point
@@ -92,7 +93,7 @@ def test_only_the_table_of_a_document_changes() -> None:
         with_table("no marks", "| new |")
 
 
-def test_everything_is_published(tmp_path: Path) -> None:
+def test_publish_writes_the_plots_the_table_and_the_json(tmp_path: Path) -> None:
     (tmp_path / "EXACTLY_ONCE_COST.md").write_text(f"{BEGIN_TABLE}{END_TABLE}")
     points = [Point(1, 100), Point(10, 100), Point(10, 1000)]
     publish([turn(mode, 100_000, point=point) for point in points for mode in MODES], tmp_path)
@@ -124,6 +125,9 @@ def test_percentiles_are_by_nearest_rank() -> None:
 
 
 def test_a_record_keeps_its_time_and_its_size() -> None:
+    """The benchmark transforms each record. The result keeps the creation time, from which the
+    latency is measured.
+    """
     record = record_created_at(123_456_789)
     changed = transformed(record)
     assert len(record) == len(changed) == RECORD_BYTES and record != changed

@@ -39,9 +39,11 @@ def test_the_table_compares_with_the_smallest_size_of_the_case() -> None:
     assert larger == "| partitions | 9 | 11 (+10 %) | 9 (-50 %) | 30 (+0 %) | 0.8 |"
 
 
-def test_with_the_watch_a_long_call_and_one_that_waits_for_the_disk_are_faults(
+def test_the_watch_reports_a_long_call_and_a_call_that_waits_for_the_disk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """The ordinary work of the core causes no fault."""
+    # `watch_calls` replaces this method; monkeypatch restores it after the test
     monkeypatch.setattr(scale.Core, "watched", scale.Core.watched)
     thresholds = gc.get_threshold()
     with watched_calls(monkeypatch) as faults:
@@ -57,6 +59,7 @@ def test_with_the_watch_a_long_call_and_one_that_waits_for_the_disk_are_faults(
 
 
 def burn(ms: int) -> None:
+    """Use `ms` milliseconds of CPU time, as a long call of the core would."""
     until_ns = time.thread_time_ns() + ms * 1_000_000
     while time.thread_time_ns() < until_ns:
         pass
@@ -64,7 +67,9 @@ def burn(ms: int) -> None:
 
 @contextmanager
 def watched_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The recorded calls. At the end, the watched function is restored."""
+    """Watch the calls of the core. Gives the list of the faults found. At the end, the watched
+    functions are restored.
+    """
     undo: list[Callable[[], None]] = []
     watch_thread = watched_daemon.watch_thread
     monkeypatch.setattr(

@@ -24,9 +24,12 @@ from barnabas.certificates import make_certificates
         ("SASL_SSL", "security.protocol=SASL_SSL,"),
     ],
 )
-def test_clients_of_a_protected_listener_are_told_what_they_need(
+def test_the_printed_commands_fit_the_protocol_of_the_listener(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: str, shown: str | None
 ) -> None:
+    """Clients of a protected listener need a file of settings, so the text shows its lines, and the
+    commands name the file.
+    """
     make_certificates(tmp_path)
     settings = {
         "listeners": f"{protocol}://127.0.0.1:9092",
@@ -54,7 +57,7 @@ def test_clients_of_a_protected_listener_are_told_what_they_need(
     ("listener", "address"),
     [("SSL://0.0.0.0:9093", "kafka.example:9"), ("PLAINTEXT://0.0.0.0:9093", "127.0.0.1:9093")],
 )
-def test_commands_have_the_name_that_the_certificate_is_for(
+def test_commands_of_a_tls_listener_use_its_advertised_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], listener: str, address: str
 ) -> None:
     """With 127.0.0.1, a client would refuse the certificate, which is for the advertised name."""
@@ -88,7 +91,7 @@ def test_a_quiet_start_prints_nothing(
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
-def test_without_the_extra_the_commands_are_said_to_need_it(
+def test_the_commands_are_printed_with_a_hint_when_the_extra_cli_is_not_installed(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -51,6 +51,7 @@ def process(done: queue.SimpleQueue[Done]) -> Iterator[CleanerProcess]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> CleanJob:
+    """A job for a log with one aborted record and five values of the same key."""
     manager = open_manager(tmp_path, COMPACTED)
     log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
     log.append(
@@ -82,6 +83,7 @@ def is_running(process_id: int) -> bool:
 
 
 def wait_until(condition: Any) -> None:
+    """Wait until the condition is true. Fails after PATIENCE_S."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, "it did not come about"
@@ -116,7 +118,7 @@ def test_jobs_are_done_in_a_process_of_low_priority(
     assert process_id_of(process) == process_id  # an error does not end the process
 
 
-def test_a_process_that_dies_fails_its_job_and_the_next_has_another(
+def test_a_job_fails_when_the_process_has_died_and_the_next_job_gets_a_new_process(
     job: CleanJob, process: CleanerProcess, done: queue.SimpleQueue[Done]
 ) -> None:
     process.submit(job)
@@ -133,7 +135,9 @@ def test_a_process_that_dies_fails_its_job_and_the_next_has_another(
     assert process_id_of(process) != first
 
 
-def test_it_ends_when_there_is_nothing_to_do(job: CleanJob, done: queue.SimpleQueue[Done]) -> None:
+def test_the_process_ends_when_idle_and_the_next_job_starts_another(
+    job: CleanJob, done: queue.SimpleQueue[Done]
+) -> None:
     process = CleanerProcess(lambda *ended: done.put(ended), idle_s=0.05)
     process.submit(job)
     assert done.get(timeout=PATIENCE_S)[1] is not None
@@ -176,8 +180,10 @@ def slow_job(path: Path) -> CleanJob:
     return job
 
 
-def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
-    """The broker is killed during a job."""
+def test_the_cleaner_process_ends_when_the_broker_is_killed(tmp_path: Path) -> None:
+    """A separate Python process has the part of the broker. It is killed during a job, so it cannot
+    stop its cleaner process.
+    """
     job = slow_job(tmp_path)
     packed = tmp_path / "job"
     packed.write_bytes(_pack_job(job))

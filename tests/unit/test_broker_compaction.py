@@ -111,7 +111,9 @@ def fill(log: Log, count: int = 4) -> None:
         put(log, b"k", b"%d" % number)
 
 
-def test_a_dirty_log_is_flushed_cleaned_and_noted(tmp_path: Path) -> None:
+def test_a_dirty_log_is_flushed_and_cleaned_and_the_checkpoint_gets_its_offset(
+    tmp_path: Path,
+) -> None:
     host = Host(tmp_path)
     log = host.log()
     fill(log)
@@ -133,7 +135,7 @@ def test_a_dirty_log_is_flushed_cleaned_and_noted(tmp_path: Path) -> None:
     assert host.compaction.next_deadline_ms() == host.now_ms + BACKOFF_MS
 
 
-def test_the_dirtiest_log_goes_first_and_one_at_a_time(tmp_path: Path) -> None:
+def test_the_dirtiest_log_is_cleaned_first_and_one_log_at_a_time(tmp_path: Path) -> None:
     host = Host(tmp_path)
     logs = {name: host.log(name) for name in ("a", "b", "plain")}
     logs["plain"].config = replace(COMPACTED, cleanup_policy=frozenset({"delete"}))
@@ -154,7 +156,7 @@ def test_the_dirtiest_log_goes_first_and_one_at_a_time(tmp_path: Path) -> None:
     assert not host.outbox.cleanings
 
 
-def test_the_checkpoint_is_heeded_after_a_start(tmp_path: Path) -> None:
+def test_after_a_restart_a_log_is_dirty_only_from_its_checkpointed_offset(tmp_path: Path) -> None:
     host = Host(tmp_path)
     fill(host.log())
     host.tick()
@@ -167,10 +169,14 @@ def test_the_checkpoint_is_heeded_after_a_start(tmp_path: Path) -> None:
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0")
     again = Host(tmp_path)
     again.tick()
-    assert again.outbox.cleanings[0].first_dirty_offset == 0  # it has no entry, so it is ignored
+    assert (
+        again.outbox.cleanings[0].first_dirty_offset == 0
+    )  # the only entry is incomplete, so all is dirty
 
 
-def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path) -> None:
+def test_the_result_of_a_job_is_dropped_when_its_log_was_deleted_and_created_again(
+    tmp_path: Path,
+) -> None:
     host = Host(tmp_path)
     fill(host.log())
     host.tick()
@@ -216,7 +222,7 @@ def test_nothing_is_kept_of_a_deleted_log(tmp_path: Path, error: str) -> None:
     assert places_of(host.compaction, lambda value: value == "one-that-goes") == []
 
 
-def test_a_log_that_is_deleted_while_it_is_flushed_is_let_be(tmp_path: Path) -> None:
+def test_a_log_that_is_deleted_during_its_flush_is_not_cleaned(tmp_path: Path) -> None:
     host = Host(tmp_path)
     log = host.log()
     fill(log)
@@ -229,7 +235,7 @@ def test_a_log_that_is_deleted_while_it_is_flushed_is_let_be(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_a_job_takes_no_segment_that_came_while_its_log_was_flushed(
+def test_a_job_has_no_segment_that_was_written_during_the_flush_of_its_log(
     tmp_path: Path, count: int
 ) -> None:
     """A segment that is written during the flush is not durable: a power loss would lose its
@@ -252,10 +258,12 @@ def test_a_job_takes_no_segment_that_came_while_its_log_was_flushed(
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3, 4])
-def test_what_was_not_replaced_for_want_of_a_segment_is_cleaned_again(
+def test_a_log_is_cleaned_again_when_segments_of_its_job_were_deleted_meanwhile(
     tmp_path: Path, lost: int
 ) -> None:
-    """Segments of the job's group were deleted during the job, by DeleteRecords or retention."""
+    """DeleteRecords or retention removed segments of the job's group during the job. The result
+    cannot replace the group, so the log stays dirty there.
+    """
     host = Host(tmp_path)
     log = host.log(cleanup_policy=frozenset({"compact", "delete"}))
     for number in range(12):
@@ -289,7 +297,7 @@ def test_a_result_for_a_log_that_is_not_compacted_any_more_is_dropped(tmp_path: 
 
 
 @pytest.mark.parametrize(("data", "is_said"), [(b"", False), (b"0\n1\nt 0", True)])
-def test_a_checkpoint_that_says_nothing_is_kafkas_and_no_fault(
+def test_an_empty_checkpoint_causes_no_warning_and_an_incomplete_one_does(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, is_said: bool
 ) -> None:
     """A checkpoint without entries is valid: Kafka's broker creates one when it starts."""
@@ -302,7 +310,7 @@ def test_a_checkpoint_that_says_nothing_is_kafkas_and_no_fault(
     assert ("cannot be used" in caplog.text) is is_said
 
 
-def test_a_failure_is_logged_and_tried_again_later_and_later(
+def test_a_failed_cleaning_is_logged_and_tried_again_after_growing_delays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = Host(tmp_path)
@@ -362,7 +370,7 @@ def test_each_failure_in_a_row_doubles_the_wait_up_to_an_hour(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_a_compaction_waits_for_room(
+def test_a_compaction_waits_until_there_is_disk_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ) -> None:
     """When the disk has no space for a file of the cleaning, the broker continues, and cleans the
@@ -386,6 +394,7 @@ def test_a_compaction_waits_for_room(
                 host.clean()
             return
         host.clean()
+    # the checkpoint of the recovery point is written before the swap, the cleaner's after the swap
     is_clean = name.startswith("cleaner")
     assert [entry[0] for entry in entries(log)] == ([2, 3] if is_clean else [0, 1, 2, 3])
     assert not [path for path in os.listdir(log.directory) if path.endswith(".cleaned")], (
@@ -406,7 +415,7 @@ def test_a_compaction_waits_for_room(
 @pytest.mark.parametrize("way", ["goes on", "is killed", "stops", "is deleted"])
 @pytest.mark.parametrize("renamed", range(4))
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_compacted_segments_that_find_no_space_for_their_names_serve_readers(
+def test_compacted_segments_serve_readers_when_there_is_no_space_to_rename_them(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -421,6 +430,7 @@ def test_compacted_segments_that_find_no_space_for_their_names_serve_readers(
     log = host.log()
     fill(log)
     host.tick()
+    # so many renames succeed before one fails
     left = [renamed]
     rename = OsDisk.rename
 
@@ -442,6 +452,7 @@ def test_compacted_segments_that_find_no_space_for_their_names_serve_readers(
         assert [entry[0] for entry in entries(log)] == [2, 3]
         put(log, b"other", b"x")
         log.checkpoint()
+        # close all files: the reads below have to open them by the names that they have now
         for segment in log.segments:
             segment.batches.close()
             segment.indexes.drop()
@@ -500,13 +511,14 @@ def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO])
-def test_a_log_that_no_descriptor_is_left_to_read_with_is_compacted_later(
+def test_a_log_is_compacted_later_when_no_file_descriptor_is_left_to_read_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
 ) -> None:
     host = Host(tmp_path)
     log = host.log()
     fill(log)
     log.flush()
+    # without its indexes, the segment must be read for its aborted transactions
     log.segments[0].indexes.loaded_aborted = log.segments[0].indexes.manifest = None
     log.segments[0].indexes.txn_trusted = False
 
@@ -603,7 +615,10 @@ def test_internal_logs_are_compacted_before_their_segments_are_full(tmp_path: Pa
     assert [entry[0] for entry in entries(offsets)] == [59]
 
 
-def test_what_is_clean_is_not_rolled_again_before_as_much_is_dirty(tmp_path: Path) -> None:
+def test_an_internal_log_is_rolled_only_when_its_dirty_bytes_exceed_its_clean_bytes(
+    tmp_path: Path,
+) -> None:
+    """Above the bound of 500 dirty bytes, the dirty ratio of 0.5 decides."""
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "500"})
     (log,) = internal_logs(host, OFFSETS_TOPIC)
     for number in range(50):
@@ -624,7 +639,9 @@ def test_what_is_clean_is_not_rolled_again_before_as_much_is_dirty(tmp_path: Pat
 @pytest.mark.parametrize(
     ("count", "is_rolled"), [(1, False), (2, True)], ids=["a sliver", "a sixteenth"]
 )
-def test_a_sliver_is_not_worth_a_segment(tmp_path: Path, count: int, is_rolled: bool) -> None:
+def test_partitions_with_few_dirty_bytes_each_are_not_rolled(
+    tmp_path: Path, count: int, is_rolled: bool
+) -> None:
     """Partitions that have few dirty bytes each are not rolled, although their sum is above the
     bound.
     """
@@ -636,6 +653,7 @@ def test_a_sliver_is_not_worth_a_segment(tmp_path: Path, count: int, is_rolled: 
     ]
     for log in logs:
         fill(log, count)
+    # for two records, a log has exactly LEAST_SHARE of this bound
     most = int(logs[0].segments.active.batches.size * 2 / count / LEAST_SHARE)
     host.compaction._config = BrokerConfig.from_properties(
         {"barnabas.internal.topics.dirty.bytes": str(most)}
@@ -644,7 +662,7 @@ def test_a_sliver_is_not_worth_a_segment(tmp_path: Path, count: int, is_rolled: 
     assert any(len(log.segments) > 1 for log in logs) is is_rolled
 
 
-def test_some_are_rolled_at_a_call(tmp_path: Path) -> None:
+def test_one_call_rolls_only_the_few_dirtiest_logs(tmp_path: Path) -> None:
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "0"})
     (first,) = internal_logs(host, OFFSETS_TOPIC)
     logs = [first] + [
@@ -682,7 +700,9 @@ def test_a_log_whose_transactions_are_open_is_rolled_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("lag_ms", [0, 1])
-def test_a_log_that_has_to_wait_is_not_rolled(tmp_path: Path, lag_ms: int) -> None:
+def test_a_log_whose_min_compaction_lag_has_not_passed_is_not_rolled(
+    tmp_path: Path, lag_ms: int
+) -> None:
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "100"})
     (log,) = internal_logs(host, OFFSETS_TOPIC, min_compaction_lag_ms=lag_ms)
     fill(log)
@@ -690,7 +710,7 @@ def test_a_log_that_has_to_wait_is_not_rolled(tmp_path: Path, lag_ms: int) -> No
     assert len(log.segments) == (1 if lag_ms else 2)
 
 
-def test_a_log_that_cannot_be_compacted_is_not_rolled_meanwhile(tmp_path: Path) -> None:
+def test_a_log_whose_cleaning_failed_is_not_rolled_until_the_next_try(tmp_path: Path) -> None:
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "100"})
     (log,) = internal_logs(host, OFFSETS_TOPIC)
     fill(log)
@@ -705,7 +725,7 @@ def test_a_log_that_cannot_be_compacted_is_not_rolled_meanwhile(tmp_path: Path) 
     assert [entry[0] for entry in entries(log)] == [7]
 
 
-def test_without_space_for_a_segment_nothing_is_rolled_at_once_again(
+def test_without_disk_space_the_roll_is_tried_again_only_after_the_backoff(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "0"})

@@ -47,7 +47,7 @@ def test_connections_of_one_address_are_counted() -> None:
     assert bound.on_connected(HERE, 0) is not None
 
 
-def test_some_addresses_have_another_number() -> None:
+def test_overrides_set_another_limit_for_some_addresses() -> None:
     bound = limits({PER_IP: "0", OVERRIDES: f"{HERE}:1, [2001:db8::1]:2"})
     assert bound.on_connected(THERE, 0) is not None
     assert [bound.on_connected(HERE, 0) is None for _ in range(2)] == [True, False]
@@ -64,7 +64,7 @@ def test_all_connections_are_counted() -> None:
     assert not bound.is_full
 
 
-def test_what_comes_too_fast_from_an_address_is_closed_later() -> None:
+def test_connections_above_the_rate_of_an_address_are_closed_after_a_delay() -> None:
     """In the recording, with a rate of 1 per second, ten connections were served and ten further
     ones were closed after a second each.
     """
@@ -93,7 +93,7 @@ def test_a_refused_connection_is_not_counted() -> None:
     assert bound.on_connected(HERE, 3000) is None
 
 
-def test_whoever_comes_too_fast_has_those_after_him_wait() -> None:
+def test_above_the_broker_wide_rate_the_broker_pauses_before_it_accepts() -> None:
     bound = limits({"max.connection.creation.rate": "2", "quota.window.num": "2"})
     assert [bound.pause_ms(0) for _ in range(3)] == [0, 0, 500]
     assert bound.pause_ms(0) == 1000
@@ -119,6 +119,9 @@ def test_nothing_is_kept_of_an_address_whose_connections_have_ended() -> None:
 
 
 def test_what_is_kept_of_addresses_is_bounded() -> None:
+    """A new address connects every 11 ms, so the window of 11 s has 1,000 addresses. Older ones are
+    dropped.
+    """
     bound = limits(quotas=rate_of(None, 5.0))
     for number in range(3 * FEWEST_KEPT):
         bound.on_connected(f"2001:db8::{number:x}", number * 11)
@@ -126,7 +129,7 @@ def test_what_is_kept_of_addresses_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "a:", ":1", "::1:-1", "::1:x", "localhost:1", "::1:1;::2:2"])
-def test_overrides_that_cannot_be(text: str) -> None:
+def test_invalid_overrides_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="ADDRESS:NUMBER"):
         BrokerConfig.from_properties({OVERRIDES: text})
     config = BrokerConfig.from_properties({})
@@ -135,7 +138,7 @@ def test_overrides_that_cannot_be(text: str) -> None:
     assert config.max_connections_per_ip_overrides == ""
 
 
-def test_nobody_is_locked_out() -> None:
+def test_settings_that_refuse_every_connection_are_invalid() -> None:
     assert parse_connection_overrides("") == {}
     with pytest.raises(ConfigError, match="no client could connect"):
         BrokerConfig.from_properties({PER_IP: "0"})
@@ -187,7 +190,7 @@ def listener_limits(**own: str) -> ListenerLimits:
     return limits_of_listener(config.listeners[0], config, 0)
 
 
-def test_a_listener_has_a_number_of_its_own() -> None:
+def test_a_listener_can_limit_the_number_of_its_connections() -> None:
     bound = listener_limits(max_connections="2")
     assert [bound.on_connected(0) for _ in range(2)] == [0, 0]
     assert bound.is_full
@@ -195,7 +198,7 @@ def test_a_listener_has_a_number_of_its_own() -> None:
     assert not bound.is_full
 
 
-def test_a_listener_has_a_rate_of_its_own_and_no_number_then() -> None:
+def test_a_listener_with_a_rate_alone_is_never_full() -> None:
     """A listener has no limit on the number of its connections; they count towards the broker's
     limit.
     """

@@ -87,7 +87,7 @@ def test_key_and_value_of_each_record_are_decoded(registry: FakeRegistry, decode
     ]  # fmt: skip
 
 
-def test_a_schema_is_asked_for_once_and_what_lacks_is_not_asked_for_again(
+def test_a_schema_is_requested_once_and_a_missing_one_is_not_requested_again(
     registry: FakeRegistry, decoder: Decoder
 ) -> None:
     data = wire_format.header(add(registry, ORDER)) + DATA
@@ -99,7 +99,7 @@ def test_a_schema_is_asked_for_once_and_what_lacks_is_not_asked_for_again(
     assert [path for _, path, _ in registry.requests] == ["/schemas/ids/1", "/schemas/ids/99"]
 
 
-def test_data_that_do_not_fit_are_an_error_of_their_own(
+def test_a_value_that_does_not_fit_its_schema_fails_alone(
     registry: FakeRegistry, decoder: Decoder
 ) -> None:
     head = wire_format.header(add(registry, ORDER))
@@ -108,7 +108,9 @@ def test_data_that_do_not_fit_are_an_error_of_their_own(
     assert right.text == '{"id": 7, "item": "tea"}'
 
 
-def test_what_is_too_large_is_not_sent(registry: FakeRegistry, decoder: Decoder) -> None:
+def test_a_value_that_is_too_large_is_not_sent_to_the_decoding_process(
+    registry: FakeRegistry, decoder: Decoder
+) -> None:
     head = wire_format.header(add(registry, '"bytes"'))
     large, small = decoder.decode([head + bytes(MOST_PART_BYTES), head + b"\0"])
     assert "1,048,581 bytes: more than the console decodes" in large.error
@@ -134,7 +136,7 @@ def test_a_pattern_that_never_ends_is_an_error(registry: FakeRegistry, decoder: 
     assert after.text == '"aa"' or "others took the time" in after.error
 
 
-def test_a_process_that_dies_is_an_error_of_the_record_that_it_was_at(
+def test_when_the_process_dies_only_the_value_that_it_decoded_fails(
     registry: FakeRegistry, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = wire_format.header(add(registry, ORDER)) + DATA
@@ -157,7 +159,7 @@ def test_a_process_that_dies_is_an_error_of_the_record_that_it_was_at(
     assert decoder._process is not first
 
 
-def test_the_process_ends_when_nothing_comes(
+def test_the_process_ends_when_idle_and_the_next_value_starts_another(
     registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
@@ -180,7 +182,7 @@ def test_the_process_ends_when_nothing_comes(
     made.close()
 
 
-def test_a_registry_that_is_not_there_is_named_and_asked_seldom() -> None:
+def test_the_error_names_a_registry_that_cannot_be_reached() -> None:
     made = Decoder({"url": "http://127.0.0.1:1"})
     found = made.decode([wire_format.header(number) + DATA for number in range(3)])
     made.close()
@@ -252,7 +254,7 @@ def test_without_the_extra_the_page_says_what_to_install(
     assert "JSON Schema needs the package jsonschema: pip install " in schema.error
 
 
-def test_only_the_registry_s_own_address_is_asked(registry: FakeRegistry) -> None:
+def test_requests_go_only_to_the_address_of_the_registry(registry: FakeRegistry) -> None:
     """A redirect to another address is an error, and so is a reference that contains an address."""
     with fake_registry() as other:
         schema_id = add(
@@ -287,7 +289,7 @@ HEADED = b"\0\0\0\0\1" + DATA
         ("size = 10", True),
     ],
 )
-def test_a_filter_has_decoded_values(text: str, is_found: bool) -> None:
+def test_a_filter_compares_decoded_values(text: str, is_found: bool) -> None:
     decoded = Decoded(1, "AVRO", '{"id": 7, "item": "tea"}')
     assert len(HEADED) == 10
     assert parse_filter(text)(facts(HEADED, decoded)) is is_found
@@ -298,7 +300,7 @@ def test_a_filter_compares_a_decoded_text(text: str, is_found: bool) -> None:
     assert parse_filter(text)(facts(HEADED, Decoded(1, "AVRO", '"tea"'))) is is_found
 
 
-def test_a_filter_has_bytes_where_nothing_was_decoded() -> None:
+def test_a_filter_compares_the_bytes_where_nothing_was_decoded() -> None:
     failed = Decoded(1, "", "", "there is no such schema")
     for decoded in (None, failed):
         assert parse_filter('value contains "tea"')(facts(HEADED, decoded))
@@ -313,6 +315,8 @@ def test_a_text_is_found_in_decoded_values_and_in_bytes() -> None:
 
 
 def test_what_needs_no_schema_is_not_decoded() -> None:
+    """A filter decodes a value only if the value has a schema id and the filter needs the value."""
+
     def never(one: Record) -> Values:
         raise AssertionError
 
@@ -321,7 +325,7 @@ def test_what_needs_no_schema_is_not_decoded() -> None:
     assert not parse_filter("offset > 3")(Facts(record(HEADED), 0, "plain", never))
 
 
-def test_a_part_is_bounded_in_number_and_bytes() -> None:
+def test_records_are_decoded_in_parts_of_bounded_number_and_bytes() -> None:
     assert len(first_part([record(b"x")] * 300)) == 100
     large = record(bytes(MOST_BYTES_AT_ONCE // 2 + 1))
     assert len(first_part([large] * 3)) == 1

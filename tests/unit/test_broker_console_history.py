@@ -49,7 +49,10 @@ def test_rates_of_a_topic_over_its_partitions() -> None:
     assert math.isnan(history.rates_now([], INTERVAL_MS).records)
 
 
-def test_bytes_where_retention_removed_some_are_those_of_the_records() -> None:
+def test_after_retention_the_byte_rate_is_estimated_from_the_number_of_records() -> None:
+    """Retention removed bytes, so the size of the log does not show how many were written. The
+    remaining 80 records have 800 bytes, so 30 new records are taken as 300 bytes in 30 s.
+    """
     history = History()
     sampled(history, partition("orders", 0, 100, 1000), at=0)
     sampled(history, partition("orders", 0, 130, 800, start=50), at=1)
@@ -99,9 +102,12 @@ def test_an_hour_is_kept() -> None:
         ([100, 0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 6], 7, False, 2),
     ],
 )
-def test_a_lag_grows_that_was_never_as_low_again(
+def test_a_lag_grows_if_it_was_never_as_low_again_as_at_first(
     lags: list[int], now: int, grows: bool, change: int
 ) -> None:
+    """At least three of the last ten samples are known, every later lag is above the first, and the
+    lag now is above that of the middle sample.
+    """
     history = History()
     for at, lag in enumerate(lags):
         sampled(history, group("kitchen", 0, lag), at=at)
@@ -110,7 +116,7 @@ def test_a_lag_grows_that_was_never_as_low_again(
     assert trend.over_ms == min(len(lags), 10) * INTERVAL_MS
 
 
-def test_a_group_moves_that_commits() -> None:
+def test_a_group_moves_when_its_committed_offset_changes() -> None:
     history = History()
     assert history.trend(group("kitchen", 3, 5), 0).moves is None
     sampled(history, group("kitchen", 3, 5), at=0)
@@ -120,7 +126,9 @@ def test_a_group_moves_that_commits() -> None:
     assert history.positions("none") == {}
 
 
-def test_ten_thousand_topics_and_groups_take_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_topics_and_groups_need_no_more_memory_than_documented(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "MOST_TOPICS", 2000)
     monkeypatch.setattr(module, "MOST_GROUPS", 2000)
     rows = [partition(f"topic-{number}", 0, 5) for number in range(2100)]

@@ -23,7 +23,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
     manager.close(NOW_MS)
 
 
-def test_keys_values_headers_and_what_their_batch_says(log: Log) -> None:
+def test_a_record_is_shown_with_key_value_headers_and_batch_attributes(log: Log) -> None:
     log.append(
         batch([b"a", None], keys=[b"k", None], codec=1, headers=(("trace", b"1"), ("none", None))),
         now_ms=NOW_MS,
@@ -41,7 +41,7 @@ def test_keys_values_headers_and_what_their_batch_says(log: Log) -> None:
     assert found["next_offset"] is None, "the log ends there"
 
 
-def test_from_within_a_batch_on_and_no_more_than_wanted(log: Log) -> None:
+def test_a_read_begins_within_a_batch_and_gives_at_most_the_wanted_records(log: Log) -> None:
     for _ in range(3):
         log.append(batch([b"v"] * 10), now_ms=NOW_MS)
     found = read_records(take_records(log, 7), 5)
@@ -49,7 +49,7 @@ def test_from_within_a_batch_on_and_no_more_than_wanted(log: Log) -> None:
     assert found["next_offset"] == 12
 
 
-def test_a_marker_says_what_it_is(log: Log) -> None:
+def test_a_marker_is_shown_with_its_kind_and_its_coordinator_epoch(log: Log) -> None:
     log.append(batch([b"v"], pid=5, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
     append_marker(
         log, producer_id=5, producer_epoch=0, coordinator_epoch=2, commit=False, now_ms=NOW_MS
@@ -59,7 +59,7 @@ def test_a_marker_says_what_it_is(log: Log) -> None:
     assert (marker["marker"], marker["coordinator_epoch"]) == ("abort", 2)
 
 
-def test_what_is_long_is_cut_and_its_length_said(log: Log) -> None:
+def test_a_long_value_is_cut_and_shown_with_its_full_size(log: Log) -> None:
     log.append(batch([b"x" * (MOST_SHOWN_BYTES + 1)]), now_ms=NOW_MS)
     (row,) = read_records(take_records(log, 0), 10)["records"]
     assert row["value"]["size"] == MOST_SHOWN_BYTES + 1
@@ -91,7 +91,9 @@ def test_a_batch_whose_checksum_is_wrong_is_not_shown(log: Log) -> None:
     assert found["records"] == [] and "its CRC is wrong" in found["problem"]
 
 
-def test_before_the_start_and_beyond_the_end(log: Log) -> None:
+def test_a_read_before_the_log_start_begins_there_and_one_beyond_the_end_is_refused(
+    log: Log,
+) -> None:
     log.append(batch([b"v"] * 4), now_ms=NOW_MS)
     log.append(batch([b"v"] * 4), now_ms=NOW_MS)
     log.delete_records_before(5)

@@ -46,6 +46,10 @@ OBSERVED = views.Observed(
 
 
 def seen(*allowed: tuple[int, str]) -> views.Broker:
+    """The broker as a user sees it who may describe the `allowed` pairs of resource type and name.
+    `restricted` is a generator, so that long work can be interrupted; here it runs to its end.
+    """
+
     def sees(operation: int, kind: int, name: str) -> bool:
         assert operation == Operation.DESCRIBE
         return (kind, name) in allowed
@@ -71,14 +75,17 @@ def test_with_all_rights_all_is_seen() -> None:
     assert seen(*names, *((TXN, name) for name in OBSERVED.clients)).observed == OBSERVED
 
 
-def test_a_group_without_the_topics_that_may_not_be_described() -> None:
+def test_a_group_is_shown_without_the_topics_that_the_user_may_not_describe() -> None:
     observed = seen((TOPIC, "orders"), (GROUP, "kitchen")).observed
     (group,) = observed.groups
     assert [row.topic for row in group.offsets] == ["orders"] and group.lag == 6
     assert {row.topic for row in observed.partitions} == {"orders"}
 
 
-def test_a_transaction_of_an_id_that_may_not_be_described_has_no_name_and_does_not_hang() -> None:
+def test_a_transaction_is_shown_without_a_transactional_id_that_may_not_be_described() -> None:
+    """The user does not see the transactional id of producer 8. The transaction is not shown as
+    hanging for that reason.
+    """
     broker = seen((TOPIC, "orders"), (TXN, "pay"))
     rows = {
         row.producer_id: views.transaction_value(row, broker) for row in broker.open_transactions

@@ -16,6 +16,7 @@ from barnabas.broker.console.sessions import (
 
 
 def begun(*tokens: str) -> Sessions:
+    """Sessions for the tokens, begun one millisecond after another."""
     sessions = Sessions()
     for now_ms, token in enumerate(tokens):
         sessions.begin(token, f"user of {token}", "PLAIN", None, now_ms)
@@ -32,7 +33,7 @@ def test_a_token_is_its_session_s_alone() -> None:
     assert sessions.use("a", 6) is None and sessions.use("b", 6) is not None
 
 
-def test_a_session_ends_that_is_not_used() -> None:
+def test_a_session_ends_when_it_is_not_used_for_the_idle_time() -> None:
     sessions = begun("a")
     assert sessions.use("a", IDLE_MS - 1) is not None
     assert sessions.use("a", 2 * IDLE_MS - 2) is not None
@@ -68,6 +69,9 @@ def test_an_address_that_failed_often_has_to_wait() -> None:
 
 
 def test_a_login_that_succeeds_is_no_failure() -> None:
+    """Each attempt counts as a failure until its success is known, so success takes the count back.
+    A success without an attempt changes nothing.
+    """
     sessions = Sessions()
     for now_ms in range(100):
         assert sessions.may_try("10.0.0.1", now_ms)

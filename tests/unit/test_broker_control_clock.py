@@ -20,7 +20,7 @@ class Machine:
         self.wall += by_ms
 
 
-def test_it_is_the_machines_until_it_is_moved() -> None:
+def test_the_clock_follows_the_machine_plus_what_it_was_advanced_by() -> None:
     machine = Machine()
     clock = machine.clock()
     machine.go_on(7)
@@ -30,7 +30,7 @@ def test_it_is_the_machines_until_it_is_moved() -> None:
     assert (clock.steady_ms(), clock.wall_ms(), clock.ahead_ms) == (1_108, 5_000_108, 100)
 
 
-def test_it_stands_while_it_is_frozen_but_for_advance() -> None:
+def test_a_frozen_clock_changes_only_by_advance() -> None:
     machine = Machine()
     clock = machine.clock()
     clock.advance(100)
@@ -52,7 +52,7 @@ def test_it_does_not_go_back() -> None:
         Machine().clock().advance(-1)
 
 
-def test_how_far_it_is_ahead_does_not_depend_on_when_it_is_read() -> None:
+def test_ahead_ms_is_exact_although_the_machine_clock_advances_between_readings() -> None:
     """The machine's clock advances by a millisecond between any two readings."""
     readings = iter(range(5_000_000, 6_000_000))
     clock = ControlledClock(lambda: 1_000, lambda: next(readings))

@@ -55,7 +55,7 @@ def produce(topic: str, *partitions: int, transactional_id: str | None = None) -
 END = EndTxnRequest(transactional_id="shop", producer_id=5, producer_epoch=0, committed=True)
 
 
-def test_what_a_request_names() -> None:
+def test_an_observed_request_has_its_topics_transactional_ids_and_groups() -> None:
     observed = seen(produce("orders", 1, 3, transactional_id="shop"), 9)
     assert (observed.api.name, observed.version, observed.client_id) == ("Produce", 9, "client")
     assert observed.topics == {"orders": {1, 3}}
@@ -64,7 +64,7 @@ def test_what_a_request_names() -> None:
     assert seen(fetched, 8).groups == {"kitchen"}
 
 
-def test_a_fetch_has_what_its_session_remembers_and_not_what_it_is_to_forget() -> None:
+def test_a_fetch_has_the_partitions_of_its_session_except_the_forgotten_ones() -> None:
     topic = UUID(int=7)
     fetch = FetchRequest(
         session_id=3,
@@ -107,13 +107,15 @@ def test_a_request_that_is_none() -> None:
         ({"group": "kitchen"}, False),
     ],
 )
-def test_a_rule_is_met_by_what_it_names(rule: dict[str, Any], meets: bool) -> None:
+def test_a_rule_applies_to_requests_that_fit_all_its_fields(
+    rule: dict[str, Any], meets: bool
+) -> None:
     fault = fault_of({"action": "hold", **rule})
     assert fault.is_met_by(seen(produce("orders", 1, 3, transactional_id="shop"), 9), 4) is meets
     assert fault.met == meets
 
 
-def test_the_nth_that_fits_and_at_most_so_many() -> None:
+def test_a_rule_applies_to_the_nth_fitting_request_or_to_a_number_of_them() -> None:
     nth = fault_of({"action": "cut", "api": "EndTxn", "nth": 2})
     others, ends = seen(produce("t", 0), 9), seen(END, 3)
     met = [nth.is_met_by(request, 1) for request in (others, ends, others, ends, ends)]
@@ -177,7 +179,7 @@ def test_what_is_wrong_with_a_rule_is_said(values: dict[str, Any], says: str) ->
         fault_of(values)
 
 
-def test_a_code_by_name_or_number() -> None:
+def test_a_rule_has_its_error_code_by_name_or_number() -> None:
     for code in ("not_coordinator", "NOT_COORDINATOR", 16, "16"):
         fault = fault_of({"action": "error", "api": "EndTxn", "code": code})
         assert fault.code is Code.NOT_COORDINATOR
@@ -197,7 +199,7 @@ def test_rules_hold_until_they_are_removed() -> None:
     assert not table
 
 
-def test_records_are_told_by_their_batches() -> None:
+def test_records_are_reported_as_the_headers_of_their_batches() -> None:
     batch = bytes(
         encode_batch([NewRecord(None, b"v", 5), NewRecord(None, b"w", 5)], producer_id=9,
                      producer_epoch=1, base_sequence=3)
@@ -209,7 +211,7 @@ def test_records_are_told_by_their_batches() -> None:
     assert (row["records"], row["producer_id"], row["base_sequence"]) == (2, 9, 3)
 
 
-def test_an_answer_that_cannot_be_read_is_none() -> None:
+def test_a_response_that_cannot_be_decoded_gives_none() -> None:
     assert answer_of(seen(END, 3), b"\x00\x00\x00\x04\x00\x00\x00\x07") is None
     frame = bytes(4) + SIZE.pack(7) + b"\x00" + EndTxnResponse(error_code=90).encode(3)
     assert error_codes(answer_of(seen(END, 3), frame)) == ["PRODUCER_FENCED"]

@@ -52,6 +52,9 @@ TXN_LOG = "__transaction_state"
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[CoreHost]:
+    """The core with three connections. After the test, the flushes that are left are
+    carried out.
+    """
     host = CoreHost(tmp_path)
     for connection in (1, 2, 3):
         host.connect(connection)
@@ -65,9 +68,9 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 # --- a request's way ----------------------------------------------------------------------------
 
 
-def test_the_way_of_one_small_produce_is_short(host: CoreHost) -> None:
-    """Each function call adds nearly one percent to the cost of such a request: a further call must
-    be worth that.
+def test_a_small_produce_takes_few_function_calls(host: CoreHost) -> None:
+    """Each function call adds nearly one percent to the cost of a Produce request of one record, so
+    a further call must be worth that.
     """
     host.create("t")
     for _ in range(3):  # creates what is created at first use
@@ -82,9 +85,12 @@ def test_the_way_of_one_small_produce_is_short(host: CoreHost) -> None:
     assert files.total() <= 24 and len(files) <= 15 and walk.changes <= 15, walk.calls
 
 
-def test_a_part_has_a_ticket_of_its_own_and_gets_all_amendments_in_their_order(
+def test_each_part_has_its_own_ticket_and_its_amendments_apply_in_order(
     host: CoreHost,
 ) -> None:
+    """A part is a request that the core makes for a piece of a larger one. An amendment changes its
+    response before the response is passed on.
+    """
     requests, taken = host.broker.requests, []
     tickets = [
         requests.new_part(lambda answer, number=number: taken.append((number, answer.cluster_id)))
@@ -107,12 +113,17 @@ def test_a_part_has_a_ticket_of_its_own_and_gets_all_amendments_in_their_order(
 # --- one at a time ------------------------------------------------------------------------------
 
 
-def test_a_connection_has_one_request_under_way(host: CoreHost) -> None:
+def test_a_second_request_of_a_connection_while_one_is_in_flight_is_an_error(
+    host: CoreHost,
+) -> None:
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=1000), 12)
     with pytest.raises(AssertionError, match="last request is not answered yet"):
         host.broker.on_frame(
-            1, memoryview(bytearray(b"\0\3\0\1\0\0\0\7\xff\xff\xff\xff\xff\xff")), host.now_ms
+            # a Metadata request, while the Fetch of the same connection waits
+            1,
+            memoryview(bytearray(b"\0\3\0\1\0\0\0\7\xff\xff\xff\xff\xff\xff")),
+            host.now_ms,
         )
 
 
@@ -125,11 +136,14 @@ def test_another_connection_is_not_held_up_by_a_parked_one(host: CoreHost) -> No
     assert bytes(answer.responses[0].partitions[0].records).endswith(b"\x02x\0")
 
 
-def test_a_request_that_is_not_understood_ends_its_connection_and_nothing_else(
+def test_a_request_that_cannot_be_decoded_closes_only_its_connection(
     host: CoreHost,
 ) -> None:
     host.broker.on_frame(
-        1, memoryview(bytearray(struct.pack(">hhih", 3, 1, 7, -1) + b"\0\0")), host.now_ms
+        # a Metadata request whose body is too short
+        1,
+        memoryview(bytearray(struct.pack(">hhih", 3, 1, 7, -1) + b"\0\0")),
+        host.now_ms,
     )
     host.carry_out()
     assert "Metadata" in host.closed[1] and host.answers[1] == []
@@ -150,9 +164,12 @@ def test_tickets_are_not_used_twice(host: CoreHost) -> None:
     assert host.broker.requests._parked == {} and host.broker.requests._waiting_fetches == {}
 
 
-def test_what_waits_for_answers_to_be_sent_is_done_before_the_logs_are_closed(
+def test_deferred_work_runs_before_the_logs_are_closed(
     tmp_path: Path,
 ) -> None:
+    """Deferred work waits until the responses have been sent, which does not happen here before the
+    stop.
+    """
     host = CoreHost(tmp_path)
     done: list[int] = []
     host.broker.outbox.deferred.append(done.append)
@@ -160,8 +177,10 @@ def test_what_waits_for_answers_to_be_sent_is_done_before_the_logs_are_closed(
     assert done == [host.now_ms]
 
 
-def test_what_waits_for_answers_to_be_sent_is_done_before_what_comes_next(host: CoreHost) -> None:
-    """Deferred work runs before the next event, which may be a tick or the end of a flush."""
+def test_deferred_work_runs_before_the_next_event(host: CoreHost) -> None:
+    """Deferred work waits until the responses have been sent. The next event may be a tick or the
+    end of a flush.
+    """
     host.create("t", flush_messages="1")
     host.ask(1, produce("t", b"x"), 9)
     done: list[int] = []
@@ -177,9 +196,12 @@ def test_what_waits_for_answers_to_be_sent_is_done_before_what_comes_next(host: 
 
 
 @pytest.mark.parametrize(("number", "is_noted"), [(errno.EIO, True), (errno.EMFILE, False)])
-def test_a_stop_that_fails_is_told_of_and_what_may_be_lost_is_noted(
+def test_a_failed_stop_raises_and_records_whether_unflushed_bytes_may_be_lost(
     tmp_path: Path, number: int, is_noted: bool
 ) -> None:
+    """After an I/O error, the next start must not trust unflushed bytes. A lack of descriptors
+    loses nothing.
+    """
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t")
@@ -195,7 +217,8 @@ def test_a_stop_that_fails_is_told_of_and_what_may_be_lost_is_noted(
     assert noted == [True] * is_noted
 
 
-def test_a_stop_finishes_what_goes_in_slices(tmp_path: Path) -> None:
+def test_a_stop_finishes_the_deletion_of_a_topic(tmp_path: Path) -> None:
+    """The core deletes the 200 partitions in several steps; the stop comes between two of them."""
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t", 200)
@@ -208,7 +231,7 @@ def test_a_stop_finishes_what_goes_in_slices(tmp_path: Path) -> None:
     assert [name for name in names if not name.endswith("-delete")] == []
 
 
-def test_what_was_answered_early_wakes_nobody_later(host: CoreHost) -> None:
+def test_a_fetch_that_was_answered_early_leaves_no_deadline(host: CoreHost) -> None:
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=10), 12)
     due_ms = host.now_ms + 10
@@ -220,7 +243,7 @@ def test_what_was_answered_early_wakes_nobody_later(host: CoreHost) -> None:
     assert deadline_ms is None or deadline_ms > due_ms
 
 
-def test_time_begins_a_compaction(host: CoreHost) -> None:
+def test_a_tick_starts_a_compaction(host: CoreHost) -> None:
     (log,) = host.create(
         "t", cleanup_policy="compact", segment_ms="1", min_cleanable_dirty_ratio="0"
     )
@@ -265,7 +288,7 @@ def test_a_fetch_is_answered_when_its_time_is_up(host: CoreHost) -> None:
     )
 
 
-def test_a_fetch_is_answered_when_its_topic_goes(host: CoreHost) -> None:
+def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(host: CoreHost) -> None:
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=60_000), 12)
     delete_topic(host.parts.deletion, "t", host.now_ms)
@@ -314,7 +337,7 @@ def test_flush_messages_1_waits_for_the_disk(host: CoreHost) -> None:
     assert log.high_watermark == 3
 
 
-def test_flush_messages_3_waits_with_the_third_that_is_not_on_the_disk(host: CoreHost) -> None:
+def test_with_flush_messages_3_every_third_record_waits_for_a_flush(host: CoreHost) -> None:
     (log,) = host.create("t", flush_messages="3")
     assert [error_of(host.call(2, produce("t"), 9)) for _ in range(2)] == [
         0,
@@ -379,7 +402,7 @@ def test_a_producer_that_hung_up_while_its_flush_runs(host: CoreHost) -> None:
     assert host.answers[1] == [] and host.broker.flushes.is_idle
 
 
-def test_a_topic_that_goes_while_its_flush_runs(host: CoreHost) -> None:
+def test_a_produce_is_answered_when_its_topic_is_deleted_during_the_flush(host: CoreHost) -> None:
     host.create("t", flush_messages="1")
     host.ask(1, produce("t"), 9)
     delete_topic(host.parts.deletion, "t", host.now_ms)
@@ -398,6 +421,7 @@ class Transaction:
     """
 
     def __init__(self, host: CoreHost, *, transactional_id: str = "id", topic: str = "t") -> None:
+        """Create the topic with two partitions, and initialise the producer."""
         self.host, self.transactional_id, self.topic = host, transactional_id, topic
         self.logs = host.create(topic, 2)
         host.answers[1].clear()
@@ -417,6 +441,7 @@ class Transaction:
             self.host.flush()
 
     def names(self) -> dict[str, Any]:
+        """The fields by which a request names the transaction."""
         return {
             "transactional_id": self.transactional_id,
             "producer_id": self.identity[0],
@@ -433,6 +458,7 @@ class Transaction:
         self.host.ask(connection, request, 3)
 
     def write(self) -> None:
+        """Write a record to each of the two partitions."""
         for partition in (0, 1):
             names = {"transactional_id": self.transactional_id, "identity": self.identity}
             request = produce(self.topic, partition=partition, sequence=self.sequence, **names)
@@ -461,6 +487,7 @@ class Transaction:
         return sorted(log.topic for log, _ in self.host.flush().tokens)
 
     def begin(self) -> None:
+        """Add both partitions, and write a record to each."""
         self.add_partitions()
         assert (
             self.host.answers[1]
@@ -475,6 +502,7 @@ class Transaction:
 
 
 def begun(host: CoreHost) -> Transaction:
+    """An open transaction with one record in each of two partitions."""
     transaction = Transaction(host)
     transaction.begin()
     return transaction
@@ -490,7 +518,7 @@ def journal_less_host(tmp_path: Path) -> Iterator[CoreHost]:
     host.close()
 
 
-def test_a_commit_waits_for_the_disk_once(host: CoreHost) -> None:
+def test_a_commit_waits_for_one_flush_of_the_journal(host: CoreHost) -> None:
     transaction = begun(host)
     transaction.end(commit=True)
     assert transaction.flushed() == ["t", "t"], "the first flush of a log is of its own files"
@@ -523,7 +551,7 @@ def test_a_commit_waits_for_the_disk_once(host: CoreHost) -> None:
             transaction.end(commit=True)
 
 
-def test_markers_come_to_the_disk_soon_without_anybody_waiting(host: CoreHost) -> None:
+def test_markers_are_flushed_soon_after_the_commit_was_answered(host: CoreHost) -> None:
     transaction = begun(host)
     transaction.end(commit=True)
     transaction.flush_all()
@@ -560,6 +588,7 @@ def test_a_decision_that_is_made_later_brings_earlier_markers_to_the_disk(host: 
 
 
 def while_deciding(host: CoreHost) -> Transaction:
+    """A transaction whose data are flushed, and whose commit decision waits for its flush."""
     transaction = begun(host)
     transaction.end(commit=True)
     assert transaction.flushed() == ["t", "t"]
@@ -567,7 +596,7 @@ def while_deciding(host: CoreHost) -> Transaction:
     return transaction
 
 
-def test_what_comes_while_the_decision_is_under_way_is_held_back(host: CoreHost) -> None:
+def test_requests_for_a_transaction_wait_while_its_decision_is_flushed(host: CoreHost) -> None:
     transaction = while_deciding(host)
     for connection in (3, 4, 5):
         host.connect(connection)
@@ -589,7 +618,7 @@ def test_what_comes_while_the_decision_is_under_way_is_held_back(host: CoreHost)
     assert host.answers[5][0].error_code == Code.NONE and host.answers[5][0].producer_epoch == 1
 
 
-def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under_way(
+def test_a_request_for_several_transactions_gets_concurrent_transactions_during_a_decision(
     host: CoreHost,
 ) -> None:
     """Version 4 of AddPartitionsToTxn may contain several transactions, and does not wait for one
@@ -622,7 +651,12 @@ def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under
     assert transaction.state() == "COMPLETE_COMMIT"
 
 
-def test_a_first_batch_is_told_to_come_again_while_a_decision_is_under_way(host: CoreHost) -> None:
+def test_the_first_batch_of_a_partition_is_refused_while_the_decision_is_flushed(
+    host: CoreHost,
+) -> None:
+    """NOT_ENOUGH_REPLICAS is an error that the producer retries. The batch could belong to the
+    transaction that is being decided, or to the next one.
+    """
     transaction = Transaction(host)
     transaction.add_partitions()
     host.answers[1].clear()
@@ -631,6 +665,7 @@ def test_a_first_batch_is_told_to_come_again_while_a_decision_is_under_way(host:
     )
     assert error_of(host.call(2, request, 9)) == 0
     for log in host.broker.topics.logs_of("t"):
+        # partition 1 has no record yet, and so no files
         log.files.make()
     transaction.end(commit=True)
     host.flush()
@@ -642,7 +677,7 @@ def test_a_first_batch_is_told_to_come_again_while_a_decision_is_under_way(host:
     assert (transaction.state(), transaction.markers()) == ("COMPLETE_COMMIT", [[True], [True]])
 
 
-def test_a_transaction_that_was_ended_in_time_does_not_time_out(host: CoreHost) -> None:
+def test_a_transaction_does_not_time_out_while_its_commit_waits_for_a_flush(host: CoreHost) -> None:
     transaction = while_deciding(host)
     host.tick(10 * 60_000)
     assert transaction.state() == "ONGOING"
@@ -653,7 +688,9 @@ def test_a_transaction_that_was_ended_in_time_does_not_time_out(host: CoreHost) 
     assert transaction.state() == "COMPLETE_COMMIT"
 
 
-def test_a_commit_goes_data_decision_markers_answer_completion(journal_less_host: CoreHost) -> None:
+def test_without_a_journal_a_commit_flushes_data_then_decision_then_markers(
+    journal_less_host: CoreHost,
+) -> None:
     host = journal_less_host
     transaction = begun(host)
     transaction.end(commit=True)
@@ -679,7 +716,7 @@ def test_a_commit_goes_data_decision_markers_answer_completion(journal_less_host
     assert host.flushes == [], "the completion itself needs no flush"
 
 
-def test_the_next_transaction_is_held_back_until_the_completion(
+def test_without_a_journal_the_next_transaction_waits_for_the_completion(
     journal_less_host: CoreHost,
 ) -> None:
     """The first request of a transaction waits, and does not get CONCURRENT_TRANSACTIONS."""
@@ -701,7 +738,7 @@ def test_the_next_transaction_is_held_back_until_the_completion(
     transaction.write()
 
 
-def test_a_fetch_whose_client_hangs_up_waits_no_more(host: CoreHost) -> None:
+def test_a_waiting_fetch_is_dropped_when_its_client_disconnects(host: CoreHost) -> None:
     """Records may not arrive for a long time, and the connection's state would be kept until
     then.
     """
@@ -714,7 +751,7 @@ def test_a_fetch_whose_client_hangs_up_waits_no_more(host: CoreHost) -> None:
     assert purgatory.next_deadline_ms() is None
 
 
-def test_a_client_that_hangs_up_during_its_commit_has_it_committed(host: CoreHost) -> None:
+def test_a_commit_is_completed_when_its_client_disconnects_meanwhile(host: CoreHost) -> None:
     transaction = begun(host)
     transaction.end(commit=True)
     host.broker.on_closed(1)
@@ -722,7 +759,7 @@ def test_a_client_that_hangs_up_during_its_commit_has_it_committed(host: CoreHos
     assert transaction.state() == "COMPLETE_COMMIT" and transaction.markers() == [[True], [True]]
 
 
-def test_an_abort_waits_for_nothing(host: CoreHost) -> None:
+def test_an_abort_waits_for_no_flush(host: CoreHost) -> None:
     transaction = begun(host)
     transaction.end(commit=False)
     assert [answer.error_code for answer in host.answers[1]] == [0]
@@ -733,7 +770,7 @@ def test_an_abort_waits_for_nothing(host: CoreHost) -> None:
     )
 
 
-def test_a_topic_deleted_during_the_commit_does_not_hold_it_up(host: CoreHost) -> None:
+def test_a_commit_completes_when_its_topic_is_deleted_meanwhile(host: CoreHost) -> None:
     transaction = begun(host)
     transaction.end(commit=True)
     delete_topic(host.parts.deletion, "t", host.now_ms)
@@ -822,13 +859,17 @@ def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
 
 
 def open_kafkas(path: Path, now_ms: int) -> Any:
+    """The core on a data directory that a broker of Apache Kafka wrote."""
     config = BrokerConfig.from_properties(
         {"node.id": "1", "log.dirs": str(path), "log.retention.ms": "-1"}
     )
     return open_broker(config, CountedIds(), now_ms=now_ms)
 
 
-def test_deltas_transaction_is_open_and_ends_when_its_time_is_up(tmp_path: Path) -> None:
+def test_an_open_transaction_in_kafkas_files_is_aborted_after_its_timeout(tmp_path: Path) -> None:
+    """The transactional id "delta" began a transaction with a timeout of ten minutes, and Kafka was
+    stopped before its end.
+    """
     path = tmp_path / "data"
     shutil.copytree(KAFKA, path)
     broker = open_kafkas(path, DELTA_BEGAN_MS + 60_000)
@@ -865,7 +906,10 @@ def test_producer_ids_begin_above_those_that_kafka_gave_out(tmp_path: Path) -> N
     again.close_logs(DELTA_BEGAN_MS)
 
 
-def test_a_wild_producer_id_in_a_log_does_not_use_up_the_others(tmp_path: Path) -> None:
+def test_the_highest_producer_id_in_a_log_does_not_exhaust_the_ids(tmp_path: Path) -> None:
+    """Ids are assigned above those in the logs. A client sent a batch with the highest possible id,
+    which the broker never assigned.
+    """
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t")
@@ -899,7 +943,7 @@ def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -
     )
 
 
-def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transaction(
+def test_an_offset_commit_with_the_highest_epoch_is_refused_within_a_transaction(
     tmp_path: Path,
 ) -> None:
     """No producer can have the highest epoch, which would fence the producer id for good."""
@@ -950,7 +994,7 @@ def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transactio
     host.close()
 
 
-def test_what_was_due_is_not_due_again_at_the_same_time() -> None:
+def test_after_a_tick_the_next_deadline_is_later_than_now() -> None:
     """Otherwise the server would call the core again immediately, in an endless loop."""
     b = DiskBroker(log_flush_offset_checkpoint_interval_ms="1000")
     b.topic("t", 2, flush_ms="300")

@@ -62,7 +62,7 @@ def with_decision_on_the_disk(**settings: str) -> tuple[DiskBroker, Producer]:
 
 
 @pytest.mark.parametrize("restart", ["kill", "lose_power"])
-def test_a_decision_that_was_not_appended_is_found(restart: str) -> None:
+def test_a_decision_that_is_only_in_the_journal_takes_effect_after_a_restart(restart: str) -> None:
     b, _ = with_decision_on_the_disk()
     getattr(b, restart)()
     assert is_committed(b)
@@ -70,7 +70,7 @@ def test_a_decision_that_was_not_appended_is_found(restart: str) -> None:
     assert b.state("txn")[0] == ("CompleteCommit" if restart == "kill" else "Empty")
 
 
-def test_who_asks_again_after_a_kill_is_told_that_it_is_committed() -> None:
+def test_a_commit_that_is_repeated_after_a_kill_succeeds() -> None:
     b, p = with_decision_on_the_disk()
     b.kill()
     p.connection = b.connect()
@@ -81,7 +81,7 @@ def test_who_asks_again_after_a_kill_is_told_that_it_is_committed() -> None:
     assert is_committed(b)
 
 
-def test_a_decision_that_is_found_is_found_again_after_a_power_loss_during_the_start() -> None:
+def test_a_decision_survives_a_power_loss_during_the_start_that_found_it() -> None:
     """The journal is kept until all effects of the decision are in the logs' own files."""
     b, _ = with_decision_on_the_disk()
     b.disk.kill()
@@ -94,7 +94,7 @@ def test_a_decision_that_is_found_is_found_again_after_a_power_loss_during_the_s
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_a_start_that_is_cut_short_at_any_step_finds_it_again(way: str) -> None:
+def test_a_decision_survives_a_crash_at_any_step_of_the_start(way: str) -> None:
     """Each start crashes one disk operation later than the previous one."""
     b, _ = with_decision_on_the_disk()
     b.holds_flushes = False
@@ -115,7 +115,7 @@ def test_a_start_that_is_cut_short_at_any_step_finds_it_again(way: str) -> None:
     assert is_committed(b)
 
 
-def test_without_the_flush_there_is_no_decision() -> None:
+def test_an_unflushed_decision_is_lost_with_the_power_but_survives_a_kill() -> None:
     b, p = ready()
     b.hold_flushes()
     p.start_end(True)
@@ -126,7 +126,7 @@ def test_without_the_flush_there_is_no_decision() -> None:
     p.start_end(True)
     b.kill()
     assert is_committed(b), (
-        "the system has what was written, the journal too: it may be either, and it is this"
+        "the page cache has the decision; either outcome would be right, and this is ours"
     )
 
 
@@ -149,7 +149,7 @@ def test_a_commit_that_was_answered_survives_a_power_loss(kept: str) -> None:
 
 
 @pytest.mark.parametrize("kept", ["", TRANSACTIONS])
-def test_the_transaction_after_it_is_not_committed_with_it(kept: str) -> None:
+def test_the_transaction_after_a_decided_one_is_not_committed_with_it(kept: str) -> None:
     b, p = ready()
     b.hold_flushes()
     p.start_end(True)
@@ -184,7 +184,7 @@ def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction(kept: 
     assert b.markers("t")[-1][2] is False
 
 
-def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
+def test_a_decision_does_not_apply_to_a_later_topic_of_the_same_name() -> None:
     b, p = ready()
     assert p.end(True) == 0
     delete_topic(b.parts.deletion, "t", b.now_ms)
@@ -198,7 +198,7 @@ def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
     assert [commit for _, _, commit in b.markers("t")] == [False]
 
 
-def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
+def test_a_decision_does_not_apply_to_a_topic_that_was_created_after_it() -> None:
     """The topic was deleted before the decision, and another topic of that name was created
     after it.
     """
@@ -218,7 +218,7 @@ def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
     assert b.read("gone", committed=True) == [b"c"]
 
 
-def test_markers_that_a_kill_left_in_memory_are_on_the_disk_before_the_journal_goes() -> None:
+def test_markers_in_the_page_cache_are_flushed_before_the_journal_is_deleted() -> None:
     """The records were flushed to the logs' own files before the decision, so the journal does not
     contain them.
     """
@@ -237,7 +237,7 @@ def test_markers_that_a_kill_left_in_memory_are_on_the_disk_before_the_journal_g
 
 
 @pytest.mark.parametrize("is_decided", [True, False])
-def test_a_start_flushes_the_coordinators_records_where_one_tells_of_a_decision(
+def test_a_start_flushes_the_transaction_log_when_it_contains_a_decision(
     is_decided: bool,
 ) -> None:
     """The start makes the effects of a decision visible to readers, so the decision must be durable
@@ -309,7 +309,7 @@ def test_without_flushes_a_kill_at_any_step_leaves_the_transaction_whole() -> No
     assert outcomes == {True, False}
 
 
-def test_what_readers_saw_after_a_kill_stays_when_the_power_goes() -> None:
+def test_records_that_readers_saw_after_a_kill_survive_a_power_loss() -> None:
     """The frame with the decision was only in the page cache, so the start flushes it before it
     applies the decision.
     """
@@ -317,13 +317,14 @@ def test_what_readers_saw_after_a_kill_stays_when_the_power_goes() -> None:
     b.hold_flushes()
     p.start_end(True)
     b.disk.kill()
+    # starts again after the kill
     b.open()
     assert is_committed(b)
     b.lose_power()
     assert is_committed(b)
 
 
-def test_an_id_that_has_expired_does_not_come_back() -> None:
+def test_an_expired_transactional_id_is_not_restored_from_the_journal() -> None:
     b, p = ready(transactional_id_expiration_ms="2000")
     assert p.end(True) == 0
     b.tick(5000)
@@ -332,7 +333,7 @@ def test_an_id_that_has_expired_does_not_come_back() -> None:
     assert is_committed(b)
 
 
-def test_an_abort_that_followed_is_not_undone() -> None:
+def test_a_decision_in_the_journal_does_not_undo_a_later_abort() -> None:
     """The journal still has the decision on the transaction before the aborted one; its offsets are
     below the log's end.
     """
@@ -346,7 +347,9 @@ def test_an_abort_that_followed_is_not_undone() -> None:
         assert b.end_offset("t", committed=True) == b.end_offset("t")
 
 
-def test_a_new_session_that_followed_keeps_its_epoch() -> None:
+def test_a_new_producer_session_keeps_its_epoch_despite_an_earlier_decision_in_the_journal() -> (
+    None
+):
     b, p = ready()
     assert p.end(True) == 0
     p.begin_session()
@@ -377,7 +380,7 @@ def hanging() -> tuple[DiskBroker, Inode]:
     return b, next(inode for path, inode in b.disk.files() if path.endswith(f"t-0/{0:020d}.log"))
 
 
-def test_the_end_of_what_hung_is_durable_before_anybody_is_heard() -> None:
+def test_the_abort_of_a_hanging_transaction_is_durable_before_any_request() -> None:
     """Otherwise another power loss would reopen the hanging transaction, as part of the producer's
     next one.
     """
@@ -385,9 +388,9 @@ def test_the_end_of_what_hung_is_durable_before_anybody_is_heard() -> None:
     assert inode.synced == len(inode.data)
 
 
-def test_whatever_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
-    """There are hanging transactions of several producers on several partitions, and one
-    transaction that the coordinator knows.
+def test_a_start_aborts_all_hanging_transactions(caplog: pytest.LogCaptureFixture) -> None:
+    """There are hanging transactions of two producers on two partitions each, and one open
+    transaction that the coordinator knows, which is aborted after the power loss as well.
     """
     b = DiskBroker()
     b.topic("t", 3)
@@ -408,7 +411,7 @@ def test_whatever_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
         assert b.end_offset("t", index, committed=True) == b.end_offset("t", index)
 
 
-def test_what_is_open_of_an_earlier_epoch_is_no_part_of_the_transaction() -> None:
+def test_a_commit_does_not_include_open_records_of_an_earlier_epoch() -> None:
     b = DiskBroker()
     b.topic("t")
     Producer(b, "txn").send("t", 0, b"a")
@@ -446,7 +449,7 @@ def test_without_a_journal_each_step_waits_for_the_disk(setting: str) -> None:
     assert is_committed(b)
 
 
-def test_room_that_comes_back_lets_the_journal_begin_again() -> None:
+def test_the_journal_is_used_again_when_the_disk_has_space_again() -> None:
     b, p = ready()
     b.parts.disk_space.is_full = True
     assert p.end(True) == 0
@@ -458,7 +461,7 @@ def test_room_that_comes_back_lets_the_journal_begin_again() -> None:
 
 
 @pytest.mark.parametrize("commits", range(3, 13))
-def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> None:
+def test_journals_are_deleted_when_the_logs_own_files_have_their_content(commits: int) -> None:
     """Every few of these commits start a new journal. All answered commits survive a power loss at
     any time.
     """
@@ -479,7 +482,7 @@ def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> Non
     assert [b.read("t", index, committed=True) for index in (0, 1)] == [answered] * 2
 
 
-def test_damage_of_an_earlier_frame_ends_the_start() -> None:
+def test_a_start_fails_when_a_journal_frame_before_valid_ones_is_damaged() -> None:
     """The damaged frame is the first of four commits in the journal; valid frames follow it."""
     b, p = ready()
     for value in (b"b", b"c", b"d", b"e"):
@@ -491,7 +494,7 @@ def test_damage_of_an_earlier_frame_ends_the_start() -> None:
         b.lose_power()
 
 
-def test_a_commit_that_was_asked_for_in_time_does_not_time_out_behind_a_flush() -> None:
+def test_a_commit_requested_in_time_does_not_time_out_while_a_flush_runs() -> None:
     b, other = ready()
     p = Producer(b, "late", timeout_ms=5000)
     p.send("t", 0, b"c")

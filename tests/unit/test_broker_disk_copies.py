@@ -40,7 +40,7 @@ def committed(**settings: str) -> tuple[DiskBroker, Producer]:
 
 
 @pytest.mark.parametrize("is_new_mount", [True, False])
-def test_a_copy_in_the_same_run_of_the_machine_has_what_was_durable(
+def test_a_copy_made_without_a_reboot_has_all_committed_transactions(
     is_new_mount: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     b, _ = committed()
@@ -58,7 +58,7 @@ def test_a_copy_in_the_same_run_of_the_machine_has_what_was_durable(
 
 
 @pytest.mark.parametrize("is_new_mount", [True, False])
-def test_an_open_transaction_is_not_committed_without_what_the_copy_lacks(
+def test_a_transaction_whose_records_the_copy_lacks_cannot_be_committed(
     is_new_mount: bool,
 ) -> None:
     b, p = committed()
@@ -72,7 +72,8 @@ def test_an_open_transaction_is_not_committed_without_what_the_copy_lacks(
     assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a", b"b"]] * 2
 
 
-def test_a_log_that_ends_before_its_recovery_point_is_no_mere_kill(tmp_path: Path) -> None:
+def test_a_log_that_ends_before_its_recovery_point_counts_as_a_power_loss(tmp_path: Path) -> None:
+    """A kill keeps the page cache, so it cannot shorten a file below a flushed offset."""
     manager, log = new_log(tmp_path)
     log.append(batch([b"a"]), now_ms=NOW_MS)
     log.append(batch([b"b"]), now_ms=NOW_MS)
@@ -86,7 +87,7 @@ def test_a_log_that_ends_before_its_recovery_point_is_no_mere_kill(tmp_path: Pat
 
 
 @pytest.mark.parametrize("away", ["retention", "deletion", "another life"])
-def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
+def test_a_start_after_a_kill_does_not_count_as_one_on_a_copy(away: str) -> None:
     """The journals contain records that are no longer in the logs, which could look like a loss."""
     b = DiskBroker(log_retention_check_interval_ms="1000", log_initial_task_delay_ms="0")
     b.topic("t", 2, segment_bytes="400", file_delete_delay_ms="0")
@@ -112,7 +113,7 @@ def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
     assert not b.broker.logs.lost_power
 
 
-def test_a_directory_knows_itself_from_its_copy(tmp_path: Path) -> None:
+def test_a_start_tells_a_copied_directory_from_the_original(tmp_path: Path) -> None:
     """A copy made with cp has other inodes, even if the kernel reports the same mount id."""
     disk = OsDisk()
     assert disk.mount_id(str(tmp_path)) == disk.mount_id(str(tmp_path))
@@ -124,19 +125,21 @@ def test_a_directory_knows_itself_from_its_copy(tmp_path: Path) -> None:
     assert not open_manager(tmp_path / "data").lost_power
 
 
-def test_after_a_failure_of_the_disk_nothing_unflushed_is_believed(tmp_path: Path) -> None:
+def test_after_a_disk_failure_the_next_start_trusts_no_unflushed_bytes(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     log.append(batch([b"a"]), now_ms=NOW_MS)
     manager.note_failure()
     kill(manager, machine=False)
     again = open_manager(tmp_path)
     assert again.lost_power
+    # the start has succeeded
     again.note_boot()
     kill(again, machine=False)
     assert not open_manager(tmp_path).lost_power
 
 
-def test_what_the_first_version_noted_of_the_machine_is_no_proof_of_a_kill(tmp_path: Path) -> None:
+def test_a_boot_file_in_the_first_version_s_format_does_not_prove_a_kill(tmp_path: Path) -> None:
+    """The first version wrote the boot id alone, which a copy of the disk has as well."""
     manager, _ = new_log(tmp_path)
     (tmp_path / BOOT_ID_NAME).write_text(OsDisk().boot_id() or "")
     kill(manager, machine=False)
@@ -148,7 +151,7 @@ def test_what_the_first_version_noted_of_the_machine_is_no_proof_of_a_kill(tmp_p
     [("fsync", errno.EIO, True), ("fsync", errno.EDQUOT, True), ("open", errno.EMFILE, False)],
 )
 @pytest.mark.parametrize("when", ["kill", "stop"])
-def test_a_start_or_a_stop_that_the_disk_ends_is_noted(
+def test_a_start_or_stop_that_fails_with_a_disk_error_counts_as_a_power_loss(
     when: str, operation: str, code: int, is_noted: bool
 ) -> None:
     """If a start after a kill, or a stop, ends with a disk error, the bytes that it could not flush

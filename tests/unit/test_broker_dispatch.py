@@ -94,7 +94,7 @@ def test_the_answer_to_a_long_request_of_a_client_that_has_gone_is_dropped(host:
     assert host.answers[1] == []
 
 
-def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(
+def test_a_fault_of_the_handler_of_a_long_request_closes_only_its_connection(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> Any:
@@ -137,7 +137,9 @@ def test_others_are_served_while_the_worker_imports_for_a_first_request(
     assert len(host.answers[other]) == 3 and host.work == []
 
 
-def test_a_first_request_of_two_clients_is_answered_to_both(importing: CoreHost) -> None:
+def test_two_clients_that_send_the_same_first_request_both_get_a_response(
+    importing: CoreHost,
+) -> None:
     host = importing
     for connection in (1, 2):
         host.ask(host.connect(connection), asking(1), METADATA_VERSION)
@@ -163,7 +165,7 @@ def test_a_first_request_that_cannot_be_read_ends_its_connection(importing: Core
     assert "Metadata" in importing.closed[1]
 
 
-def test_a_first_request_in_which_we_fail_ends_its_connection_alone(
+def test_a_fault_of_the_handler_of_a_first_request_closes_its_connection(
     importing: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> Any:
@@ -175,11 +177,12 @@ def test_a_first_request_in_which_we_fail_ends_its_connection_alone(
     assert "please report it" in importing.closed[1]
 
 
-def test_a_first_request_of_a_version_to_come_is_refused_when_the_worker_is_done(
+def test_a_first_request_of_an_unknown_version_is_refused_after_the_imports(
     importing: CoreHost,
 ) -> None:
     host = importing
     frame = bytearray(request_frame(ApiVersionsRequest("a", "1"), 3, 7))
+    # version 99
     frame[2:4] = b"\0\x63"
     host.broker.on_frame(host.connect(1), memoryview(frame), host.event_ms())
     host.broker.outbox.work[0].run()
@@ -204,7 +207,7 @@ def test_the_gate_sees_a_first_request_once(tmp_path: Path) -> None:
     assert (answer.error_code, host.closed) == (Code.NONE, {})
 
 
-def test_a_first_topic_is_made_once_the_worker_has_imported_what_logs_need(
+def test_the_first_topic_is_created_after_the_worker_has_imported_the_code_of_logs(
     importing: CoreHost,
 ) -> None:
     """A Metadata request does not import the code of logs by itself, since most such requests
@@ -230,15 +233,16 @@ def test_a_first_topic_is_made_once_the_worker_has_imported_what_logs_need(
     assert len(host.answers[other]) == 3, "it is imported"
 
 
-def test_a_stop_makes_a_topic_whose_imports_were_under_way(importing: CoreHost) -> None:
+def test_a_stop_creates_a_topic_that_waits_for_imports(importing: CoreHost) -> None:
     host = importing
     host.ask(host.connect(1), wanting("new"), METADATA_VERSION)
+    # imports the handler; the imports for logs are then under way
     host.finish_work()
     host.broker.close_logs(host.event_ms())
     assert list(host.broker.metadata.topics) == ["t", "new"]
 
 
-def test_what_the_worker_imports_exists() -> None:
+def test_all_modules_that_the_worker_imports_exist() -> None:
     """A row that named a module that no longer exists would fail only at the first request."""
     import_all((*FOR_COORDINATORS, *FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
     for api in APIS:
@@ -254,9 +258,7 @@ def table_host(tmp_path_factory: pytest.TempPathFactory) -> CoreHost:
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
-    table_host: CoreHost, api: Api
-) -> None:
+def test_each_row_names_the_parameters_of_its_handler(table_host: CoreHost, api: Api) -> None:
     """A row names the parts of its handler as strings, which a type checker does not check."""
     host = table_host
     route = host.broker.routes.load(api)

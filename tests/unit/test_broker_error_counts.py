@@ -12,7 +12,7 @@ from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
-def test_errors_are_counted_where_they_are_answered(tmp_path: Path) -> None:
+def test_errors_are_counted_by_request_and_partition(tmp_path: Path) -> None:
     host = CoreHost(tmp_path, auto_create_topics_enable="false")
     errors = host.broker.requests.errors = ErrorCounts()
     host.connect(1)
@@ -36,7 +36,7 @@ def test_errors_are_counted_where_they_are_answered(tmp_path: Path) -> None:
     host.close()
 
 
-def test_what_the_worker_has_counted_is_added_to_what_there_is() -> None:
+def test_the_counts_of_the_worker_are_added_to_those_of_the_core() -> None:
     """The worker counts errors when it encodes a long response."""
     here, there = ErrorCounts(), ErrorCounts()
     for counts, codes in ((here, (3, 3, 6)), (there, (3, 7))):

@@ -105,6 +105,9 @@ class Cluster(CoreHost):
     """Three brokers; connection N is one to broker N. The replicas of `t` are (1, 2) and (2, 3)."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
+        """Three brokers, each with the connection of its node id's number. Partition t-0 has the
+        replicas 1 and 2, and t-1 has 2 and 3.
+        """
         super().__init__(
             directory,
             barnabas_brokers="3",
@@ -135,6 +138,9 @@ class Cluster(CoreHost):
         ]
 
     def coordinator(self, kind: int, key: str) -> int:
+        """The node id of the coordinator of a group (kind 0), transactional id (1) or share
+        partition (2).
+        """
         answer = self.call(3, FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 6)
         (row,) = answer.coordinators
         assert row.error_code == 0
@@ -199,7 +205,7 @@ def test_metadata_has_all_brokers_and_their_leaders(cluster: Cluster) -> None:
     assert described.controller_id == answer.controller_id == 1
 
 
-def test_advertised_ports_are_as_far_apart_as_the_ports(tmp_path: Path) -> None:
+def test_the_brokers_advertised_ports_have_the_distances_of_their_ports(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, advertised_listeners="PLAINTEXT://example.org:19092")
     assert [(one.host, one.port) for one in cluster.metadata(2).brokers] == [
         ("example.org", 19092),
@@ -237,7 +243,7 @@ def test_each_listener_has_ports_of_its_own(tmp_path: Path) -> None:
     cluster.close()
 
 
-def test_partitions_are_described(cluster: Cluster) -> None:
+def test_describe_topic_partitions_shows_a_stopped_broker_as_off_line(cluster: Cluster) -> None:
     cluster.broker.failover.take_away(1, cluster.now_ms)
     request = DescribeTopicPartitionsRequest(topics=[DescribedTopic(name="t")])
     (topic,) = cluster.call(2, request, 0).topics
@@ -247,7 +253,7 @@ def test_partitions_are_described(cluster: Cluster) -> None:
     ] == [(2, [1, 2], [2], [1]), (2, [2, 3], [2, 3], [])]
 
 
-def test_a_broker_tells_of_its_own_replicas_and_settings(cluster: Cluster) -> None:
+def test_a_broker_describes_only_its_own_replicas_and_settings(cluster: Cluster) -> None:
     for node_id, expected in ((1, [0]), (2, [0, 1]), (3, [1])):
         (directory,) = cluster.call(node_id, DescribeLogDirsRequest(topics=None), 4).results
         (topic,) = (one for one in directory.topics if one.name == "t")
@@ -278,7 +284,7 @@ def test_only_the_leader_takes_records(cluster: Cluster) -> None:
     assert cluster.broker.topics.partitions_of("t")[0].log_end_offset == 1  # type: ignore[union-attr]
 
 
-def test_a_produce_of_nothing_that_comes_to_another_broker_is_refused_as_any(
+def test_a_produce_without_records_is_refused_by_a_follower(
     cluster: Cluster,
 ) -> None:
     request = produce("t")
@@ -286,7 +292,7 @@ def test_a_produce_of_nothing_that_comes_to_another_broker_is_refused_as_any(
     assert error_of(cluster.call(2, request, 9)) == Code.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_batch_that_its_leader_did_not_get_is_not_overtaken(cluster: Cluster) -> None:
+def test_a_new_leader_refuses_a_batch_whose_predecessor_was_refused(cluster: Cluster) -> None:
     """A log accepts any sequence in the first batch of an unknown producer. If the second batch
     were appended, the first one, which the former leader refused, would be out of order for good.
     """
@@ -299,7 +305,7 @@ def test_a_batch_that_its_leader_did_not_get_is_not_overtaken(cluster: Cluster) 
     assert [send(1, sequence) for sequence in (0, 1)] == [0, 0]
 
 
-def test_a_refusal_says_who_leads(cluster: Cluster) -> None:
+def test_a_refusal_names_the_current_leader_and_its_epoch(cluster: Cluster) -> None:
     cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)
     epoch = cluster.broker.topics.leader_epoch("t", 0)
     answer = cluster.call(1, produce("t"), 10)
@@ -364,7 +370,7 @@ def test_only_the_leader_answers_about_a_partition(cluster: Cluster) -> None:
     assert cluster.rows() == [(-1, [1, 2], [2], [1, 2]), (3, [2, 3], [3], [2])]
 
 
-def test_a_move_begins_a_leader_epoch_that_a_restart_is_above(tmp_path: Path) -> None:
+def test_a_leader_move_raises_the_epoch_and_a_restart_raises_it_further(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     before = cluster.broker.topics.leader_epochs("t")
     cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)
@@ -389,7 +395,9 @@ def test_a_move_begins_a_leader_epoch_that_a_restart_is_above(tmp_path: Path) ->
     cluster.close()
 
 
-def test_a_fetch_that_waits_learns_that_its_leader_has_moved(cluster: Cluster) -> None:
+def test_a_waiting_fetch_is_refused_when_the_leader_of_its_partition_moves(
+    cluster: Cluster,
+) -> None:
     cluster.ask(1, fetch({"t": {0: 0}}, max_wait_ms=5000), 11)
     cluster.ask(2, fetch({"t": {1: 0}}, max_wait_ms=5000), 11)
     assert cluster.answers[1] == cluster.answers[2] == []
@@ -404,7 +412,7 @@ def test_a_fetch_that_waits_learns_that_its_leader_has_moved(cluster: Cluster) -
     assert len(cluster.answers[2]) == 1
 
 
-def test_fetch_sessions_are_each_brokers_own(cluster: Cluster) -> None:
+def test_a_fetch_session_is_known_only_to_its_broker(cluster: Cluster) -> None:
     first = cluster.call(1, fetch({"t": {0: 0}}, session=(0, 0)), 11)
     assert first.session_id != 0
     elsewhere = cluster.call(2, fetch({}, session=(first.session_id, 1)), 11)
@@ -419,7 +427,7 @@ def test_fetch_sessions_are_each_brokers_own(cluster: Cluster) -> None:
 # --- acks=all -----------------------------------------------------------------------------------
 
 
-def test_acks_all_wants_enough_replicas_in_sync(cluster: Cluster) -> None:
+def test_acks_all_requires_min_insync_replicas(cluster: Cluster) -> None:
     cluster.broker.topics.set_topic_configs("t", {"min.insync.replicas": "2"})
     assert error_of(cluster.call(1, produce("t"), 8)) == 0
     cluster.broker.failover.take_away(2, cluster.now_ms)
@@ -430,7 +438,7 @@ def test_acks_all_wants_enough_replicas_in_sync(cluster: Cluster) -> None:
     assert error_of(cluster.call(1, produce("t"), 8)) == 0
 
 
-def test_coordinators_want_enough_replicas_in_sync_of_what_they_write(tmp_path: Path) -> None:
+def test_coordinators_refuse_to_write_with_too_few_replicas_in_sync(tmp_path: Path) -> None:
     cluster = Cluster(
         tmp_path,
         offsets_topic_replication_factor="3",
@@ -477,7 +485,9 @@ def test_coordinators_want_enough_replicas_in_sync_of_what_they_write(tmp_path: 
     cluster.close()
 
 
-def test_what_writes_only_sometimes_wants_enough_replicas_in_sync_then(tmp_path: Path) -> None:
+def test_group_requests_that_write_are_refused_with_too_few_replicas_in_sync(
+    tmp_path: Path,
+) -> None:
     """Requests that write records only in some cases: the assignment of a group's leader, members
     that join or leave, and the deletion of groups.
     """
@@ -537,7 +547,7 @@ def test_what_writes_only_sometimes_wants_enough_replicas_in_sync_then(tmp_path:
     cluster.close()
 
 
-def test_heartbeats_of_share_groups_go_to_their_coordinator_which_wants_enough_replicas(
+def test_share_group_heartbeats_need_their_coordinator_and_enough_replicas(
     tmp_path: Path,
 ) -> None:
     cluster = Cluster(
@@ -576,7 +586,9 @@ def test_heartbeats_of_share_groups_go_to_their_coordinator_which_wants_enough_r
     cluster.close()
 
 
-def test_states_of_share_partitions_are_their_coordinators_alone(tmp_path: Path) -> None:
+def test_only_the_coordinator_of_a_share_partition_reads_and_writes_its_state(
+    tmp_path: Path,
+) -> None:
     cluster = Cluster(
         tmp_path, share_coordinator_state_topic_num_partitions="3",
         share_coordinator_state_topic_replication_factor="3", min_insync_replicas="3",
@@ -625,7 +637,7 @@ def test_states_of_share_partitions_are_their_coordinators_alone(tmp_path: Path)
     cluster.close()
 
 
-def test_heartbeats_of_streams_groups_go_to_their_coordinator_which_wants_enough_replicas(
+def test_streams_group_heartbeats_need_their_coordinator_and_enough_replicas(
     tmp_path: Path,
 ) -> None:
     cluster = Cluster(
@@ -661,7 +673,7 @@ def test_heartbeats_of_streams_groups_go_to_their_coordinator_which_wants_enough
     cluster.close()
 
 
-def test_a_batch_that_adds_its_partition_wants_enough_replicas_of_the_coordinators(
+def test_a_batch_that_adds_its_partition_needs_enough_replicas_of_the_transaction_log(
     tmp_path: Path,
 ) -> None:
     """A Produce of version 12 also writes the record that adds the partition to its transaction
@@ -688,7 +700,7 @@ def test_a_batch_that_adds_its_partition_wants_enough_replicas_of_the_coordinato
     cluster.close()
 
 
-def test_a_partition_that_is_in_the_transaction_is_written_beside_one_that_cannot_be_added(
+def test_a_partition_in_the_transaction_is_written_although_another_cannot_be_added(
     tmp_path: Path,
 ) -> None:
     cluster = Cluster(
@@ -717,7 +729,7 @@ def test_a_partition_that_is_in_the_transaction_is_written_beside_one_that_canno
     cluster.close()
 
 
-def test_one_broker_asks_for_no_replicas(tmp_path: Path) -> None:
+def test_a_single_broker_ignores_min_insync_replicas(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t", min_insync_replicas="2")
@@ -728,7 +740,7 @@ def test_one_broker_asks_for_no_replicas(tmp_path: Path) -> None:
 # --- brokers that go and come -------------------------------------------------------------------
 
 
-def test_the_connections_of_a_broker_end_with_it(cluster: Cluster) -> None:
+def test_the_connections_of_a_broker_are_closed_when_it_is_stopped(cluster: Cluster) -> None:
     cluster.connect(21, 2)
     cluster.broker.failover.take_away(2, cluster.now_ms)
     cluster.carry_out()
@@ -739,14 +751,16 @@ def test_the_connections_of_a_broker_end_with_it(cluster: Cluster) -> None:
     assert [one.node_id for one in cluster.metadata().brokers] == [1, 2, 3]
 
 
-def test_one_broker_cannot_be_taken_away(tmp_path: Path) -> None:
+def test_a_single_broker_cannot_be_taken_away(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     with pytest.raises(ValueError, match="start several with --brokers N"):
         host.broker.failover.take_away(1, host.now_ms)
     host.close()
 
 
-def test_the_controller_is_changed_and_any_broker_takes_its_requests(cluster: Cluster) -> None:
+def test_any_broker_accepts_requests_for_the_controller_which_can_be_changed(
+    cluster: Cluster,
+) -> None:
     cluster.broker.failover.set_controller(3)
     assert cluster.metadata().controller_id == 3
     answer = cluster.call(2, CreateTopicsRequest(topics=[CreatableTopic("new", 1, 2)]), 5)
@@ -765,7 +779,7 @@ def create(cluster: Cluster, topic: CreatableTopic) -> int:
     return code
 
 
-def test_topics_get_the_replicas_that_are_asked_for(cluster: Cluster) -> None:
+def test_topics_get_the_requested_replication_factor(cluster: Cluster) -> None:
     assert create(cluster, CreatableTopic("three", 3, 3)) == 0
     assert create(cluster, CreatableTopic("two", 3, 2)) == 0
     assert create(cluster, CreatableTopic("default", 1, -1)) == 0
@@ -786,21 +800,23 @@ def test_topics_get_the_replicas_that_are_asked_for(cluster: Cluster) -> None:
         ([[1, 2], [3]], Code.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_replicas_by_hand(cluster: Cluster, assigned: list[list[int]], code: int) -> None:
+def test_a_topic_is_created_with_a_valid_replica_assignment_only(
+    cluster: Cluster, assigned: list[list[int]], code: int
+) -> None:
     rows = [CreatableReplicaAssignment(index, ids) for index, ids in enumerate(assigned)]
     assert create(cluster, CreatableTopic("by-hand", -1, -1, rows)) == code
     if not code:
         assert [row[1] for row in cluster.rows("by-hand")] == assigned
 
 
-def test_replicas_by_hand_are_those_of_the_partition_that_they_name(cluster: Cluster) -> None:
+def test_a_replica_assignment_applies_to_the_partition_that_it_names(cluster: Cluster) -> None:
     """The rows of a CreateTopics request may be in any order."""
     rows = [CreatableReplicaAssignment(index, [node]) for index, node in ((2, 1), (0, 3), (1, 2))]
     assert create(cluster, CreatableTopic("by-hand", -1, -1, rows)) == 0
     assert [row[1] for row in cluster.rows("by-hand")] == [[3], [2], [1]]
 
 
-def test_new_partitions_by_hand_come_behind_those_that_there_are(cluster: Cluster) -> None:
+def test_new_partitions_get_the_replicas_that_the_request_assigns(cluster: Cluster) -> None:
     added = [CreatePartitionsAssignment(broker_ids=ids) for ids in ([3, 1], [1, 3])]
     before = [row[1] for row in cluster.rows()]
     for validate_only in (True, False):
@@ -816,6 +832,9 @@ def test_new_partitions_by_hand_come_behind_those_that_there_are(cluster: Cluste
 
 
 def elect(cluster: Cluster, kind: int, partitions: list[int] | None) -> dict[int, int]:
+    """Elect the preferred leaders (kind 0) or unclean ones (kind 1). Gives the error code of each
+    partition.
+    """
     wanted = None if partitions is None else [TopicPartitions("t", partitions)]
     answer = cluster.call(3, ElectLeadersRequest(election_type=kind, topic_partitions=wanted), 2)
     return {
@@ -825,7 +844,7 @@ def elect(cluster: Cluster, kind: int, partitions: list[int] | None) -> dict[int
     }
 
 
-def test_elections(cluster: Cluster) -> None:
+def test_preferred_and_unclean_elections_choose_the_leader(cluster: Cluster) -> None:
     assert elect(cluster, 0, [0]) == {0: Code.ELECTION_NOT_NEEDED}
     cluster.broker.failover.take_away(1, cluster.now_ms)
     assert elect(cluster, 0, [0]) == {0: Code.PREFERRED_LEADER_NOT_AVAILABLE}
@@ -835,6 +854,7 @@ def test_elections(cluster: Cluster) -> None:
     assert cluster.rows()[0][0] == 1
     cluster.broker.failover.take_away(1, cluster.now_ms)
     cluster.broker.failover.take_away(2, cluster.now_ms)
+    # both replicas of t-0 are off line, so there is no leader to choose
     assert elect(cluster, 1, [0]) == {0: Code.ELIGIBLE_LEADERS_NOT_AVAILABLE}
     cluster.broker.failover.give_back(1, cluster.now_ms)
     assert cluster.rows()[0] == (-1, [1, 2], [2], [2])
@@ -874,7 +894,9 @@ def test_coordinators_are_spread_and_move(cluster: Cluster) -> None:
         cluster.broker.failover.move_coordinator("queue", "it", 1, cluster.now_ms)
 
 
-def test_no_coordinator_is_there(cluster: Cluster) -> None:
+def test_find_coordinator_fails_when_all_replicas_of_its_partition_are_off_line(
+    cluster: Cluster,
+) -> None:
     cluster.coordinator(0, "g")
     for node_id in (1, 2):
         cluster.broker.failover.take_away(node_id, cluster.now_ms)
@@ -885,7 +907,7 @@ def test_no_coordinator_is_there(cluster: Cluster) -> None:
     assert (answer.error_code, answer.node_id) == (Code.COORDINATOR_NOT_AVAILABLE, -1)
 
 
-def test_another_than_the_coordinator_refuses(cluster: Cluster) -> None:
+def test_a_broker_that_is_not_the_coordinator_refuses_requests(cluster: Cluster) -> None:
     group = cluster.other_than(cluster.coordinator(0, "g"))
     answer = cluster.call(group, HeartbeatRequest(group_id="g", member_id="m"), 4)
     assert answer.error_code == Code.NOT_COORDINATOR
@@ -898,7 +920,9 @@ def test_another_than_the_coordinator_refuses(cluster: Cluster) -> None:
     assert cluster.call(other, InitProducerIdRequest(transactional_id=None), 4).error_code == 0
 
 
-def test_of_several_those_of_others_are_refused(cluster: Cluster) -> None:
+def test_in_a_request_for_several_groups_those_of_other_coordinators_are_refused(
+    cluster: Cluster,
+) -> None:
     groups = [str(number) for number in range(6)]
     owners = {group: cluster.coordinator(0, group) for group in groups}
     answer = cluster.call(2, DescribeGroupsRequest(groups=groups), 5)
@@ -915,7 +939,9 @@ def test_of_several_those_of_others_are_refused(cluster: Cluster) -> None:
     assert row.error_code == Code.NOT_COORDINATOR
 
 
-def test_a_broker_lists_what_it_coordinates(cluster: Cluster) -> None:
+def test_a_broker_lists_only_the_groups_and_transactions_that_it_coordinates(
+    cluster: Cluster,
+) -> None:
     node_id, _, _ = cluster.begin()
     for one in PORTS:
         answer = cluster.call(one, ListTransactionsRequest(), 0)
@@ -952,7 +978,7 @@ def joining(group: str, member_id: str = "") -> JoinGroupRequest:
     )
 
 
-def test_who_waits_for_a_coordinator_that_moves_is_refused(cluster: Cluster) -> None:
+def test_a_waiting_join_is_refused_when_the_coordinator_moves(cluster: Cluster) -> None:
     owner = join(cluster, "g")
     cluster.broker.failover.move_coordinator(
         "group", "g", cluster.other_than(owner), cluster.now_ms
@@ -961,7 +987,7 @@ def test_who_waits_for_a_coordinator_that_moves_is_refused(cluster: Cluster) -> 
     assert cluster.answers[owner][-1].error_code == Code.NOT_COORDINATOR
 
 
-def test_an_open_transaction_goes_on_at_another_coordinator(cluster: Cluster) -> None:
+def test_an_open_transaction_continues_at_its_new_coordinator(cluster: Cluster) -> None:
     node_id, producer_id, epoch = cluster.begin()
     record = produce("t", transactional_id="shop", identity=(producer_id, epoch))
     assert error_of(cluster.call(1, record, 8)) == 0
@@ -980,7 +1006,9 @@ def test_an_open_transaction_goes_on_at_another_coordinator(cluster: Cluster) ->
     ) == cluster.broker.topics.leader_epoch(*owner)
 
 
-def test_an_end_that_waits_when_its_coordinator_moves_is_repeated_there(cluster: Cluster) -> None:
+def test_a_waiting_end_txn_is_refused_when_the_coordinator_moves_and_can_be_repeated(
+    cluster: Cluster,
+) -> None:
     node_id, producer_id, epoch = cluster.begin()
     record = produce("t", transactional_id="shop", identity=(producer_id, epoch))
     assert error_of(cluster.call(1, record, 8)) == 0

@@ -54,7 +54,7 @@ def reported(answer: Any) -> Told:
     }
 
 
-def test_a_session_is_told_of_what_is_new(host: CoreHost) -> None:
+def test_an_incremental_response_has_only_the_partitions_with_changes(host: CoreHost) -> None:
     host.create("t", 3)
     host.call(1, produce("t", b"a"), 9)
     first = ask(host, {"t": {0: 0, 1: 0}}, session=(0, 0))
@@ -105,7 +105,9 @@ def test_a_session_is_told_of_what_is_new(host: CoreHost) -> None:
 
 
 @pytest.mark.parametrize("high_watermark", [-1, 5])
-def test_the_end_of_an_error_is_told(high_watermark: int) -> None:
+def test_a_partition_is_in_the_response_again_after_its_error_has_ended(
+    high_watermark: int,
+) -> None:
     """After an error, the client waits until a response contains the partition again."""
     target = FetchTarget("t", FetchPartition(partition=0))
     assert target.has_news(0, 5, 0, 0)
@@ -115,7 +117,7 @@ def test_the_end_of_an_error_is_told(high_watermark: int) -> None:
     assert not target.has_news(0, 5, 0, 0)
 
 
-def test_sessions_are_refused(host: CoreHost) -> None:
+def test_requests_with_a_wrong_session_id_or_epoch_are_refused(host: CoreHost) -> None:
     host.create("t")
     host.call(1, produce("t", b"a"), 9)
     session = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
@@ -142,7 +144,7 @@ def test_sessions_are_refused(host: CoreHost) -> None:
     assert (by_id.error_code, by_id.session_id) == (Code.FETCH_SESSION_TOPIC_ID_ERROR, 0)
 
 
-def test_one_with_nothing_in_it_ends(host: CoreHost) -> None:
+def test_a_session_without_partitions_ends_with_its_next_request(host: CoreHost) -> None:
     begun = ask(host, {}, session=(0, 0))
     assert begun.session_id != 0
     asked = ask(host, {}, session=(begun.session_id, 1))
@@ -150,7 +152,7 @@ def test_one_with_nothing_in_it_ends(host: CoreHost) -> None:
     assert len(host.broker.cluster.nodes[1].fetch_sessions) == 0
 
 
-def test_a_session_that_is_begun_again_goes(host: CoreHost) -> None:
+def test_epoch_0_with_a_session_id_replaces_that_session(host: CoreHost) -> None:
     """Epoch 0 with the id of a session closes that session and creates another."""
     host.create("t")
     first = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
@@ -167,7 +169,7 @@ def test_epochs_wrap_to_one(host: CoreHost) -> None:
     assert ask(host, {}, session=(session, 1)).error_code == Code.NONE
 
 
-def test_all_slots_are_taken(host: CoreHost) -> None:
+def test_without_a_free_slot_a_client_gets_no_session_until_one_is_idle(host: CoreHost) -> None:
     """A session may be evicted after two idle minutes. Until then a new client gets no session, and
     each of its responses has all its partitions.
     """
@@ -185,7 +187,7 @@ def test_all_slots_are_taken(host: CoreHost) -> None:
     assert ask(host, {}, session=(first, 2)).error_code == Code.NONE
 
 
-def test_one_with_more_partitions_takes_an_old_ones_slot(host: CoreHost) -> None:
+def test_a_session_with_more_partitions_evicts_an_old_one_with_fewer(host: CoreHost) -> None:
     """Although the old sessions are in use, one of those older than two minutes is evicted: the one
     with the fewest partitions.
     """
@@ -218,7 +220,7 @@ def partitions(*indexes: int) -> dict[str, dict[int, int]]:
     return {"t": dict.fromkeys(indexes, 0)}
 
 
-def test_all_sessions_together_have_so_many_partitions(small: CoreHost) -> None:
+def test_the_partitions_of_all_sessions_together_are_bounded(small: CoreHost) -> None:
     """A client that finds no room gets no session, and each of its responses has all its
     partitions. Sessions that were idle for two minutes are evicted.
     """
@@ -237,7 +239,7 @@ def test_all_sessions_together_have_so_many_partitions(small: CoreHost) -> None:
     assert ask(small, {}, session=(second, 2)).error_code == Code.NONE
 
 
-def test_room_comes_back_with_what_sessions_forget_and_with_their_ends(small: CoreHost) -> None:
+def test_forgotten_partitions_and_closed_sessions_make_room_for_others(small: CoreHost) -> None:
     first = ask(small, partitions(*range(10)), session=(0, 0)).session_id
     assert ask(small, {}, session=(first, 1), forget={"t": [0, 1, 2, 2, 17]}).error_code == 0
     second = ask(small, partitions(*range(3)), session=(0, 0)).session_id
@@ -253,7 +255,7 @@ def test_room_comes_back_with_what_sessions_forget_and_with_their_ends(small: Co
     assert small.broker.cluster.nodes[1].fetch_sessions.weight == 0
 
 
-def test_a_session_that_grows_beyond_the_room_ends(small: CoreHost) -> None:
+def test_a_session_ends_when_it_grows_beyond_the_common_bound(small: CoreHost) -> None:
     first = ask(small, partitions(*range(6)), session=(0, 0)).session_id
     second = ask(small, partitions(*range(3)), session=(0, 0)).session_id
     assert ask(small, partitions(3), session=(second, 1)).error_code == Code.NONE
@@ -267,7 +269,7 @@ def test_a_session_that_grows_beyond_the_room_ends(small: CoreHost) -> None:
     assert ask(small, {}, session=(first, 1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_long_name_counts_as_more_partitions(small: CoreHost) -> None:
+def test_a_partition_of_a_topic_with_a_long_name_counts_as_several(small: CoreHost) -> None:
     for length, count in ((255, 1), (256, 2), (2303, 9), (2304, 10)):
         session = ask(small, {"n" * length: {0: 0}}, session=(0, 0)).session_id
         assert (session != 0, small.broker.cluster.nodes[1].fetch_sessions.weight) == (True, count)
@@ -275,7 +277,7 @@ def test_a_long_name_counts_as_more_partitions(small: CoreHost) -> None:
     assert ask(small, {"n" * 2560: {0: 0}}, session=(0, 0)).session_id == 0
 
 
-def test_those_that_gave_records_go_to_the_end(host: CoreHost) -> None:
+def test_partitions_whose_records_were_sent_move_to_the_end_of_the_session(host: CoreHost) -> None:
     """If partitions with records kept their place, the last ones would never be read with a small
     max_bytes.
     """

@@ -19,6 +19,7 @@ from barnabas.storage.log_config import LogConfig
 
 
 def full_disk() -> DiskSpace:
+    """The view of a disk on which no byte is free for a journal."""
     space = DiskSpace(lambda: 0, 0)
     assert not space.reserve(1)
     return space
@@ -46,6 +47,9 @@ class Queue:
             log.append(batch([bytes(size)]), now_ms=NOW_MS)
 
     def wait(self, name: str, *logs: Log, in_place: bool = False, now_ms: int = NOW_MS) -> None:
+        """Wait for a flush of the logs (all without any named). When it has ended, the name is
+        added to `done`.
+        """
         self.queue.wait(
             logs or self.logs, lambda _: self.done.append(name), now_ms, in_place=in_place
         )
@@ -72,7 +76,7 @@ FIRST, SECOND = "barnabas-flush-0000000001.journal", "barnabas-flush-0000000002.
 LOG = "00000000000000000000.log"
 
 
-def test_several_logs_are_flushed_with_one_file(tmp_path: Path) -> None:
+def test_several_logs_are_flushed_through_the_journal_alone(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     queue.append()
     queue.wait("all")
@@ -90,7 +94,7 @@ def test_several_logs_are_flushed_with_one_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fewest_logs", "files"), [(0, [LOG] * 2), (1, [FIRST]), (2, [FIRST]), (3, [LOG] * 2)]
 )
-def test_few_are_flushed_in_their_own_files(
+def test_fewer_logs_than_the_setting_are_flushed_in_their_own_files(
     tmp_path: Path, fewest_logs: int, files: list[str]
 ) -> None:
     queue = Queue(tmp_path, 2, fewest_logs=fewest_logs)
@@ -99,7 +103,7 @@ def test_few_are_flushed_in_their_own_files(
     assert [name for name in queue.end_flush() if name != tmp_path.name] == files
 
 
-def test_a_log_with_much_to_flush_is_flushed_beside_the_journal(tmp_path: Path) -> None:
+def test_a_log_with_many_bytes_to_flush_is_flushed_in_its_own_file(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     queue.append()
     queue.append(queue.logs[1], size=flush_queue.MOST_BYTES_OF_A_FLUSH // 3)
@@ -109,12 +113,13 @@ def test_a_log_with_much_to_flush_is_flushed_beside_the_journal(tmp_path: Path) 
     assert queue.done == ["all"]
 
 
-def test_how_much_a_log_may_have_depends_on_how_many_there_are(
+def test_the_most_bytes_of_a_log_in_the_journal_depend_on_the_number_of_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_LOG", 500)
     monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_FLUSH", 2100)
     queue = Queue(tmp_path, 5)
+    # two logs may have 1,050 bytes each, three 700, and any number 500
     for count, in_place in ((2, []), (3, [LOG] * 3)):
         queue.append(*queue.logs[:count], size=900)
         queue.wait("some", *queue.logs[:count])
@@ -124,9 +129,11 @@ def test_how_much_a_log_may_have_depends_on_how_many_there_are(
     assert LOG not in queue.end_flush(), "so much any log may have"
 
 
-def test_who_needs_the_own_files_gets_them(tmp_path: Path) -> None:
-    """Compaction needs such a flush: the journal's bytes do not make the segments durable that it
-    replaces.
+def test_a_flush_in_place_flushes_own_files_although_the_journal_has_the_bytes(
+    tmp_path: Path,
+) -> None:
+    """Compaction needs such a flush: bytes in the journal do not make the segments durable that
+    replace others.
     """
     queue = Queue(tmp_path)
     queue.append()
@@ -140,7 +147,7 @@ def test_who_needs_the_own_files_gets_them(tmp_path: Path) -> None:
     assert [log.durability.recovery_point for log in queue.logs] == [1, 0, 0]
 
 
-def test_an_old_journal_goes_when_its_logs_are_flushed(tmp_path: Path) -> None:
+def test_an_old_journal_is_deleted_when_its_logs_are_flushed_in_place(tmp_path: Path) -> None:
     queue = Queue(tmp_path, journal_roll_ms=500)
     assert queue.queue.next_deadline_ms() is None
     queue.append()
@@ -179,7 +186,9 @@ def test_a_full_journal_is_followed_by_the_next(
     assert queue.journals() == [SECOND]
 
 
-def test_a_full_disk_gets_the_room_of_the_journal_back(tmp_path: Path) -> None:
+def test_without_disk_space_logs_are_flushed_in_place_and_the_journal_is_deleted(
+    tmp_path: Path,
+) -> None:
     queue = Queue(tmp_path, 2)
     queue.append()
     queue.wait("journal")
@@ -207,6 +216,9 @@ class Decider:
         self.seen: list[str] = []
 
     def __call__(self, frame: Frame | None, now_ms: int) -> None:
+        """Add the decision to the frame. Without a journal (no frame), append the record
+        instead.
+        """
         self.seen.append("decided")
         if frame is None:
             self.append()
@@ -230,7 +242,7 @@ def read_decisions(queue: Queue) -> list[bytes]:
     return [decision.value for decision in FlushJournal(OsDisk(), str(queue.path)).read().decisions]
 
 
-def test_a_decision_is_in_the_frame_with_its_data(tmp_path: Path) -> None:
+def test_a_decision_is_in_the_same_frame_as_its_data(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     decider = Decider(queue.logs[2])
     queue.append(*queue.logs[:2])
@@ -278,13 +290,13 @@ def test_decisions_that_come_during_a_flush_share_the_next(tmp_path: Path) -> No
     assert queue.outbox.flushes == [] and read_decisions(queue) == [b"a", b"b", b"c"]
 
 
-def test_who_does_not_decide_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_waiter_that_adds_nothing_to_the_frame_causes_no_flush(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     queue.queue.wait_for_frame([], lambda frame, now_ms: None, NOW_MS)
     assert queue.outbox.flushes == [] and queue.queue.is_idle
 
 
-def test_a_log_that_is_forgotten_does_not_hold_a_decision_up(tmp_path: Path) -> None:
+def test_a_decision_does_not_wait_for_a_deleted_log(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     decider = Decider(queue.logs[2])
     queue.append(queue.logs[0])
@@ -297,7 +309,9 @@ def test_a_log_that_is_forgotten_does_not_hold_a_decision_up(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("why", ["no room", "never"])
-def test_without_the_journal_a_decision_comes_after_its_data(tmp_path: Path, why: str) -> None:
+def test_without_a_journal_a_decision_is_made_after_the_flush_of_its_data(
+    tmp_path: Path, why: str
+) -> None:
     queue = Queue(tmp_path, fewest_logs=0) if why == "never" else Queue(tmp_path)
     if why == "no room":
         queue.queue._disk_space = full_disk()
@@ -322,7 +336,7 @@ def with_decision(path: Path, **settings: int) -> Queue:
     return queue
 
 
-def test_what_follows_comes_to_the_disk_after_a_while(tmp_path: Path) -> None:
+def test_the_effects_of_a_decision_are_flushed_after_a_while(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
     assert (
         queue.outbox.flushes == []
@@ -337,7 +351,7 @@ def test_what_follows_comes_to_the_disk_after_a_while(tmp_path: Path) -> None:
     assert queue.queue.next_deadline_ms() == NOW_MS + 60_000
 
 
-def test_what_follows_is_not_due_when_another_flush_ends(tmp_path: Path) -> None:
+def test_the_effects_of_a_decision_are_not_flushed_when_another_flush_ends(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     queue.append(*queue.logs[:2])
     queue.queue.wait_for_frame(queue.logs[:2], Decider(queue.logs[2]), NOW_MS)
@@ -353,7 +367,7 @@ def test_what_follows_is_not_due_when_another_flush_ends(tmp_path: Path) -> None
     assert [log.durability.durable_offset for log in queue.logs] == [2, 2, 2]
 
 
-def test_what_follows_goes_with_any_flush(tmp_path: Path) -> None:
+def test_the_effects_of_a_decision_are_flushed_with_any_flush_that_starts(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
     queue.wait("other", queue.logs[2])
     assert queue.end_flush() == [FIRST]
@@ -363,7 +377,7 @@ def test_what_follows_goes_with_any_flush(tmp_path: Path) -> None:
     assert queue.queue.next_deadline_ms() == NOW_MS + 60_000
 
 
-def test_what_follows_goes_in_place_where_there_is_no_room(tmp_path: Path) -> None:
+def test_without_disk_space_the_effects_of_a_decision_are_flushed_in_place(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
     queue.queue._disk_space = full_disk()
     queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_LATER_MS)
@@ -373,7 +387,7 @@ def test_what_follows_goes_in_place_where_there_is_no_room(tmp_path: Path) -> No
     assert queue.journals() == []
 
 
-def test_what_follows_in_a_segment_that_was_closed_goes_in_place(tmp_path: Path) -> None:
+def test_effects_of_a_decision_in_a_closed_segment_are_flushed_in_place(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
     queue.logs[0]._roll(NOW_MS)
     queue.append(queue.logs[0])
@@ -385,7 +399,7 @@ def test_what_follows_in_a_segment_that_was_closed_goes_in_place(tmp_path: Path)
     )
 
 
-def test_no_decision_is_made_beside_what_follows_and_goes_in_place(tmp_path: Path) -> None:
+def test_no_decision_is_made_during_a_flush_in_place_of_earlier_effects(tmp_path: Path) -> None:
     """A power loss during this flush might keep only the frame with the new decision, whose
     producer may have read the effects of the earlier one.
     """
@@ -400,7 +414,7 @@ def test_no_decision_is_made_beside_what_follows_and_goes_in_place(tmp_path: Pat
     assert decider.seen == ["decided", "journaled"]
 
 
-def test_what_follows_has_its_share_of_a_frame(
+def test_effects_of_a_decision_with_many_bytes_are_flushed_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_LOG", 100)
@@ -415,7 +429,7 @@ def test_what_follows_has_its_share_of_a_frame(
 
 
 @pytest.mark.parametrize("when", ["before", "with it under way"])
-def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(
+def test_a_journal_is_kept_until_the_effects_of_its_decisions_are_flushed_in_place(
     tmp_path: Path, when: str
 ) -> None:
     queue = Queue(tmp_path, journal_roll_ms=0)
@@ -438,7 +452,7 @@ def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(
     assert FIRST not in queue.journals()
 
 
-def test_checkpoints_do_not_hold_up_those_who_wait(tmp_path: Path) -> None:
+def test_a_flush_for_waiting_requests_checkpoints_only_a_few_further_logs(tmp_path: Path) -> None:
     queue = Queue(tmp_path, 40, journal_roll_ms=0)
     queue.append()
     queue.wait("all")
@@ -470,7 +484,9 @@ def test_a_log_that_is_deleted_needs_no_checkpoint(tmp_path: Path) -> None:
     assert queue.journals() == []
 
 
-def test_what_an_earlier_run_left_is_checkpointed_first(tmp_path: Path) -> None:
+def test_the_journal_of_an_earlier_run_is_deleted_after_its_logs_are_checkpointed(
+    tmp_path: Path,
+) -> None:
     queue = Queue(tmp_path)
     queue.append()
     queue.wait("all")
@@ -508,17 +524,19 @@ class Decisions:
         queue.queue.wait_for_frame(logs, self.add, NOW_MS)
 
     def add(self, frame: Frame | None, _now_ms: int) -> None:
+        """Add the decision to the frame, and the first log as the log of its record."""
         assert frame is not None
         decision = JournalDecision(self.name.encode(), b"", ())
         frame.add(decision, self.logs[0], self.on_durable, lambda _now_ms: None)
 
     def on_durable(self, now_ms: int) -> None:
+        """Append the effects to all logs, to be flushed later."""
         self.queue.done.append(self.name)
         self.queue.append(*self.logs)
         self.queue.queue.flush_later(self.logs, now_ms)
 
 
-def test_a_flush_takes_so_many_logs_and_the_next_one_takes_the_rest(tmp_path: Path) -> None:
+def test_a_flush_has_a_bounded_number_of_logs_and_the_next_has_the_rest(tmp_path: Path) -> None:
     queue = Queue(tmp_path, logs=5)
     queue.queue.most_logs = 2
     queue.append()
@@ -532,7 +550,7 @@ def test_a_flush_takes_so_many_logs_and_the_next_one_takes_the_rest(tmp_path: Pa
     assert sorted(queue.done) == ["all", "first"] and queue.queue.is_idle
 
 
-def test_a_record_is_in_the_frame_that_takes_the_last_of_its_data(tmp_path: Path) -> None:
+def test_a_decision_is_in_the_frame_with_the_last_of_its_data(tmp_path: Path) -> None:
     queue = Queue(tmp_path, logs=5)
     queue.queue.most_logs = 2
     queue.append()
@@ -548,7 +566,7 @@ def test_a_record_is_in_the_frame_that_takes_the_last_of_its_data(tmp_path: Path
     assert [key for key, *_ in redo.decisions] == [b"all"]
 
 
-def test_no_record_is_written_before_all_effects_of_an_earlier_one(tmp_path: Path) -> None:
+def test_a_decision_is_durable_only_after_all_effects_of_an_earlier_one(tmp_path: Path) -> None:
     """The producer of the later record may have read any effect of the earlier one."""
     queue = Queue(tmp_path, logs=5)
     queue.append()
@@ -566,7 +584,7 @@ def test_no_record_is_written_before_all_effects_of_an_earlier_one(tmp_path: Pat
     assert [log.durability.durable_offset for log in queue.logs] == ends
 
 
-def test_effects_do_not_keep_out_what_a_request_waits_for(tmp_path: Path) -> None:
+def test_logs_of_waiting_requests_are_flushed_before_effects_of_decisions(tmp_path: Path) -> None:
     queue = Queue(tmp_path, logs=6)
     queue.append()
     Decisions(queue, "first", *queue.logs[:5])
@@ -578,7 +596,9 @@ def test_effects_do_not_keep_out_what_a_request_waits_for(tmp_path: Path) -> Non
     assert queue.done == ["first", "request"]
 
 
-def test_a_frame_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_has_a_bounded_number_of_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flush_queue, "BYTES_OF_A_FRAME", 5_000)
     queue = Queue(tmp_path, logs=4)
     queue.append(size=3_000)

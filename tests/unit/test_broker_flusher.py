@@ -71,12 +71,13 @@ class Closed(File):
         self.times = times
 
     def fsync(self) -> None:
+        """Fail for lack of a descriptor the first `times` calls, then succeed."""
         if len(self.fsyncs) == self.times:
             self.error = None
         super().fsync()
 
 
-def test_a_file_that_finds_no_descriptor_is_synced_when_there_is_one(
+def test_a_file_that_cannot_be_opened_for_lack_of_descriptors_is_synced_later(
     flusher: Flusher, done: Done, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas.broker.rim.flusher.DESCRIPTOR_PAUSE_S", 0)
@@ -98,7 +99,7 @@ def test_an_fsync_that_failed_is_never_tried_again(
     assert done.get(timeout=PATIENCE_S)[1] is error and len(file.fsyncs) == 1
 
 
-def test_the_wait_for_a_descriptor_has_an_end(
+def test_a_lack_of_descriptors_that_lasts_is_reported_as_an_error(
     flusher: Flusher, done: Done, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas.broker.rim.flusher.DESCRIPTOR_PAUSE_S", 0)
@@ -133,14 +134,14 @@ def test_many_files_are_synced_by_several_threads(flusher: Flusher) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 7, 99])
-def test_an_error_of_any_file_is_told(flusher: Flusher, done: Done, at: int) -> None:
+def test_the_error_of_any_file_is_reported(flusher: Flusher, done: Done, at: int) -> None:
     files = [File() for _ in range(100)]
     files[at].error = OSError(5, "the disk is gone")
     flusher.submit(job(1, files))
     assert done.get(timeout=PATIENCE_S)[1] is files[at].error
 
 
-def test_jobs_come_to_their_end_in_order(flusher: Flusher, done: Done) -> None:
+def test_jobs_end_in_the_order_of_their_submission(flusher: Flusher, done: Done) -> None:
     jobs = [job(number, [File() for _ in range(number % 5)]) for number in range(20)]
     for asked in jobs:
         flusher.submit(asked)

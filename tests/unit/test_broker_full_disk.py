@@ -83,7 +83,7 @@ def test_each_api_that_writes_has_a_code_and_is_tried() -> None:
 @pytest.mark.parametrize(
     "key", sorted({api.key for api in APIS} - CODES.keys()), ids=lambda key: BY_KEY[key].name
 )
-def test_other_requests_write_nothing(key: int) -> None:
+def test_requests_that_are_not_refused_without_space_write_nothing(key: int) -> None:
     full = FullDisk()
     api = BY_KEY[key]
     request = message_class(api, "Request")()
@@ -115,6 +115,7 @@ class Only:
         self._patch, self._parts = monkeypatch, parts
 
     def __enter__(self) -> None:
+        """Let each append to one of the paths fail for lack of space, after a half of the data."""
         append = SimFile.append
 
         def refuse(file: SimFile, data: Data) -> int:
@@ -132,6 +133,7 @@ class Only:
 
 
 def transaction(b: DiskBroker, txn: str = "txn") -> Producer:
+    """A producer with an open transaction on the topics t and u."""
     producer = Producer(b, txn)
     for topic in ("t", "u"):
         producer.send(topic, 0, b"a")
@@ -246,7 +248,7 @@ def test_nothing_is_added_to_a_transaction_whose_markers_wait(
     assert b.read("u", committed=True) == [b"a"]
 
 
-def test_a_timeout_without_space_comes_later(
+def test_a_transaction_timeout_without_space_is_tried_again_later(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = Producer(b, "txn", timeout_ms=5_000)
@@ -264,7 +266,7 @@ def test_a_timeout_without_space_comes_later(
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_a_session_without_space_is_refused(
+def test_a_new_producer_session_without_space_is_refused(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch, level: int
 ) -> None:
     producer = transaction(b)
@@ -310,6 +312,7 @@ def test_many_markers_go_on_where_they_found_no_space(monkeypatch: pytest.Monkey
     b = DiskBroker()
     b.topic("many", 30)
     b.make_files("many")
+    # the markers of 30 partitions are written in five steps
     b.broker.routes.parts.transaction_ends.markers_at_once = 7
     producer = Producer(b, "txn")
     for index in range(30):
@@ -468,6 +471,7 @@ def test_members_are_not_removed_before_they_can_send_a_heartbeat(seconds: int) 
     b.tick(1_000)
     b.tick(1_000)
     assert full.member_id in b.broker.groups.group("classic").classic.members  # type: ignore[union-attr]
+    # the session of ten seconds passes without a heartbeat
     for _ in range(12):
         b.tick(1_000)
     assert full.member_id not in b.broker.groups.group("classic").classic.members  # type: ignore[union-attr]
@@ -500,7 +504,7 @@ MEMBERS: dict[str, tuple[Any, Any, int]] = {
 
 
 @pytest.mark.parametrize("group", MEMBERS)
-def test_a_member_whose_removal_waits_for_space_is_not_answered_as_one(group: str) -> None:
+def test_a_member_whose_removal_waits_for_space_gets_errors_for_its_heartbeats(group: str) -> None:
     """The member's session has ended, and its removal is decided. If the broker accepted its
     heartbeats, it would remove the member during the next session.
     """
@@ -528,7 +532,8 @@ def test_a_member_whose_removal_waits_for_space_is_not_answered_as_one(group: st
     assert codes(b.call(member, version)) == {Code.UNKNOWN_MEMBER_ID}
 
 
-def test_a_classic_member_of_a_consumer_group_whose_removal_waits_is_not_answered_as_one() -> None:
+def test_a_classic_member_whose_removal_waits_for_space_gets_errors_for_its_requests() -> None:
+    """The member is in a consumer group, and uses the requests of the classic protocol."""
     b = DiskBroker()
     b.topic("t")
     b.broker.topics.ensure_internal_topic(OFFSETS_TOPIC, b.now_ms)
@@ -568,6 +573,7 @@ def test_a_deleted_topic_keeps_its_name_until_its_offsets_are_gone(
         deletion = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
         assert codes(b.call(deletion, 5)) == {Code.NONE}
         for _ in range(3):
+            # the tombstones of the offsets cannot be written yet
             creation = creation_of("t", 1, {})
             assert codes(b.call(creation, 7)) - {0} == {Code.KAFKA_STORAGE_ERROR}
             b.tick(1_000)
@@ -577,7 +583,7 @@ def test_a_deleted_topic_keeps_its_name_until_its_offsets_are_gone(
 
 
 @pytest.mark.parametrize("key", [0, 8, 14, 19, 22, 26])
-def test_a_failed_disk_ends_the_broker(key: int) -> None:
+def test_a_disk_error_other_than_lack_of_space_ends_the_broker(key: int) -> None:
     """After any error except a lack of space, pages may be lost, so the broker ends."""
     full = FullDisk()
     with full.no_space(errno.EIO), pytest.raises(OSError, match="Input/output"):

@@ -34,9 +34,12 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("clones", [True, False])
-def test_a_copy(
+def test_a_copy_has_kafkas_files_and_shares_only_closed_segments(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clones: bool
 ) -> None:
+    """With clones, closed segments are copied as reflinks; without them, as hard links, since
+    neither broker changes them. Kafka's writes to the copy must not reach any other file.
+    """
     if not clones:
         monkeypatch.setattr(copies, "_is_cloned", lambda source, target: False)
     target, sizes = tmp_path / "kafka", []

@@ -51,7 +51,9 @@ def test_one_node_is_broker_and_controller(disk: SimDisk) -> None:
     assert "group.coordinator.rebalance.protocols" not in lines(planned(disk, "4.3"))
 
 
-def test_internal_topics_are_as_they_are_and_new_ones_as_they_would_be(disk: SimDisk) -> None:
+def test_internal_topics_keep_their_partitions_and_missing_ones_get_the_setting(
+    disk: SimDisk,
+) -> None:
     reported = lines(planned(disk, "4.3", offsets_topic_num_partitions="7"))
     assert reported["offsets.topic.num.partitions"] == "7"  # no such topic exists yet
     assert reported["transaction.state.log.num.partitions"] == "2"
@@ -85,9 +87,7 @@ WANT_MORE_BROKERS = {
 
 
 @pytest.mark.parametrize("version", ["3.9", "4.0", "4.3"])
-def test_each_internal_topic_of_kafkas_can_be_made_by_one_broker(
-    disk: SimDisk, version: str
-) -> None:
+def test_a_single_kafka_broker_can_create_each_internal_topic(disk: SimDisk, version: str) -> None:
     """With Kafka's defaults, a share group was refused with INVALID_REPLICATION_FACTOR."""
     written = lines(planned(disk, version, share_coordinator_state_topic_min_isr="2"))
     wanted = {name for name, since in WANT_MORE_BROKERS.items() if since <= version}
@@ -95,7 +95,7 @@ def test_each_internal_topic_of_kafkas_can_be_made_by_one_broker(
     assert found == dict.fromkeys(wanted, "1")
 
 
-def test_what_is_kafkas_goes_along(disk: SimDisk) -> None:
+def test_settings_that_kafka_has_are_taken_over(disk: SimDisk) -> None:
     reported = lines(
         planned(
             disk,
@@ -112,7 +112,7 @@ def test_what_is_kafkas_goes_along(disk: SimDisk) -> None:
     assert not any(name.startswith("barnabas.") for name in reported)
 
 
-def test_where_clients_are_asked_who_they_are_kafka_is_a_user_too(disk: SimDisk) -> None:
+def test_with_sasl_listeners_kafkas_broker_gets_a_login_of_its_own(disk: SimDisk) -> None:
     plan = planned(
         disk,
         "4.3",
@@ -196,7 +196,7 @@ def test_values_are_on_one_line_each_and_in_ascii(disk: SimDisk) -> None:
     assert (reported["ssl.keystore.key"], reported["ssl.key.password"]) == tuple(texts.values())
 
 
-def test_with_an_authorizer_kafka_says_who_it_is_to_itself(disk: SimDisk) -> None:
+def test_with_an_authorizer_the_inter_broker_listener_has_a_login(disk: SimDisk) -> None:
     """A broker without a principal could not write a transaction's markers, since WriteTxnMarkers
     needs a right on the cluster (KIP-98).
     """
@@ -223,7 +223,7 @@ def test_with_an_authorizer_kafka_says_who_it_is_to_itself(disk: SimDisk) -> Non
     assert without["inter.broker.listener.name"] == "PLAINTEXT"
 
 
-def test_tls_stores_have_their_type_and_a_trust_store_is_asked_for(disk: SimDisk) -> None:
+def test_a_tls_store_has_its_type_and_a_missing_trust_store_is_noted(disk: SimDisk) -> None:
     plan = planned(
         disk, "3.9", listeners="SSL://127.0.0.1:9092", ssl_keystore_location="/etc/broker.pem"
     )

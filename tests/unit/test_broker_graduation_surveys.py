@@ -46,7 +46,7 @@ def disk() -> SimDisk:
     return disk
 
 
-def test_what_is_found(disk: SimDisk) -> None:
+def test_a_survey_has_topics_epochs_producer_ids_and_open_transactions(disk: SimDisk) -> None:
     for _ in range(3):
         opened(disk).close_logs(NOW_MS)  # each start raises the leader epoch, without writing
     survey = take_survey(disk, DATA)
@@ -60,7 +60,7 @@ def test_what_is_found(disk: SimDisk) -> None:
     assert transaction.partitions == (TopicPartition("orders", 0),)
 
 
-def test_a_directory_that_was_not_stopped_is_refused_until_it_was(disk: SimDisk) -> None:
+def test_a_directory_is_refused_after_a_kill_until_a_start_and_clean_stop(disk: SimDisk) -> None:
     opened(disk)
     disk.kill()
     with pytest.raises(UncleanError, match="not stopped cleanly"):
@@ -69,7 +69,7 @@ def test_a_directory_that_was_not_stopped_is_refused_until_it_was(disk: SimDisk)
     assert len(take_survey(disk, DATA).open_transactions) == 1
 
 
-def test_open_transactions_are_aborted_where_that_is_wished(disk: SimDisk) -> None:
+def test_prepare_aborts_open_transactions_on_request(disk: SimDisk) -> None:
     broker = opened(disk)
     begin_transaction(broker, "another")
     broker.close_logs(NOW_MS)
@@ -78,7 +78,12 @@ def test_open_transactions_are_aborted_where_that_is_wished(disk: SimDisk) -> No
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-def test_what_another_system_decides_on_is_not_handed_over(disk: SimDisk, is_kept: bool) -> None:
+def test_transactions_in_a_two_phase_commit_prevent_the_graduation(
+    disk: SimDisk, is_kept: bool
+) -> None:
+    """Another system decides on such a transaction. Its mark is that the producer kept its identity
+    when it was prepared, or that the transaction has no timeout.
+    """
     check_decided(take_survey(disk, DATA))  # passes: the open transaction has a timeout
     broker = opened(disk)
     if is_kept:
@@ -93,12 +98,15 @@ def test_what_another_system_decides_on_is_not_handed_over(disk: SimDisk, is_kep
 
 
 def prepare(disk: SimDisk, *, aborts: bool) -> int:
+    """Start and stop a broker on the directory. Gives the number of transactions that it
+    aborted.
+    """
     return start_and_stop(
         disk, config_of(), CountedIds(), now_ms=NOW_MS, wall_ms=NOW_MS, aborts_transactions=aborts
     )
 
 
-def test_what_is_no_directory_of_ours_is_refused(disk: SimDisk) -> None:
+def test_a_directory_without_our_metadata_is_refused(disk: SimDisk) -> None:
     disk.unlink(f"{DATA}/barnabas-metadata.journal")
     with pytest.raises(GraduationError, match="has no barnabas-metadata"):
         take_survey(disk, DATA)
@@ -116,7 +124,7 @@ def test_a_standby_that_has_not_caught_up_is_refused(disk: SimDisk) -> None:
         take_survey(disk, DATA)
 
 
-def test_a_partition_that_nobody_wrote_to_gets_its_directory_when_it_is_handed_over(
+def test_a_partition_without_files_gets_its_directory_at_the_graduation(
     disk: SimDisk,
 ) -> None:
     broker = opened(disk)
@@ -136,7 +144,7 @@ def test_a_partition_that_nobody_wrote_to_gets_its_directory_when_it_is_handed_o
     assert disk.list(f"{DATA}/unused-0") == [f"{0:020}.log", PARTITION_METADATA_NAME]
 
 
-def test_directories_that_are_missing_foreign_or_of_others_are_named(disk: SimDisk) -> None:
+def test_the_refusal_names_missing_directories_and_those_of_others(disk: SimDisk) -> None:
     disk.rename(f"{DATA}/orders-1", f"{DATA}/lost+found")
     disk.write_atomic(
         f"{DATA}/events-0/{PARTITION_METADATA_NAME}", b"version: 0\ntopic_id: " + b"A" * 21 + b"Q"
@@ -151,7 +159,7 @@ def test_directories_that_are_missing_foreign_or_of_others_are_named(disk: SimDi
     assert "stray" not in text
 
 
-def test_a_standbys_copy_is_for_a_broker_to_go_on_from_first(disk: SimDisk) -> None:
+def test_a_standbys_copy_is_refused_until_a_broker_has_started_on_it(disk: SimDisk) -> None:
     """The leader may have acknowledged more than the copy has. Only a start of the broker on the
     copy fences producers and aborts open transactions.
     """

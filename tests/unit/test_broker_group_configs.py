@@ -52,7 +52,7 @@ def reported(host: AdminHost, name: str = "g") -> dict[str, tuple[str, int]]:
     return {row.name: (row.value, row.config_source) for row in result.configs}
 
 
-def test_settings_of_a_group_are_set_told_of_kept_and_removed(host: AdminHost) -> None:
+def test_settings_of_a_group_are_set_described_kept_and_removed(host: AdminHost) -> None:
     defaults = {SESSION: ("45000", 5), HEARTBEAT: ("5000", 5)}
     assert reported(host) == defaults
     assert alter(host, (HEARTBEAT, 0, "6000"), (SESSION, 0, "50000")) == Code.NONE
@@ -100,7 +100,7 @@ def test_what_is_set_holds_as_numbers() -> None:
     assert group_overrides(config, {SESSION: "50000", "later.setting": "1"}) == {SESSION: 50_000}
 
 
-def test_what_an_earlier_start_accepted_is_limited_to_the_bounds_of_this_one() -> None:
+def test_stored_settings_outside_the_brokers_present_bounds_are_limited_to_them() -> None:
     config = BrokerConfig.from_properties({})
     texts = {"share.record.lock.duration.ms": "999999", "share.delivery.count.limit": "2"}
     assert group_overrides(config, texts) == {
@@ -131,7 +131,7 @@ def share_settings(host: AdminHost) -> dict[str, tuple[str, int]]:
     return {row.name: (row.value, row.config_source) for row in result.configs}
 
 
-def test_settings_of_share_groups_by_what_apache_kafka_answered(tmp_path: Path) -> None:
+def test_settings_of_share_groups_are_checked_as_in_apache_kafka(tmp_path: Path) -> None:
     """The expected responses are those of Apache Kafka 4.3 (`settings_of_share_groups`)."""
     host = AdminHost(
         tmp_path,
@@ -183,7 +183,7 @@ def test_the_value_of_a_setting_is_the_group_s_own_or_the_broker_s(tmp_path: Pat
     assert (configs.value("g", name), configs.overrides("g")) == (3, {})
 
 
-def test_consumer_groups_see_topics_and_hear_when_they_change(host: AdminHost) -> None:
+def test_consumer_groups_see_topics_and_a_version_that_rises_with_changes(host: AdminHost) -> None:
     topics = GroupTopics(host.broker.topics, host.parts.access.of)
     version = topics.version
     topic = host.broker.topics.create_topic("t", 2, {}, now_ms=NOW_MS)
@@ -205,7 +205,7 @@ def test_ids_are_written_in_22_letters_as_apache_kafka_does() -> None:
     assert short_text(uuid.UUID(int=(1 << 128) - 1)) == "_" * 21 + "w"
 
 
-def test_a_value_out_of_the_brokers_bounds_names_those_that_there_are() -> None:
+def test_the_refusal_of_a_value_names_the_brokers_bounds() -> None:
     config = BrokerConfig.from_properties({})
     refusals = {
         "streams.num.standby.replicas": ("9", "group.streams.max.standby.replicas=2"),

@@ -50,7 +50,7 @@ def found(host: CoreHost, name: str | None = None, pattern: int = ANY) -> list[s
     return sorted(row.resource_name for row in host.call(1, request, 3).resources for _ in row.acls)
 
 
-def test_made_found_and_removed(host: CoreHost) -> None:
+def test_acls_are_created_found_and_removed_by_pattern(host: CoreHost) -> None:
     prefixed = creation("t", resource_pattern_type=PREFIXED)
     assert create(host, creation(), creation("u"), prefixed, creation()) == [0, 0, 0, 0]
     assert found(host) == ["t", "t", "u"], "one that is there is not kept twice"
@@ -116,7 +116,7 @@ def test_an_unknown_number_in_a_filter_removes_nothing(
     assert found(host) == ["t"]
 
 
-def test_version_0_knows_literal_names_alone(host: CoreHost) -> None:
+def test_version_0_finds_and_removes_only_literal_acls(host: CoreHost) -> None:
     """Version 0 has no pattern type, so it finds and removes only ACLs that it can express."""
     create(host, creation("u"), creation("t", resource_pattern_type=PREFIXED))
     request = DescribeAclsRequest(ANY, None, LITERAL, None, None, ANY, ANY)
@@ -127,7 +127,7 @@ def test_version_0_knows_literal_names_alone(host: CoreHost) -> None:
     assert found(host) == ["t"]
 
 
-def test_without_an_authorizer_there_are_none(tmp_path: Path) -> None:
+def test_without_an_authorizer_acl_requests_are_refused(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.connect(1)
     request = DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY)

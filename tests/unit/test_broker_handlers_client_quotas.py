@@ -94,7 +94,7 @@ def test_quotas_are_set_found_changed_and_removed(host: AdminHost, version: int)
     assert host.broker.quotas.clients is not None
 
 
-def test_what_a_filter_finds(host: AdminHost) -> None:
+def test_a_filter_finds_entities_by_exact_default_or_any_name(host: AdminHost) -> None:
     for entity in (U, C, UC, USERS):
         alter(host, quota(entity, (PRODUCE, 1.0)))
     found = lambda *components, **more: set(described(host, *components, **more))  # noqa: E731
@@ -121,7 +121,7 @@ def test_what_a_filter_finds(host: AdminHost) -> None:
         (Code.INVALID_REQUEST, [("ip", ANY, None), ("user", ANY, None)]),
     ],
 )
-def test_filters_that_cannot_be(
+def test_invalid_filters_are_refused(
     host: AdminHost, code: Code, components: list[tuple[str, int, str | None]]
 ) -> None:
     assert described(host, *components) is code
@@ -145,7 +145,7 @@ def test_filters_that_cannot_be(
     ],
 )
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_quotas_that_cannot_be(
+def test_invalid_quotas_are_refused_and_change_nothing(
     host: AdminHost, entity: Entity, key: str, value: float, *, validate_only: bool
 ) -> None:
     entry = quota(entity, (key, value))
@@ -154,7 +154,7 @@ def test_quotas_that_cannot_be(
     assert described(host) == {}
 
 
-def test_quotas_that_can_be(host: AdminHost) -> None:
+def test_valid_quotas_are_accepted(host: AdminHost) -> None:
     for value in (1.0000001, 1e15, math.nan):
         assert alter(host, quota(C, (PRODUCE, value))) == [(C, Code.NONE)]
     for value in (1e-9, 1e9, math.nan):
@@ -164,20 +164,20 @@ def test_quotas_that_can_be(host: AdminHost) -> None:
     assert alter(host, quota((("ip", "2001:db8::1"),), (CONNECTIONS, 1.0)))[0][1] == Code.NONE
 
 
-def test_one_mistake_spoils_its_entity_alone(host: AdminHost) -> None:
+def test_an_invalid_quota_refuses_only_its_own_entity(host: AdminHost) -> None:
     bad = quota(C, (FETCH, 1.0), (PRODUCE, -1.0))
     assert alter(host, bad, quota(U, (PRODUCE, 1.0))) == [(C, Code.INVALID_REQUEST), (U, 0)]
     assert alter(host, quota(C, (FETCH, 1.0), (FETCH, None))) == [(C, Code.INVALID_REQUEST)]
     assert described(host) == {U: {PRODUCE: 1.0}}
 
 
-def test_of_an_entity_that_is_named_twice_the_first_holds(host: AdminHost) -> None:
+def test_when_an_entity_is_named_twice_the_first_entry_applies(host: AdminHost) -> None:
     twice = quota(C, (PRODUCE, 3.0)), quota(C, (FETCH, 4.0))
     assert alter(host, *twice) == [(C, Code.INVALID_REQUEST)]
     assert described(host) == {C: {PRODUCE: 3.0}}
 
 
-def test_nothing_is_changed_only_to_validate(host: AdminHost) -> None:
+def test_validate_only_changes_nothing(host: AdminHost) -> None:
     assert alter(host, quota(U, (PRODUCE, 1.0)), validate_only=True) == [(U, Code.NONE)]
     assert described(host) == {}
     assert host.broker.quotas.clients is None
@@ -204,6 +204,9 @@ ORDERS = [
 
 @pytest.mark.parametrize(("requests", "listed"), ORDERS)
 def test_quotas_are_listed_in_kafkas_order(host: AdminHost, requests: str, listed: str) -> None:
+    """A request is written as the letters of the quotas that are set, a hyphen, and those that are
+    removed. Kafka's order is that of a hash table, and depends on the history.
+    """
     for request in requests.split():
         wanted, _, removed = request.partition("-")
         operations = [(LETTERS[one], 5.0) for one in wanted]

@@ -142,7 +142,7 @@ def test_a_topics_settings_come_from_itself_from_the_broker_or_from_the_defaults
     assert reported(host, "plain", "retention.ms") == {"retention.ms": ("99", FROM_DYNAMIC)}
 
 
-def test_synonyms_are_listed_from_what_holds_to_what_would(host: AdminHost) -> None:
+def test_synonyms_are_listed_by_precedence(host: AdminHost) -> None:
     alter(host, ME, ("log.segment.bytes", SET, "2000000"), kind=BROKER)
     alter(host, "t", ("segment.bytes", SET, "3000000"))
     rows = describe(
@@ -183,7 +183,9 @@ def test_every_version_of_describe_configs_is_answered(host: AdminHost, version:
     )
 
 
-def test_types_are_told_by_their_numbers_and_documentation_on_request(host: AdminHost) -> None:
+def test_describe_configs_has_type_numbers_and_documentation_only_on_request(
+    host: AdminHost,
+) -> None:
     keys = (
         "preallocate",
         "compression.type",
@@ -199,14 +201,16 @@ def test_types_are_told_by_their_numbers_and_documentation_on_request(host: Admi
     assert all(row.documentation is None for row in rows)
 
 
-def test_all_settings_are_told_where_none_is_named(host: AdminHost) -> None:
+def test_all_settings_are_described_when_none_is_named(host: AdminHost) -> None:
     assert set(reported(host, "t")) == set(TOPIC_SETTINGS)
     assert set(reported(host, ME, kind=BROKER)) == set(BROKER_SETTINGS) | set(KEPT_SETTINGS)
     assert reported(host, "t", "no.such.key") == {}
 
 
 @pytest.mark.parametrize("keys", [None, []])
-def test_no_names_and_null_stand_for_all_settings(host: AdminHost, keys: list[str] | None) -> None:
+def test_an_empty_list_of_names_and_null_mean_all_settings(
+    host: AdminHost, keys: list[str] | None
+) -> None:
     """Sarama and other clients send an empty list for all settings."""
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
@@ -222,7 +226,7 @@ def test_no_names_and_null_stand_for_all_settings(host: AdminHost, keys: list[st
         assert "barnabas" in {row.name for row in of_loggers.configs}
 
 
-def test_the_brokers_settings_tell_what_may_change_while_it_runs(host: AdminHost) -> None:
+def test_broker_settings_are_read_only_unless_they_can_change_at_run_time(host: AdminHost) -> None:
     keys = (
         "log.segment.bytes",
         "log.retention.hours",
@@ -254,7 +258,7 @@ def test_the_brokers_settings_tell_what_may_change_while_it_runs(host: AdminHost
         (77, "x", Code.INVALID_REQUEST),
     ],
 )
-def test_what_has_no_settings_is_neither_described_nor_changed(
+def test_unknown_resources_are_neither_described_nor_changed(
     host: AdminHost, kind: int, name: str, code: Code
 ) -> None:
     result = describe(host, name, kind=kind)
@@ -335,7 +339,7 @@ def test_lists_are_appended_to_and_subtracted_from(host: AdminHost) -> None:
     ],
     ids=str,
 )
-def test_changes_that_do_not_hold_change_nothing(
+def test_invalid_or_empty_changes_change_nothing(
     host: AdminHost, changes: list[tuple[str, int, str | None]], code: Code
 ) -> None:
     assert alter(host, "t", *changes, validate_only=True) == code
@@ -343,7 +347,7 @@ def test_changes_that_do_not_hold_change_nothing(
     assert host.broker.metadata.topics["t"].configs == {"retention.ms": " 1234 "}
 
 
-def test_what_is_only_validated_is_not_changed(host: AdminHost) -> None:
+def test_validate_only_changes_no_setting(host: AdminHost) -> None:
     assert alter(host, "t", ("retention.ms", SET, "8"), validate_only=True) == 0
     assert replace(host, "t", {"retention.ms": "8"}, validate_only=True) == 0
     assert reported(host, "t", "retention.ms") == {"retention.ms": ("1234", FROM_TOPIC)}
@@ -378,7 +382,7 @@ def test_a_resource_named_twice_is_not_changed(host: AdminHost) -> None:
 # --- the broker's -------------------------------------------------------------------------------
 
 
-def test_the_brokers_dynamic_settings_hold_for_its_topics_at_once_and_after_a_restart(
+def test_a_dynamic_broker_setting_applies_to_topics_immediately_and_after_a_restart(
     host: AdminHost,
 ) -> None:
     assert alter(host, ME, ("message.max.bytes", SET, "5000"), kind=BROKER, validate_only=True) == 0
@@ -409,7 +413,7 @@ def test_the_brokers_dynamic_settings_hold_for_its_topics_at_once_and_after_a_re
         ("node.id", "8"),
     ],
 )
-def test_what_a_broker_may_not_be_told_while_it_runs(
+def test_broker_settings_that_are_static_or_invalid_are_refused(
     host: AdminHost, name: str, value: str
 ) -> None:
     """Kafka's error is INVALID_REQUEST, not INVALID_CONFIG: see KAFKA-13609."""
@@ -419,7 +423,7 @@ def test_what_a_broker_may_not_be_told_while_it_runs(
     assert reported(host, ME, kind=BROKER) == before
 
 
-def test_the_brokers_lists_are_appended_to(host: AdminHost) -> None:
+def test_a_list_setting_of_the_broker_can_be_appended_to(host: AdminHost) -> None:
     assert alter(host, ME, ("log.cleanup.policy", APPEND, "compact"), kind=BROKER) == 0
     assert reported(host, "plain", "cleanup.policy") == {
         "cleanup.policy": ("delete,compact", FROM_DYNAMIC)
@@ -430,7 +434,9 @@ def test_the_brokers_lists_are_appended_to(host: AdminHost) -> None:
 # --- every broker's -----------------------------------------------------------------------------
 
 
-def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHost) -> None:
+def test_a_setting_for_every_broker_has_lower_precedence_than_the_brokers_own(
+    host: AdminHost,
+) -> None:
     """KIP-226: a broker's own dynamic value has precedence over the dynamic value for all brokers,
     that over the properties file, and that over the default.
     """
@@ -486,7 +492,9 @@ def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHos
     assert reported(host, ME, key, kind=BROKER) == {key: ("1000000", FROM_STATIC)}
 
 
-def test_lists_of_every_broker_are_appended_to(host: AdminHost) -> None:
+def test_appending_to_a_list_for_every_broker_ignores_the_brokers_own_value(
+    host: AdminHost,
+) -> None:
     assert alter(host, ME, ("log.cleanup.policy", SET, "compact"), kind=BROKER) == 0
     assert alter(host, EVERY_BROKER, ("log.cleanup.policy", APPEND, "compact"), kind=BROKER) == 0
     assert host.broker.config.dynamic_defaults == {"log.cleanup.policy": "delete,compact"}
@@ -504,7 +512,9 @@ def test_lists_of_every_broker_are_appended_to(host: AdminHost) -> None:
         ("sasl.kerberos.min.time.before.relogin", "58000"),
     ],
 )
-def test_what_may_not_be_set_for_every_broker(host: AdminHost, name: str, value: str) -> None:
+def test_settings_that_are_static_or_invalid_are_refused_for_every_broker(
+    host: AdminHost, name: str, value: str
+) -> None:
     assert alter(host, EVERY_BROKER, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
     assert replace(host, EVERY_BROKER, {name: value}, kind=BROKER) == Code.INVALID_REQUEST
     assert reported(host, EVERY_BROKER, kind=BROKER) == {}
@@ -513,7 +523,7 @@ def test_what_may_not_be_set_for_every_broker(host: AdminHost, name: str, value:
 # --- of Kafka's, that nothing here heeds --------------------------------------------------------
 
 
-def test_dynamic_settings_of_kafkas_are_kept_and_told_of(host: AdminHost) -> None:
+def test_dynamic_settings_that_only_kafka_uses_are_stored_and_described(host: AdminHost) -> None:
     """librdkafka's test of AlterConfigs sets this key."""
     key = "sasl.kerberos.min.time.before.relogin"
     assert reported(host, ME, key, kind=BROKER) == {key: ("60000", FROM_DEFAULT)}
@@ -564,7 +574,7 @@ def level_of(host: AdminHost, name: str) -> str | None:
 
 
 @pytest.mark.usefixtures("levels")
-def test_loggers_are_told_with_the_level_that_holds(host: AdminHost) -> None:
+def test_loggers_are_described_with_their_effective_level(host: AdminHost) -> None:
     logging.getLogger().setLevel(logging.ERROR)
     logging.getLogger("barnabas").setLevel(logging.NOTSET)
     logging.getLogger("barnabas.tests").setLevel(logging.DEBUG)
@@ -611,7 +621,7 @@ def test_levels_are_set_by_log4js_names(host: AdminHost, level: str, number: int
     ],
     ids=str,
 )
-def test_levels_that_may_not_be_change_nothing(
+def test_invalid_logger_changes_change_nothing(
     host: AdminHost, change: tuple[str, int, str | None], code: Code
 ) -> None:
     logging.getLogger("barnabas.tests").setLevel(logging.INFO)
@@ -629,7 +639,7 @@ def test_loggers_are_not_replaced(host: AdminHost) -> None:
 # --- what has settings --------------------------------------------------------------------------
 
 
-def test_what_has_settings_is_listed_by_type(host: AdminHost) -> None:
+def test_config_resources_are_listed_by_type(host: AdminHost) -> None:
     """KIP-1142: a request without types lists every type; version 0 lists only client metrics."""
     assert replace(host, "s", {"interval.ms": "100"}, kind=CLIENT_METRICS) == 0
     answer = host.call(ListConfigResourcesRequest(), 1)
@@ -655,12 +665,13 @@ def test_a_type_that_there_is_not_is_refused(host: AdminHost, kind: int) -> None
 
 
 def subscriptions(host: AdminHost) -> list[str]:
+    """The names of the client metrics subscriptions, by a request of version 0."""
     answer = host.call(ListConfigResourcesRequest(), 0)
     assert answer.error_code == Code.NONE
     return [row.resource_name for row in answer.config_resources]
 
 
-def test_subscriptions_of_client_metrics_are_kept_and_told_of(host: AdminHost) -> None:
+def test_subscriptions_of_client_metrics_are_stored_and_described(host: AdminHost) -> None:
     assert (reported(host, "s", kind=CLIENT_METRICS), subscriptions(host)) == ({}, [])
     matching = "client_software_name=Java, client_software_version=11.1.*"
     assert (
@@ -702,7 +713,7 @@ def test_subscriptions_of_client_metrics_are_kept_and_told_of(host: AdminHost) -
     ],
     ids=str,
 )
-def test_what_a_subscription_may_not_be(
+def test_invalid_client_metrics_subscriptions_are_refused(
     host: AdminHost, change: tuple[str, int, str | None], code: Code
 ) -> None:
     assert alter(host, "s", ("metrics", SET, "org."), change, kind=CLIENT_METRICS) == code
@@ -712,7 +723,7 @@ def test_what_a_subscription_may_not_be(
 # --- replaced -----------------------------------------------------------------------------------
 
 
-def test_replacing_forgets_what_is_not_named(host: AdminHost) -> None:
+def test_alter_configs_removes_settings_that_it_does_not_name(host: AdminHost) -> None:
     assert replace(host, "t", {"max.message.bytes": "5000"}) == 0
     assert host.broker.metadata.topics["t"].configs == {"max.message.bytes": "5000"}
     for configs, code in (

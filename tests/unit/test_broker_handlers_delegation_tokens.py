@@ -28,7 +28,7 @@ from barnabas.protocol.request_context import RequestContext
     ],
     ids=lambda request: type(request).__name__,
 )
-def test_who_has_not_shown_who_it_is_may_not_ask(
+def test_an_unauthenticated_client_may_send_no_delegation_token_request(
     request_: Message, version: int, tmp_path: Path
 ) -> None:
     host = CoreHost(tmp_path)
@@ -37,7 +37,9 @@ def test_who_has_not_shown_who_it_is_may_not_ask(
 
 
 @pytest.mark.parametrize(("version", "requester"), [(2, ""), (3, "ANONYMOUS")])
-def test_whom_a_token_would_be_for(version: int, requester: str, tmp_path: Path) -> None:
+def test_a_refused_token_names_its_owner_and_from_version_3_its_requester(
+    version: int, requester: str, tmp_path: Path
+) -> None:
     host = CoreHost(tmp_path)
     answer = host.call(host.connect(1), CreateDelegationTokenRequest(), version)
     assert (answer.principal_type, answer.principal_name) == ("User", "ANONYMOUS")
@@ -45,7 +47,7 @@ def test_whom_a_token_would_be_for(version: int, requester: str, tmp_path: Path)
     assert (answer.expiry_timestamp_ms, answer.hmac) == (-1, b"")
 
 
-def test_users_are_told_that_there_are_no_tokens(tmp_path: Path) -> None:
+def test_an_authenticated_user_gets_delegation_token_auth_disabled(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.broker.connections[host.connect(1)].principal = "User:alice"
     context = RequestContext(1, 3, "", "/192.0.2.9", connection_id=1)

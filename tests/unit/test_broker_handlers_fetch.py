@@ -72,6 +72,7 @@ class Producer:
     """A transactional producer on connection 1."""
 
     def __init__(self, host: CoreHost, topic: str, partitions: range) -> None:
+        """Begin a transaction on the partitions, and write a record to each."""
         self.host = host
         host.ask(
             1,
@@ -111,7 +112,7 @@ class Producer:
         self.flush()
 
 
-def test_batches_of_an_open_transaction_do_not_read_a_committed_fetch_again(
+def test_a_waiting_committed_fetch_is_not_read_again_for_batches_of_an_open_transaction(
     host: CoreHost, reads: list[int]
 ) -> None:
     host.create("t", PARTITIONS)
@@ -140,7 +141,7 @@ def test_an_uncommitted_fetch_is_answered_by_the_first_batch(
     assert [index for index, size in sizes(answer).items() if size] == [0] and len(reads) == 2
 
 
-def test_min_bytes_are_those_of_all_partitions_together(host: CoreHost, reads: list[int]) -> None:
+def test_min_bytes_count_over_all_partitions_of_a_fetch(host: CoreHost, reads: list[int]) -> None:
     host.create("t", 3)
     host.call(2, produce("t", partition=2), 9)  # 70 bytes
     host.ask(3, fetch({"t": dict.fromkeys(range(3), 0)}, min_bytes=200, max_wait_ms=1000), 12)
@@ -194,7 +195,9 @@ def test_a_fetch_of_nothing_is_answered_at_once(host: CoreHost) -> None:
     assert answer.responses == []
 
 
-def test_what_is_not_there_is_told_at_once_and_last(host: CoreHost) -> None:
+def test_unknown_partitions_are_answered_immediately_and_after_the_known_ones(
+    host: CoreHost,
+) -> None:
     host.create("t", 1)
     host.ask(3, fetch({"missing": {0: 0}, "t": {7: 0, -1: 0, 0: 0}}, max_wait_ms=1000), 12)
     (answer,) = host.answers[3]
@@ -213,7 +216,7 @@ def test_what_is_not_there_is_told_at_once_and_last(host: CoreHost) -> None:
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, 1000])
-def test_an_id_that_no_topic_has_is_told_at_once(host: CoreHost, max_wait_ms: int) -> None:
+def test_an_unknown_topic_id_is_answered_immediately(host: CoreHost, max_wait_ms: int) -> None:
     host.create("t")
     request = fetch({"t": {0: 0}}, max_wait_ms=max_wait_ms)
     request.topics[0].topic_id = uuid.UUID(int=7)
@@ -239,7 +242,7 @@ def test_a_topic_that_is_named_twice_is_answered_once(host: CoreHost) -> None:
     ]
 
 
-def test_one_waits_as_long_as_its_client_says(host: CoreHost) -> None:
+def test_a_fetch_waits_for_max_wait_ms(host: CoreHost) -> None:
     host.create("t")
     host.ask(3, fetch({"t": {0: 0}}, max_wait_ms=1), 12)
     assert host.answers[3] == []
@@ -254,7 +257,7 @@ def of_unknown_epoch(request: Any, partition: int) -> None:
     request.topics[0].partitions[partition].current_leader_epoch = -2
 
 
-def test_any_negative_epoch_is_none(host: CoreHost) -> None:
+def test_any_negative_leader_epoch_means_no_epoch(host: CoreHost) -> None:
     """Apache Kafka's Fetch accepts such epochs as well. This fetch waits, and reads again when
     there are more records.
     """
@@ -271,10 +274,10 @@ def test_any_negative_epoch_is_none(host: CoreHost) -> None:
     assert {row.error_code for row in answer.responses[0].partitions} == {Code.NONE}
 
 
-def test_what_cannot_be_read_yet_is_not_enough_for_one_that_waits(
+def test_records_above_the_last_stable_offset_do_not_complete_a_waiting_fetch(
     host: CoreHost, reads: list[int]
 ) -> None:
-    """Records of an open transaction do not complete a waiting read_committed fetch."""
+    """The fetch is read_committed, and does not take the short cut for idle partitions."""
     host.create("t", 1)
     request = fetch({"t": {0: 0}}, isolation=COMMITTED, max_wait_ms=1000)
     of_unknown_epoch(request, 0)
@@ -285,7 +288,7 @@ def test_what_cannot_be_read_yet_is_not_enough_for_one_that_waits(
     assert len(host.answers[3]) == 1
 
 
-def test_a_partition_of_which_nothing_may_be_given_is_waited_for_with_the_others(
+def test_a_partition_with_max_bytes_0_does_not_count_for_min_bytes(
     host: CoreHost,
 ) -> None:
     """The client accepts 0 bytes of that partition."""
@@ -300,8 +303,12 @@ def test_a_partition_of_which_nothing_may_be_given_is_waited_for_with_the_others
     assert sizes(host.answers[3][0]) == {0: 138, 1: 0}
 
 
-def test_each_partition_counts_once_for_min_bytes(host: CoreHost, reads: list[int]) -> None:
-    """Further records of a partition that has counted cause no read."""
+def test_further_records_of_a_counted_partition_do_not_read_the_fetch_again(
+    host: CoreHost, reads: list[int]
+) -> None:
+    """After the first record, partition 0 has counted for min_bytes until the next read of the
+    fetch.
+    """
     host.create("t", 2)
     host.ask(3, fetch({"t": {0: 0, 1: 0}}, min_bytes=300, max_wait_ms=1000), 12)
     for _ in range(4):
@@ -311,7 +318,7 @@ def test_each_partition_counts_once_for_min_bytes(host: CoreHost, reads: list[in
     assert sizes(host.answers[3][0]) == {0: 276, 1: 69}
 
 
-def test_one_that_waits_is_answered_by_a_batch_that_is_larger_than_it_takes(
+def test_a_waiting_fetch_gets_the_first_batch_even_if_it_exceeds_max_bytes(
     host: CoreHost,
 ) -> None:
     """The first batch is sent whole, as in a fetch that need not wait."""
@@ -323,7 +330,7 @@ def test_one_that_waits_is_answered_by_a_batch_that_is_larger_than_it_takes(
     assert sizes(host.answers[3][0]) == {0: 69}
 
 
-def test_one_that_waits_is_answered_when_the_whole_has_min_bytes(host: CoreHost) -> None:
+def test_a_waiting_fetch_is_answered_when_its_response_has_min_bytes(host: CoreHost) -> None:
     """The partitions together may have more readable bytes than fit in the response."""
     host.create("t", 2)
     request = fetch({"t": {0: 0, 1: 0}}, min_bytes=100, max_wait_ms=1000)
@@ -353,7 +360,7 @@ def test_partitions_are_looked_up_once_while_a_fetch_waits(
     assert len(host.answers[3]) == 1 and len(noted) == 1
 
 
-def test_who_says_the_epoch_that_it_read_last_reads_on(host: CoreHost) -> None:
+def test_a_fetch_with_the_current_last_fetched_epoch_gets_records(host: CoreHost) -> None:
     (log,) = host.create("t")
     for _ in range(2):
         host.call(2, produce("t"), 9)
@@ -365,7 +372,7 @@ def test_who_says_the_epoch_that_it_read_last_reads_on(host: CoreHost) -> None:
 
 @pytest.mark.parametrize("has_changed", [False, True])
 @pytest.mark.parametrize("has_records", [False, True])
-def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told_at_once(
+def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(
     host: CoreHost, has_records: bool, has_changed: bool
 ) -> None:
     """The fetch does not read the deleted topic, even if the cluster's generation has changed."""
@@ -383,7 +390,7 @@ def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told_at_once(
 
 
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (12, 2)])
-def test_each_version_gets_records_in_the_form_that_it_knows(
+def test_each_version_of_fetch_gets_records_in_its_message_format(
     host: CoreHost, version: int, magic: int
 ) -> None:
     host.create("t")
@@ -392,7 +399,7 @@ def test_each_version_gets_records_in_the_form_that_it_knows(
     assert (row.error_code, row.records[16]) == (Code.NONE, magic)
 
 
-def test_nobody_waits_for_a_quota_where_none_is_set(host: CoreHost) -> None:
+def test_without_a_quota_the_throttle_time_of_a_fetch_is_0(host: CoreHost) -> None:
     host.create("t")
     assert host.call(3, fetch({"t": {0: 0}}), 12).throttle_time_ms == 0
     refused = host.call(3, fetch({}, session=(7, 1)), 12)
@@ -430,10 +437,12 @@ OUT_OF_RANGE = Code.OFFSET_OUT_OF_RANGE
         ((4, 10), 2, OUT_OF_RANGE),
     ],
 )
-def test_where_a_readers_log_parts_from_this_one(
+def test_divergence_of_a_readers_log_by_last_fetched_epoch_and_offset(
     known: tuple[int, int], fetch_offset: int, parts: Any
 ) -> None:
-    """The rules are those of KIP-595. The reader's last batch has epoch 5."""
+    """The rules are those of KIP-595. The reader's last batch has epoch 5. `known` is the last
+    epoch up to 5 that this log has, with its end offset; the log starts at offset 3.
+    """
     partition = FetchPartition(
         partition=0,
         current_leader_epoch=-1,
@@ -451,7 +460,7 @@ def test_where_a_readers_log_parts_from_this_one(
         assert _divergence(Log(*known), target) == parts  # type: ignore[arg-type]
 
 
-def test_what_is_deleted_under_a_waiting_fetch_is_told_at_once(host: CoreHost) -> None:
+def test_a_waiting_fetch_is_answered_when_its_offset_is_deleted(host: CoreHost) -> None:
     (log,) = host.create("t")
     for _ in range(3):
         host.call(2, produce("t"), 9)
@@ -465,7 +474,7 @@ def test_what_is_deleted_under_a_waiting_fetch_is_told_at_once(host: CoreHost) -
     )
 
 
-def test_a_session_is_told_of_idle_partitions_only_what_is_new(host: CoreHost) -> None:
+def test_a_session_response_has_an_idle_partition_only_after_a_change(host: CoreHost) -> None:
     host.create("t", 3)
     first = host.call(
         3, fetch({"t": dict.fromkeys(range(3), 0)}, session=(0, 0), isolation=COMMITTED), 12
@@ -480,7 +489,7 @@ def test_a_session_is_told_of_idle_partitions_only_what_is_new(host: CoreHost) -
     )
 
 
-def test_a_session_is_told_of_a_log_that_begins_later(host: CoreHost) -> None:
+def test_a_session_response_has_a_partition_whose_log_start_offset_rose(host: CoreHost) -> None:
     (log,) = host.create("t")
     for _ in range(3):
         host.call(2, produce("t"), 9)
@@ -492,7 +501,7 @@ def test_a_session_is_told_of_a_log_that_begins_later(host: CoreHost) -> None:
     assert host.call(3, fetch({}, session=(first.session_id, 2)), 12).responses == []
 
 
-def test_a_session_is_told_of_each_that_has_news_and_of_no_other(host: CoreHost) -> None:
+def test_a_session_response_has_exactly_the_partitions_with_changes(host: CoreHost) -> None:
     """One of the three partitions takes the short cut for idle partitions."""
     host.create("t", 3)
     request = fetch({"t": dict.fromkeys(range(3), 0)}, session=(0, 0))
@@ -504,7 +513,7 @@ def test_a_session_is_told_of_each_that_has_news_and_of_no_other(host: CoreHost)
     assert sizes(host.call(3, fetch({}, session=(first.session_id, 1)), 12)) == {1: 69}
 
 
-def test_the_first_fetch_of_a_session_leaves_the_order_as_it_is(host: CoreHost) -> None:
+def test_the_first_fetch_of_a_session_does_not_reorder_its_partitions(host: CoreHost) -> None:
     """In later fetches, partitions with records move to the end."""
     host.create("t", 2)
     host.call(2, produce("t"), 9)
@@ -549,7 +558,7 @@ EPOCHS = st.sampled_from([-2, -1, 0, 1])
     st.sampled_from([-1, 0, 1 << 20]),
     st.booleans(),
 )
-def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
+def test_the_short_cut_is_taken_exactly_where_a_read_gives_nothing(
     open_transaction: CoreHost,
     index: int,
     offset: int,
@@ -558,6 +567,9 @@ def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
     max_bytes: int,
     is_committed: bool,
 ) -> None:
+    """The short cut skips the read of a partition that it calls idle. A read of each such partition
+    must give neither records nor an error, and the short cut must find each such partition.
+    """
     broker = open_transaction.broker
     log = broker.topics.partition("t", index)
     assert log is not None
@@ -591,7 +603,7 @@ def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
         assert _is_idle(target, log, is_committed), "the short cut is taken where it may be"
 
 
-def test_min_bytes_are_enough_when_they_are_just_reached(host: CoreHost) -> None:
+def test_a_fetch_is_answered_with_exactly_min_bytes(host: CoreHost) -> None:
     """The records may exist before the fetch, or arrive while it waits."""
     host.create("t")
     host.call(1, produce("t"), 9)
@@ -659,6 +671,7 @@ def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answered(host: CoreHost, connection: int) -> Any:
+    """The response to a fetch that is read in slices, one slice at each tick."""
     for _ in range(1000):
         if host.answers[connection]:
             return host.answers[connection].pop()
@@ -668,7 +681,7 @@ def answered(host: CoreHost, connection: int) -> Any:
 
 @pytest.mark.parametrize("isolation", [0, COMMITTED])
 @pytest.mark.parametrize("session", [(0, -1), (0, 0)])
-def test_a_fetch_in_slices_is_answered_as_one_that_is_read_at_once(
+def test_a_fetch_in_slices_has_the_same_response_as_one_in_a_single_read(
     host: CoreHost,
     in_slices: None,
     monkeypatch: pytest.MonkeyPatch,
@@ -691,7 +704,7 @@ def test_a_fetch_in_slices_is_answered_as_one_that_is_read_at_once(
     assert sliced == whole and sum(sizes(whole).values()) > 0
 
 
-def test_what_is_written_while_a_fetch_is_read_in_slices_answers_it(
+def test_records_written_while_a_fetch_is_read_in_slices_complete_it(
     host: CoreHost, in_slices: None
 ) -> None:
     host.create("t", PARTITIONS)

@@ -82,6 +82,7 @@ def listed(b: DiskBroker, topic: str, timestamp: int, *, current: int = -1) -> t
 
 
 def fetch_code(b: DiskBroker, topic: str, current: int, *, offset: int = 0) -> int:
+    """The error code of partition 0 in a Fetch with the current leader epoch."""
     partition = FetchPartition(
         partition=0,
         current_leader_epoch=current,
@@ -106,13 +107,14 @@ def fetch_code(b: DiskBroker, topic: str, current: int, *, offset: int = 0) -> i
 
 
 def batch_epochs(b: DiskBroker, topic: str) -> list[int]:
+    """The leader epoch of each batch in partition 0."""
     log = b.broker.topics.partition(topic, 0)
     assert log is not None
     return [header.leader_epoch for header, _ in log.read_batches()]
 
 
 @ENDS
-def test_each_start_begins_an_epoch_in_every_answer(again: Restart) -> None:
+def test_each_start_raises_the_leader_epoch_in_every_response(again: Restart) -> None:
     b = DiskBroker()
     b.topic("t", 2)
     assert described_epochs(b, "t") == [0, 0]
@@ -149,7 +151,7 @@ def test_each_start_begins_an_epoch_in_every_answer(again: Restart) -> None:
         assert batch_epochs(b, "t")[-1] == epoch
 
 
-def test_a_new_partition_begins_at_0_in_any_run() -> None:
+def test_a_new_partition_begins_at_epoch_0_after_any_number_of_starts() -> None:
     b = DiskBroker()
     b.topic("old")
     b.stop()
@@ -166,7 +168,7 @@ def test_a_new_partition_begins_at_0_in_any_run() -> None:
     assert described_epochs(b, "new") == [0]
 
 
-def test_an_epoch_that_was_only_told_never_comes_again() -> None:
+def test_an_epoch_without_records_is_not_used_again_after_a_power_loss() -> None:
     """No records were appended in the epoch, or a power loss removed them. A client may know the
     epoch nevertheless.
     """
@@ -190,7 +192,7 @@ def test_an_epoch_that_was_only_told_never_comes_again() -> None:
     ]
 
 
-def test_a_reader_learns_where_the_log_was_cut() -> None:
+def test_a_reader_finds_the_truncation_offset_by_the_end_of_its_epoch() -> None:
     """The reader has 15 records. A power loss removed five of them, and five others were
     acknowledged at the same offsets.
     """
@@ -270,7 +272,7 @@ def with_a_lost_tail(*commits: tuple[str, dict[str, Any]]) -> DiskBroker:
     return b
 
 
-def test_a_fetch_that_says_what_it_read_last_is_told_where_the_log_was_cut() -> None:
+def test_a_fetch_with_a_last_fetched_epoch_gets_the_truncation_offset() -> None:
     b = with_a_lost_tail()
     for number in range(15):
         b.produce("t", (b"other %d" % number,))
@@ -295,7 +297,9 @@ def test_in_a_session_a_cut_is_told_of_though_nothing_else_is_new() -> None:
 @pytest.mark.parametrize(
     ("epoch", "offset"), [(7, 10), (7, 99)], ids=["of an epoch to come", "and beyond the end"]
 )
-def test_a_fetch_after_what_the_log_never_had_is_out_of_range(epoch: int, offset: int) -> None:
+def test_a_fetch_with_an_unknown_last_fetched_epoch_is_out_of_range(
+    epoch: int, offset: int
+) -> None:
     """The same rule as in Kafka's Partition.readRecords, for an unknown last fetched epoch."""
     b = with_a_lost_tail()
     b.produce("t", (b"other",))
@@ -309,7 +313,7 @@ def test_an_offset_of_an_epoch_that_is_not_known_is_set_back_to_the_end() -> Non
     assert b.group_offset("ahead", "t")[1] == 10
 
 
-def test_an_offset_of_the_lost_tail_is_set_back_to_the_end_of_its_epoch() -> None:
+def test_a_late_commit_of_a_lost_offset_is_set_back_at_the_next_start() -> None:
     """A slow client commits the offset after other records were written there."""
     b = with_a_lost_tail()
     for number in range(2):
@@ -319,9 +323,13 @@ def test_an_offset_of_the_lost_tail_is_set_back_to_the_end_of_its_epoch() -> Non
     assert b.group_offset("late", "t")[1] == 10
 
 
-def test_a_group_that_had_read_the_lost_tail_goes_on_from_where_the_log_was_cut(
+def test_committed_offsets_in_a_lost_tail_are_set_back_to_the_log_end(
     caplog: Any,
 ) -> None:
+    """An offset with metadata is kept, since it may be the state of an application and not a
+    position. The changed offsets are durable before the first request, so a second power loss keeps
+    them.
+    """
     with caplog.at_level("WARNING"):
         b = with_a_lost_tail(
             ("with", {"leader_epoch": 0}),
@@ -338,12 +346,12 @@ def test_a_group_that_had_read_the_lost_tail_goes_on_from_where_the_log_was_cut(
     b.lose_power()
     assert b.end_offset("t") == 25
     assert [b.group_offset(group, "t")[1] for group in groups] == [10, 10, 9, 15], (
-        "what was set back is on the disk before anybody writes"
+        "the changed offsets are durable before the first request"
     )
 
 
 @pytest.mark.parametrize("steps", range(0, 60, 3))
-def test_a_start_that_is_cut_short_sets_offsets_back_at_the_next(steps: int) -> None:
+def test_a_start_after_a_crashed_start_sets_lost_offsets_back(steps: int) -> None:
     b = DiskBroker()
     b.topic("t")
     b.produce("t", (b"kept",))
@@ -363,7 +371,7 @@ def test_a_start_that_is_cut_short_sets_offsets_back_at_the_next(steps: int) -> 
     assert b.group_offset("g", "t") == b.group_offset("h", "t") == (0, 1)
 
 
-def test_a_clean_stop_or_a_kill_sets_nothing_back() -> None:
+def test_a_clean_stop_or_a_kill_sets_no_offset_back() -> None:
     b = DiskBroker()
     b.topic("t")
     b.produce("t", (b"0",))
@@ -373,7 +381,7 @@ def test_a_clean_stop_or_a_kill_sets_nothing_back() -> None:
         assert (b.group_offset("g", "t"), b.group_offset("numbers", "t")) == ((0, 1), (0, 77))
 
 
-def test_a_partition_that_clients_know_and_whose_log_is_gone_does_not_begin_at_0() -> None:
+def test_a_known_partition_whose_log_is_lost_does_not_begin_at_epoch_0() -> None:
     b = DiskBroker()
     b.topic("t")
     b.produce("t", (b"read and lost",))
@@ -383,7 +391,7 @@ def test_a_partition_that_clients_know_and_whose_log_is_gone_does_not_begin_at_0
     assert end_of_epoch(b, "t", 0) == (0, 0, 0)
 
 
-def test_without_the_files_of_epochs_they_are_as_the_batches_have_them() -> None:
+def test_without_the_epoch_files_leader_epochs_are_read_from_the_batches() -> None:
     b = DiskBroker()
     b.topic("t", segment_bytes="500")
     for epoch in range(4):
@@ -404,7 +412,7 @@ def test_without_the_files_of_epochs_they_are_as_the_batches_have_them() -> None
 
 
 @ENDS
-def test_markers_bear_the_leader_epoch_of_the_coordinators_partition(again: Restart) -> None:
+def test_markers_have_the_leader_epoch_of_the_coordinators_partition(again: Restart) -> None:
     b = DiskBroker()
     b.topic("t")
     for epoch in (0, 1, 2):
@@ -425,7 +433,7 @@ def test_markers_bear_the_leader_epoch_of_the_coordinators_partition(again: Rest
 
 @ENDS
 @pytest.mark.parametrize("durability", ["flush", "os"])
-def test_a_clients_marker_of_a_coordinator_epoch_to_come_hides_no_commit(
+def test_a_clients_marker_with_a_high_coordinator_epoch_does_not_hide_later_commits(
     again: Restart, durability: str
 ) -> None:
     """As in Apache Kafka, WriteTxnMarkers accepts any coordinator epoch. In Kafka, the coordinator
@@ -455,7 +463,9 @@ def test_a_clients_marker_of_a_coordinator_epoch_to_come_hides_no_commit(
     assert b.fetch("t", committed=True).last_stable_offset == b.end_offset("t")
 
 
-def test_a_marker_is_refused_only_where_there_is_nothing_to_end(caplog: Any) -> None:
+def test_a_marker_with_a_lower_producer_epoch_and_no_open_transaction_is_dropped(
+    caplog: Any,
+) -> None:
     b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]

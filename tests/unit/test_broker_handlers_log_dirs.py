@@ -18,7 +18,7 @@ from barnabas.protocol.messages.describe_log_dirs import (
 )
 
 
-def test_the_partitions_that_are_there_with_their_sizes(tmp_path: Path) -> None:
+def test_existing_partitions_are_described_with_their_sizes(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.connect(1)
     logs = host.create("t", 2)
@@ -59,7 +59,7 @@ def test_a_topic_that_is_named_twice_is_described_once_with_the_partitions_of_bo
     host.close()
 
 
-def test_a_partition_moves_only_to_where_it_is(tmp_path: Path) -> None:
+def test_a_partition_can_be_moved_only_to_the_log_directory_that_it_is_in(tmp_path: Path) -> None:
     """A path that is not a log directory of the broker gets LOG_DIR_NOT_FOUND (KIP-113)."""
     host = CoreHost(tmp_path)
     host.connect(1)

@@ -84,7 +84,7 @@ def test_others_are_answered_before_a_large_batch_is_checked(host: CoreHost, cod
     )
 
 
-def test_a_bomb_is_refused_and_its_neighbour_in_the_request_is_not(host: CoreHost) -> None:
+def test_a_decompression_bomb_is_refused_and_the_next_batch_is_appended(host: CoreHost) -> None:
     one = host.connect(1)
     request = asking(bytes(BOMB), partitions=(0, 1))
     request.topic_data[0].partition_data[1].records = bytes(
@@ -102,7 +102,7 @@ def test_a_bomb_is_refused_and_its_neighbour_in_the_request_is_not(host: CoreHos
     )
 
 
-def test_what_was_checked_elsewhere_is_not_checked_again(
+def test_a_batch_that_the_worker_checked_is_not_checked_again(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second check, in the event loop, would block it."""
@@ -120,7 +120,7 @@ def test_what_was_checked_elsewhere_is_not_checked_again(
     assert error_of(host.answers[one][0]) == 0 and checks == []
 
 
-def test_a_fetch_that_waits_is_answered_with_a_batch_that_was_checked_elsewhere(
+def test_a_batch_that_the_worker_checked_completes_a_waiting_fetch(
     host: CoreHost,
 ) -> None:
     one, reader = host.connect(1), host.connect(2)
@@ -131,7 +131,9 @@ def test_a_fetch_that_waits_is_answered_with_a_batch_that_was_checked_elsewhere(
     assert len(host.answers[reader]) == 1
 
 
-def test_without_acks_it_has_no_answer_and_a_bomb_ends_its_connection(host: CoreHost) -> None:
+def test_with_acks_0_a_large_batch_gets_no_response_and_a_bomb_closes_the_connection(
+    host: CoreHost,
+) -> None:
     one = host.connect(1)
     host.ask(one, asking(large(), acks=0), 9)
     host.finish_work()
@@ -141,7 +143,9 @@ def test_without_acks_it_has_no_answer_and_a_bomb_ends_its_connection(host: Core
     assert "MESSAGE_TOO_LARGE on t-0" in host.closed[one]
 
 
-def test_a_connection_that_is_gone_has_its_batch_appended(host: CoreHost) -> None:
+def test_a_batch_is_appended_although_its_client_disconnected_during_the_check(
+    host: CoreHost,
+) -> None:
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
     host.broker.on_closed(one)
@@ -150,7 +154,7 @@ def test_a_connection_that_is_gone_has_its_batch_appended(host: CoreHost) -> Non
     assert not host.answers[one]
 
 
-def test_a_topic_that_went_meanwhile_is_told(host: CoreHost) -> None:
+def test_a_batch_is_refused_when_its_topic_was_deleted_during_the_check(host: CoreHost) -> None:
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
     delete_topic(host.parts.deletion, "t", NOW_MS)
@@ -192,7 +196,7 @@ def remake(host: CoreHost) -> None:
     ],
     ids=["a long check", "many batches", "decoded by the worker"],
 )
-def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
+def test_waiting_batches_are_not_appended_to_a_later_topic_of_the_same_name(
     host: CoreHost, asked: Any, version: int
 ) -> None:
     """A request by name means the topic of that name at the time of its arrival; one with ids names
@@ -216,7 +220,7 @@ def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
     assert error_of(host.answers[one][-1]) == 0, "a later request means the later topic"
 
 
-def test_what_was_held_back_does_not_land_in_a_later_topic_of_the_name() -> None:
+def test_requests_that_waited_for_a_commit_do_not_write_to_a_later_topic_of_the_name() -> None:
     """These requests wait for the completion of their producer's previous transaction."""
     b = DiskBroker()
     b.topic("t")
@@ -247,7 +251,7 @@ def test_what_was_held_back_does_not_land_in_a_later_topic_of_the_name() -> None
     assert b.group_offset("g", "t") == (0, -1)
 
 
-def test_settings_that_changed_meanwhile_hold(host: CoreHost) -> None:
+def test_topic_settings_that_changed_during_the_check_apply(host: CoreHost) -> None:
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
     host.broker.topics.set_topic_configs("t", {"max.message.bytes": "100"})
@@ -256,7 +260,7 @@ def test_settings_that_changed_meanwhile_hold(host: CoreHost) -> None:
     assert host.broker.topics.partition("t", 0).log_end_offset == 0  # type: ignore[union-attr]
 
 
-def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHost) -> None:
+def test_a_batch_is_refused_when_its_transaction_ended_during_the_check(host: CoreHost) -> None:
     """KAFKA-14884: a batch that was checked while the transaction was open, and appended after the
     marker, would not belong to any transaction.
     """
@@ -289,6 +293,7 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
         producer_epoch=producer.producer_epoch,
         committed=True,
     )
+    # the commit is complete before the worker has checked the batch
     host.ask(other, end, 3)
     while host.flushes:
         host.flush()
@@ -298,7 +303,7 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
     assert not host.broker.topics.partition("t", 0).producer_state.open_transactions()  # type: ignore[union-attr]
 
 
-def test_a_batch_is_counted_once_against_the_room_of_the_disk(
+def test_disk_space_is_reserved_once_for_a_batch_that_the_worker_checks(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
@@ -317,7 +322,7 @@ def test_plain_batches_of_old_requests_are_of_no_transaction(host: CoreHost, ver
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_plain_batch_beside_a_transactional_id_is_not_verified(
+def test_a_plain_batch_in_a_request_with_a_transactional_id_is_not_verified(
     host: CoreHost, version: int
 ) -> None:
     """Like Kafka's ReplicaManager, the broker verifies only transactional batches with the
@@ -328,7 +333,7 @@ def test_a_plain_batch_beside_a_transactional_id_is_not_verified(
 
 
 @pytest.mark.parametrize(("version", "code"), [(6, Code.UNSUPPORTED_COMPRESSION_TYPE), (7, 0)])
-def test_zstd_comes_with_version_7(host: CoreHost, version: int, code: int) -> None:
+def test_zstd_is_accepted_from_version_7_on(host: CoreHost, version: int, code: int) -> None:
     """Zstandard came with KIP-110; the other codecs are older."""
     zstd, lz4 = (
         bytes(encode_batch([NewRecord(b"k", b"v", NOW_MS)], codec=codec)) for codec in (4, 3)
@@ -340,7 +345,7 @@ def test_zstd_comes_with_version_7(host: CoreHost, version: int, code: int) -> N
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 7])
-def test_acks_are_all_none_or_one(host: CoreHost, acks: int) -> None:
+def test_acks_other_than_minus_1_0_and_1_are_refused(host: CoreHost, acks: int) -> None:
     answer = host.call(host.connect(1), asking(SMALL, acks=acks, partitions=(0, 1)), 9)
     rows = answer.responses[0].partition_responses
     assert [row.error_code for row in rows] == [Code.INVALID_REQUIRED_ACKS] * 2
@@ -372,7 +377,7 @@ TRANSACTIONAL_BATCH = bytes(
         ("t", 1, SMALL[:-1] + b"x", Code.CORRUPT_MESSAGE),
     ],
 )
-def test_one_partitions_error_does_not_spoil_its_neighbours(
+def test_an_error_of_one_partition_does_not_affect_the_others(
     host: CoreHost, topic: str, partition: int, records: bytes | None, code: Code
 ) -> None:
     request = asking(SMALL)
@@ -404,7 +409,9 @@ def test_a_transactional_batch_needs_its_id_in_the_request(host: CoreHost) -> No
     assert host.broker.topics.partition("t", 0).log_end_offset == 0  # type: ignore[union-attr]
 
 
-def test_a_full_disk_refuses_and_says_so(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_produce_on_a_full_disk_is_refused_with_a_message(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host.parts.disk_space, "reserve", lambda count: False)
     (row,) = host.call(host.connect(1), asking(SMALL), 9).responses[0].partition_responses
     assert (row.error_code, row.base_offset) == (Code.KAFKA_STORAGE_ERROR, -1)
@@ -414,7 +421,9 @@ def test_a_full_disk_refuses_and_says_so(host: CoreHost, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_an_answer_tells_offset_time_and_log_start(host: CoreHost, version: int) -> None:
+def test_a_response_has_base_offset_append_time_and_log_start_offset(
+    host: CoreHost, version: int
+) -> None:
     log = host.broker.topics.partition("t", 0)
     assert log is not None
     connection = host.connect(1)
@@ -427,7 +436,7 @@ def test_an_answer_tells_offset_time_and_log_start(host: CoreHost, version: int)
     assert row.error_code == Code.INVALID_RECORD and row.log_start_offset == -1
 
 
-def test_a_connection_that_is_hung_up_on_hears_which_partition_failed(
+def test_with_acks_0_the_reason_of_the_close_names_the_partition_that_failed(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reasons: list[str] = []
@@ -441,7 +450,7 @@ def test_a_connection_that_is_hung_up_on_hears_which_partition_failed(
 
 
 @pytest.mark.parametrize("refused", [0, 1])
-def test_without_acks_one_refused_of_several_ends_the_connection(
+def test_with_acks_0_one_refused_batch_of_several_closes_the_connection(
     host: CoreHost, refused: int
 ) -> None:
     request = asking(SMALL, acks=0, partitions=(0, 1))
@@ -451,9 +460,7 @@ def test_without_acks_one_refused_of_several_ends_the_connection(
 
 
 @pytest.mark.parametrize(("acks", "waits"), [(-1, True), (1, False)])
-def test_who_wants_one_replica_to_have_it_does_not_wait_for_the_disk(
-    host: CoreHost, acks: int, waits: bool
-) -> None:
+def test_only_acks_all_waits_for_a_flush(host: CoreHost, acks: int, waits: bool) -> None:
     host.create("safe", flush_messages="1")
     one = host.connect(1)
     host.ask(one, produce("safe", acks=acks), 9)
@@ -470,7 +477,7 @@ def older(value: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 0), (2, 0), (3, Code.INVALID_RECORD)])
-def test_older_messages_are_taken_before_version_3_alone(
+def test_messages_of_format_0_are_accepted_only_before_version_3(
     host: CoreHost, version: int, code: int
 ) -> None:
     one = host.connect(1)
@@ -479,7 +486,7 @@ def test_older_messages_are_taken_before_version_3_alone(
     assert host.broker.topics.partition("t", 0).log_end_offset == int(code == 0)  # type: ignore[union-attr]
 
 
-def test_an_older_message_that_cannot_be_read_does_not_spoil_its_neighbour(host: CoreHost) -> None:
+def test_a_damaged_message_of_format_0_does_not_affect_another_partition(host: CoreHost) -> None:
     request = asking(older(b"x"), partitions=(0, 1))
     request.topic_data[0].partition_data[0].records = older(b"x")[:-1]
     rows = host.call(host.connect(1), request, 2).responses[0].partition_responses
@@ -487,7 +494,7 @@ def test_an_older_message_that_cannot_be_read_does_not_spoil_its_neighbour(host:
 
 
 @pytest.mark.parametrize(("left", "taken"), [(-1, 2), (0, 2), (1, 3)])
-def test_of_many_older_messages_the_last_are_to_be_sent_again(
+def test_messages_of_format_0_beyond_the_limit_get_a_retriable_error(
     host: CoreHost, left: int, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The conversion of old messages blocks the event loop, so its size is limited. left: what two
@@ -504,20 +511,22 @@ def test_of_many_older_messages_the_last_are_to_be_sent_again(
 
 
 @pytest.mark.parametrize("version", [5, 9])
-def test_the_header_of_a_transactional_batch_needs_the_id_too(host: CoreHost, version: int) -> None:
+def test_the_mere_header_of_a_transactional_batch_needs_the_id_as_well(
+    host: CoreHost, version: int
+) -> None:
     header = TRANSACTIONAL_BATCH[:HEADER_SIZE]
     (row,) = host.call(host.connect(1), asking(header), version).responses[0].partition_responses
     assert row.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_in_version_7_zstd_may_stand_beside_a_transactional_id(host: CoreHost) -> None:
+def test_zstd_with_a_transactional_id_is_accepted_from_version_7_on(host: CoreHost) -> None:
     batch = bytes(encode_batch([NewRecord(None, b"v", NOW_MS)], codec=4))
     one = host.connect(1)
     for version, code in ((6, Code.UNSUPPORTED_COMPRESSION_TYPE), (7, Code.NONE)):
         assert error_of(host.call(one, asking(batch, transactional_id="txn"), version)) == code
 
 
-def test_every_so_many_records_one_waits_for_the_disk(host: CoreHost) -> None:
+def test_with_flush_messages_4_every_fourth_record_waits_for_a_flush(host: CoreHost) -> None:
     """flush.messages bounds the number of records that are not flushed."""
     host.create("safe", flush_messages="4")
     one, waited = host.connect(1), []
@@ -530,7 +539,7 @@ def test_every_so_many_records_one_waits_for_the_disk(host: CoreHost) -> None:
     assert waited == [False, False, False, True] * 2
 
 
-def test_a_log_fences_whom_its_coordinator_has_forgotten() -> None:
+def test_a_log_fences_producers_of_an_expired_transactional_id() -> None:
     """The log compares the epoch with that of its last writer: an earlier epoch is fenced, and the
     last writer's own gets INVALID_PRODUCER_ID_MAPPING.
     """
@@ -550,7 +559,7 @@ def test_a_log_fences_whom_its_coordinator_has_forgotten() -> None:
     assert b.read("t", committed=True) == [b"a", b"b"]
 
 
-def test_a_header_alone_tells_that_a_producer_is_late() -> None:
+def test_a_mere_header_over_an_abandoned_connection_closes_it() -> None:
     """The header arrives on a connection that the producer has abandoned. On the producer's new
     connection the header would be an invalid batch.
     """
@@ -568,14 +577,14 @@ def test_a_header_alone_tells_that_a_producer_is_late() -> None:
     assert b.is_hung_up_on(old, request, 9)
 
 
-def test_without_quotas_nobody_is_told_to_wait(host: CoreHost) -> None:
+def test_without_quotas_the_throttle_time_of_a_produce_is_0(host: CoreHost) -> None:
     one = host.connect(1)
     for request in (asking(SMALL), asking(SMALL[:-1])):
         assert host.call(one, request, 9).throttle_time_ms == 0
 
 
 @pytest.mark.parametrize("version", [9, 12])
-def test_what_is_too_short_for_a_batch_is_refused_of_whomever_it_is(
+def test_records_shorter_than_a_header_are_refused_with_a_transactional_id_too(
     host: CoreHost, version: int
 ) -> None:
     request = asking(SMALL[:10], transactional_id="txn")
@@ -607,7 +616,9 @@ def codes_of(answer: Any) -> list[int]:
     return [row.error_code for topic in answer.responses for row in topic.partition_responses]
 
 
-def test_settings_that_changed_meanwhile_have_it_checked_again(host: CoreHost) -> None:
+def test_after_a_change_of_settings_during_the_check_batches_are_checked_again(
+    host: CoreHost,
+) -> None:
     one = host.connect(1)
     host.ask(one, asking(large(), partitions=(0, 1)), 9)
     host.broker.topics.set_topic_configs("t", {"max.message.bytes": "2000000"})
@@ -621,7 +632,7 @@ def test_settings_that_changed_meanwhile_have_it_checked_again(host: CoreHost) -
 
 
 @pytest.mark.parametrize(("acks", "is_parked"), [(-1, True), (1, False)])
-def test_after_a_long_check_acks_of_all_wait_for_the_disk_where_the_topic_says_so(
+def test_after_a_long_check_acks_all_waits_for_a_flush_with_flush_messages_1(
     tmp_path: Path, acks: int, is_parked: bool
 ) -> None:
     host = CoreHost(tmp_path)
@@ -635,7 +646,7 @@ def test_after_a_long_check_acks_of_all_wait_for_the_disk_where_the_topic_says_s
     assert [error_of(answer) for answer in host.answers[one]] == [Code.NONE]
 
 
-def test_a_long_check_goes_by_the_wall_clock(host: CoreHost) -> None:
+def test_a_long_check_compares_timestamps_with_the_wall_clock(host: CoreHost) -> None:
     """message.timestamp.after.max.ms limits how far a record's timestamp may be ahead of the
     wall clock.
     """
@@ -648,7 +659,7 @@ def test_a_long_check_goes_by_the_wall_clock(host: CoreHost) -> None:
     assert error_of(host.answers[one][0]) == Code.NONE
 
 
-def test_what_is_appended_after_a_long_check_bears_the_time_of_the_appending(
+def test_after_a_long_check_log_append_time_is_the_time_of_the_append(
     tmp_path: Path,
 ) -> None:
     host = CoreHost(tmp_path)
@@ -661,7 +672,9 @@ def test_what_is_appended_after_a_long_check_bears_the_time_of_the_appending(
     assert row.log_append_time_ms == NOW_MS + 5_000
 
 
-def test_one_refused_of_several_without_acks_ends_the_connection(host: CoreHost) -> None:
+def test_with_acks_0_a_batch_refused_after_a_long_check_closes_the_connection(
+    host: CoreHost,
+) -> None:
     """Any refused batch closes the connection, unless the client has closed it already."""
     host.create("u")
     for connection, is_there in ((1, True), (2, False)):
@@ -681,7 +694,7 @@ def test_one_refused_of_several_without_acks_ends_the_connection(host: CoreHost)
     assert host.broker.topics.partition("u", 0).log_end_offset == 2  # type: ignore[union-attr]
 
 
-def test_what_a_long_check_refuses_is_counted_once(host: CoreHost) -> None:
+def test_an_error_of_a_long_check_is_counted_once(host: CoreHost) -> None:
     """The refused batch is counted once, although another batch of the request is checked again."""
     host.create("u")
     errors = host.broker.requests.errors = ErrorCounts()
@@ -700,7 +713,7 @@ def test_what_a_long_check_refuses_is_counted_once(host: CoreHost) -> None:
     assert errors.counts == {(0, Code.MESSAGE_TOO_LARGE): 2}
 
 
-def test_a_disk_that_fails_ends_the_broker_and_a_full_one_does_not(
+def test_an_io_error_ends_the_broker_and_a_full_disk_does_not(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an I/O error, which bytes were written is unknown."""
@@ -727,7 +740,7 @@ def test_an_error_has_neither_offset_nor_time(host: CoreHost) -> None:
     assert (row.base_offset, row.log_append_time_ms) == (-1, -1)
 
 
-def test_a_topic_without_a_name_is_unknown_by_its_name(host: CoreHost) -> None:
+def test_an_empty_topic_name_is_unknown_or_invalid(host: CoreHost) -> None:
     """Up to version 12, which has no topic ids, an empty name is not a topic's."""
     answer = host.call(host.connect(1), produce(""), 9)
     assert error_of(answer) in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
@@ -740,6 +753,7 @@ class Writer:
     """A transactional producer of version 2 with a connection of its own."""
 
     def __init__(self, host: CoreHost, connection: int, name: str = "txn") -> None:
+        """Connect a producer, and initialise its transactional id."""
         self.host, self.connection, self.name = host, host.connect(connection), name
         init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
         self.take(self.asked(init, 5))
@@ -756,6 +770,7 @@ class Writer:
         self.identity = answer.producer_id, answer.producer_epoch
 
     def batch(self, *, transactional: bool = True, sequence: int = 0) -> bytes:
+        """A batch of one record with the producer's id and epoch."""
         producer_id, epoch = self.identity
         return bytes(
             encode_batch(
@@ -768,6 +783,7 @@ class Writer:
         )
 
     def request(self, *batches: tuple[str, int, bytes | None], acks: int = -1) -> Any:
+        """A Produce request for the (topic, partition, batch) rows."""
         request = asking(SMALL, acks=acks, transactional_id=self.name)
         row, part = type(request.topic_data[0]), type(request.topic_data[0].partition_data[0])
         request.topic_data = [
@@ -793,6 +809,7 @@ class Writer:
 
 @pytest.fixture
 def host_2(tmp_path: Path) -> CoreHost:
+    """A broker with the second version of transactions (KIP-890), and without a flush journal."""
     host = CoreHost(
         tmp_path, barnabas_features="transaction.version=2", barnabas_flush_journal_logs="0"
     )
@@ -805,7 +822,7 @@ def transactions_end(host: CoreHost) -> int:
     return sum(log.log_end_offset for log in host.broker.topics.partitions_of(TRANSACTIONS_TOPIC))
 
 
-def test_a_batch_begins_a_transaction_on_its_partition_once(host_2: CoreHost) -> None:
+def test_the_first_batch_adds_its_partition_to_the_transaction(host_2: CoreHost) -> None:
     writer = Writer(host_2, 1)
     assert writer.write(("t", 0, writer.batch())) == [0]
     assert writer.partitions == [("t", 0)]
@@ -818,7 +835,7 @@ def test_a_batch_begins_a_transaction_on_its_partition_once(host_2: CoreHost) ->
 
 
 @pytest.mark.parametrize("sequence", [0, 3])
-def test_the_first_batch_of_a_producer_on_a_partition_begins_with_sequence_0(
+def test_the_first_batch_of_a_producer_on_a_partition_must_have_sequence_0(
     host_2: CoreHost, sequence: int
 ) -> None:
     """See KAFKA-18202. The producer's epoch is checked before the sequence."""
@@ -831,7 +848,7 @@ def test_the_first_batch_of_a_producer_on_a_partition_begins_with_sequence_0(
     assert writer.write(("t", 1, writer.batch(sequence=sequence))) == [Code.INVALID_PRODUCER_EPOCH]
 
 
-def test_at_debug_level_is_told_what_a_transaction_writes_and_nothing_else(
+def test_at_debug_level_only_writes_of_transactions_are_logged(
     host_2: CoreHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = Writer(host_2, 1)
@@ -854,7 +871,7 @@ def test_at_debug_level_is_told_what_a_transaction_writes_and_nothing_else(
         assert [line[3] for line in reported()] == [2]
 
 
-def test_batches_that_are_refused_or_plain_begin_nothing(host_2: CoreHost) -> None:
+def test_refused_and_plain_batches_add_no_partition_to_the_transaction(host_2: CoreHost) -> None:
     writer = Writer(host_2, 1)
     end = transactions_end(host_2)
     plain = writer.batch(transactional=False)
@@ -874,7 +891,7 @@ def test_batches_that_are_refused_or_plain_begin_nothing(host_2: CoreHost) -> No
     assert writer.partitions == [("t", 2)]
 
 
-def test_one_request_is_of_one_producer(host_2: CoreHost) -> None:
+def test_a_request_writes_only_batches_of_its_own_producer(host_2: CoreHost) -> None:
     """A batch of another producer in the same request does not join the transaction."""
     writer, other = Writer(host_2, 1), Writer(host_2, 2, "other")
     codes = writer.write(("t", 0, writer.batch()), ("t", 1, other.batch()))
@@ -899,7 +916,9 @@ def complete(host: CoreHost) -> None:
         host.flush()
 
 
-def test_a_batch_is_held_back_until_the_last_transaction_is_complete(host_2: CoreHost) -> None:
+def test_a_batch_waits_until_the_producers_previous_transaction_is_complete(
+    host_2: CoreHost,
+) -> None:
     """The batch is then appended unchanged in the next transaction, with the time of the append."""
     host_2.broker.topics.set_topic_configs("t", {"message.timestamp.type": "LogAppendTime"})
     writer = held_back(
@@ -914,7 +933,7 @@ def test_a_batch_is_held_back_until_the_last_transaction_is_complete(host_2: Cor
     assert writer.partitions == [("t", 0)]
 
 
-def test_what_was_held_back_of_a_client_that_is_gone_is_not_appended(host_2: CoreHost) -> None:
+def test_a_waiting_batch_of_a_disconnected_client_is_not_appended(host_2: CoreHost) -> None:
     writer = held_back(host_2, lambda writer: writer.request(("t", 0, writer.batch())))
     host_2.broker.on_closed(1)
     complete(host_2)
@@ -922,13 +941,13 @@ def test_what_was_held_back_of_a_client_that_is_gone_is_not_appended(host_2: Cor
     assert writer.partitions == []
 
 
-def test_what_was_held_back_without_acks_has_no_answer(host_2: CoreHost) -> None:
+def test_a_waiting_batch_with_acks_0_gets_no_response(host_2: CoreHost) -> None:
     held_back(host_2, lambda writer: writer.request(("t", 0, writer.batch()), acks=0))
     complete(host_2)
     assert host_2.answers[1] == [None]
 
 
-def test_what_was_held_back_and_takes_long_to_check_is_answered_once(host_2: CoreHost) -> None:
+def test_a_waiting_batch_with_a_long_check_gets_one_response(host_2: CoreHost) -> None:
     def request(writer: Writer) -> Any:
         producer_id, epoch = writer.identity
         producer = {"producer_id": producer_id, "producer_epoch": epoch}
@@ -943,7 +962,7 @@ def test_what_was_held_back_and_takes_long_to_check_is_answered_once(host_2: Cor
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_long_check_over_a_connection_that_the_producer_has_given_up_meanwhile(
+def test_a_batch_is_dropped_when_its_producer_reconnected_during_the_check(
     host_2: CoreHost, is_there: bool
 ) -> None:
     """The batch from the old connection would join the next transaction. It is dropped, and the
@@ -964,7 +983,7 @@ def test_a_long_check_over_a_connection_that_the_producer_has_given_up_meanwhile
     assert host_2.broker.topics.partition("t", 0).log_end_offset == 0  # type: ignore[union-attr]
 
 
-def test_few_logs_begin_their_leader_epoch_in_one_call(
+def test_a_bounded_number_of_logs_write_their_leader_epoch_in_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a start, each log writes a file before its first batch. With 500 logs in one request,

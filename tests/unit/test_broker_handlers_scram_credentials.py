@@ -63,7 +63,7 @@ def described(host: AdminHost, *names: str) -> dict[str, tuple[int, list[tuple[i
     }
 
 
-def test_users_come_change_and_go_and_are_kept(host: AdminHost) -> None:
+def test_users_are_added_changed_removed_and_kept_over_restarts(host: AdminHost) -> None:
     assert alter(host, put("a"), put("b", SHA_512, 5000)) == {"a": 0, "b": 0}
     assert alter(host, put("a", SHA_512, 6000)) == {"a": 0}
     expected = {"a": (0, [(SHA_256, 4096), (SHA_512, 6000)]), "b": (0, [(SHA_512, 5000)])}
@@ -95,7 +95,9 @@ def test_users_come_change_and_go_and_are_kept(host: AdminHost) -> None:
         (drop("u"), Code.RESOURCE_NOT_FOUND),
     ],
 )
-def test_what_is_refused(host: AdminHost, change: Any, code: Code) -> None:
+def test_invalid_changes_of_credentials_are_refused(
+    host: AdminHost, change: Any, code: Code
+) -> None:
     assert alter(host, change) == {change.name: code}
     is_there = code is Code.NONE
     assert (described(host, "u")["u"][0] == Code.NONE) == is_there
@@ -120,7 +122,7 @@ def test_a_user_named_twice_is_not_changed_and_others_are(
     assert set(described(host)) == {"old", "beside"}
 
 
-def test_one_asked_for_twice_is_a_mistake(host: AdminHost) -> None:
+def test_a_user_named_twice_in_a_description_is_an_error(host: AdminHost) -> None:
     alter(host, put("u"))
     answer = described(host, "u", "u", "none", "none", "other")
     assert answer == {

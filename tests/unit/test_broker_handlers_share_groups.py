@@ -71,6 +71,7 @@ def broker(partitions: int = 2, **settings: str) -> tuple[DiskBroker, uuid.UUID]
 
 
 def beat(b: DiskBroker, epoch: int = 0, member: str = "m", group: str = "g") -> Any:
+    """Send a heartbeat; epoch 0 joins the group. Gives the response."""
     names = ["t"] if epoch == 0 else None
     answer = b.call(ShareGroupHeartbeatRequest(group, member, epoch, None, names), 1)
     for _ in range(50):  # the group then decides on its partitions, with flushes in between
@@ -121,6 +122,7 @@ def alter_request(group: str = "g", **starts: int) -> AlterShareGroupOffsetsRequ
 
 
 def alter(b: DiskBroker, group: str = "g", **starts: int) -> Any:
+    """Set start offsets. Gives the error code of the response, or that of each partition."""
     b.send(READER, alter_request(group, **starts), 0)
     b.tick()
     answer = b.answer(READER)
@@ -129,6 +131,7 @@ def alter(b: DiskBroker, group: str = "g", **starts: int) -> Any:
 
 
 def delete_offsets(b: DiskBroker, name: str = "t", group: str = "g") -> int:
+    """Delete the group's offsets of a topic. Gives the error code."""
     topics = [DeleteShareGroupOffsetsRequestTopic(name)]
     b.send(READER, DeleteShareGroupOffsetsRequest(group, topics), 0)
     b.tick()
@@ -139,6 +142,7 @@ def delete_offsets(b: DiskBroker, name: str = "t", group: str = "g") -> int:
 
 
 def delete_groups(b: DiskBroker, *names: str) -> dict[str, int]:
+    """Delete groups. Gives the error code of each."""
     b.send(READER, DeleteGroupsRequest(list(names)), 2)
     for _ in range(50):
         b.tick()
@@ -152,7 +156,7 @@ def state(b: DiskBroker, topic_id: uuid.UUID, partition: int = 0, group: str = "
     return b.broker.shares.get().coordinator.state(key)
 
 
-def test_a_member_s_partitions_have_states_that_outlive_a_kill_and_a_power_loss() -> None:
+def test_states_of_share_partitions_survive_a_kill_and_a_power_loss() -> None:
     b, topic_id = broker()
     assert join(b) == [0, 1]
     for crash in (b.kill, b.lose_power):
@@ -166,7 +170,7 @@ def test_a_member_s_partitions_have_states_that_outlive_a_kill_and_a_power_loss(
         assert join(b) == [0, 1]
 
 
-def test_start_offsets_and_lags() -> None:
+def test_share_group_offsets_are_described_with_their_lags() -> None:
     b, topic_id = broker()
     join(b)
     assert offsets(b, None) == {("t", 0): (-1, -1, 0), ("t", 1): (-1, -1, 0)}
@@ -180,6 +184,7 @@ def test_start_offsets_and_lags() -> None:
         lambda _: None,
         b.now_ms,
     )
+    # start offset 10, and two further records are completed
     assert offsets(b, {"t": [0]}) == {("t", 0): (10, RECORDS - 12, 0)}
     unknown = (-1, -1, 0)
     assert offsets(b, {"t": [9], "none": [0]}) == {("t", 9): unknown, ("none", 0): unknown}
@@ -226,11 +231,12 @@ def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
 def test_the_lag_of_a_partition_that_is_off_line_is_unknown() -> None:
     b, _ = broker()
     assert alter(b, p0=7) == [Code.NONE]
+    # no log: the partition is off line
     b.broker.topics._partitions["t"][0] = None
     assert offsets(b, {"t": [0]}) == {("t", 0): (0, -1, Code.KAFKA_STORAGE_ERROR)}
 
 
-def test_offsets_are_set_and_deleted_while_no_member_is_there() -> None:
+def test_share_group_offsets_are_set_and_deleted_only_without_members() -> None:
     b, topic_id = broker()
     join(b)
     assert alter(b, p0=7) == Code.NON_EMPTY_GROUP
@@ -258,7 +264,7 @@ def test_a_request_to_set_offsets_is_answered_when_they_are_on_the_disk() -> Non
     assert b.answer(READER).responses[0].partitions[0].error_code == Code.NONE
 
 
-def test_an_end_of_a_change_that_finds_no_space_is_answered_and_written_later() -> None:
+def test_offsets_whose_group_record_finds_no_space_get_an_error_and_are_written_later() -> None:
     """The states of the partitions are set, but there is no space for the group's record about
     this. The client may send the request again.
     """
@@ -294,7 +300,7 @@ def test_a_group_is_deleted_with_the_states_of_its_partitions() -> None:
     assert join(b) == [0, 1]
 
 
-def test_a_topic_that_is_deleted_takes_its_states_with_it() -> None:
+def test_the_states_of_a_deleted_topic_are_deleted() -> None:
     b, topic_id = broker()
     join(b)
     b.send(READER, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
@@ -310,7 +316,7 @@ def test_a_topic_that_is_deleted_takes_its_states_with_it() -> None:
     assert [row.partitions for row in answer.assignment.topic_partitions] == [[0]]
 
 
-def test_a_thousand_partitions_go_in_slices() -> None:
+def test_the_states_of_a_thousand_partitions_are_written_in_slices() -> None:
     b, _ = broker(partitions=1000)
     b.hold_flushes()
     b.call(ShareGroupHeartbeatRequest("g", "m", 0, None, ["t"]), 1)
@@ -334,7 +340,7 @@ def test_a_thousand_partitions_go_in_slices() -> None:
     assert len(coordinator) == 0
 
 
-def test_a_clean_stop_while_a_group_is_deleted_ends_it() -> None:
+def test_a_clean_stop_completes_the_deletion_of_a_group() -> None:
     b, topic_id = broker(partitions=600)
     join(b)
     leave(b)
@@ -357,7 +363,9 @@ def test_a_clean_stop_while_a_group_is_deleted_ends_it() -> None:
         (DeleteShareGroupOffsetsRequest("g", []), 0),
     ],
 )
-def test_without_the_feature_share_groups_are_not_spoken(request_: Any, version: int) -> None:
+def test_without_the_feature_requests_for_share_groups_are_unsupported(
+    request_: Any, version: int
+) -> None:
     b, _ = broker(barnabas_features="share.version=0")
     assert b.call(request_, version).error_code == Code.UNSUPPORTED_VERSION
     assert b.broker.shares.made is None
@@ -368,7 +376,7 @@ def test_without_the_feature_share_groups_are_not_spoken(request_: Any, version:
     assert (group.group_id, group.error_code) == ("g", Code.UNSUPPORTED_VERSION)
 
 
-def test_a_power_loss_between_the_steps_leaves_no_group_without_its_states() -> None:
+def test_a_power_loss_during_a_deletion_leaves_no_group_without_its_states() -> None:
     """If a record of the group became durable after records that rely on it, a power loss could
     leave a group with states that do not exist, or a group that initialises states that have
     acknowledgements.
@@ -390,7 +398,7 @@ def test_a_power_loss_between_the_steps_leaves_no_group_without_its_states() -> 
         assert join(b) == [0, 1]
 
 
-def test_offsets_are_deleted_in_order() -> None:
+def test_a_power_loss_during_a_deletion_of_offsets_keeps_the_states_that_the_group_has() -> None:
     """The states are deleted only after the group's record of the deletion is durable."""
     for flushes in range(6):
         b, topic_id = broker()
@@ -407,7 +415,7 @@ def test_offsets_are_deleted_in_order() -> None:
             assert state(b, topic_id, index) is not None, flushes
 
 
-def test_states_with_acknowledgements_do_not_begin_again_after_a_power_loss() -> None:
+def test_states_with_acknowledgements_are_not_initialised_again_after_a_power_loss() -> None:
     for flushes in range(6):
         b, topic_id = broker()
         b.hold_flushes()
@@ -435,7 +443,7 @@ def test_states_with_acknowledgements_do_not_begin_again_after_a_power_loss() ->
 ID = uuid.UUID(int=0xABC)
 
 
-def test_a_share_partition_has_a_coordinator_since_version_6(tmp_path: Path) -> None:
+def test_find_coordinator_finds_share_partitions_from_version_6_on(tmp_path: Path) -> None:
     host = AdminHost(tmp_path)
     key = f"my:group:{short_text(ID)}:3"
     keys = [key, f"{key}x", "g:0", f" :{short_text(ID)}:0"]
@@ -453,7 +461,9 @@ def test_a_share_partition_has_a_coordinator_since_version_6(tmp_path: Path) -> 
     host.close()
 
 
-def test_the_release_before_share_groups_has_no_coordinator_of_them(tmp_path: Path) -> None:
+def test_an_emulated_release_without_share_groups_has_no_coordinator_for_them(
+    tmp_path: Path,
+) -> None:
     host = AdminHost(tmp_path, barnabas_emulate="3.9")
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=[f"g:{short_text(ID)}:3"])
     assert host.call(request, 6).coordinators[0].error_code == Code.INVALID_REQUEST

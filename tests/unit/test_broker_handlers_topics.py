@@ -45,7 +45,7 @@ def make_offsets_topic(host: AdminHost) -> None:
 # --- creating -----------------------------------------------------------------------------------
 
 
-def test_a_topic_is_made_with_logs_and_an_id_and_survives_a_restart(host: AdminHost) -> None:
+def test_a_created_topic_has_logs_and_an_id_and_survives_a_restart(host: AdminHost) -> None:
     (row,) = host.create(creatable("t", 3, configs={"retention.ms": " 1000 "}))
     assert (row.error_code, row.error_message, row.num_partitions, row.replication_factor) == (
         Code.NONE,
@@ -65,7 +65,7 @@ def test_a_topic_is_made_with_logs_and_an_id_and_survives_a_restart(host: AdminH
     assert log is not None and log.config.retention_ms == 1000
 
 
-def test_the_brokers_settings_are_the_source_of_what_a_topic_does_not_set(tmp_path: Path) -> None:
+def test_settings_that_a_new_topic_does_not_set_come_from_the_broker(tmp_path: Path) -> None:
     host = AdminHost(tmp_path, log_retention_hours="2", num_partitions="4")
     (row,) = host.create(creatable("t", -1, -1))
     shown = {config.name: (config.value, config.config_source) for config in row.configs}
@@ -118,7 +118,7 @@ def test_the_brokers_settings_are_the_source_of_what_a_topic_does_not_set(tmp_pa
     ],
     ids=lambda value: value.name if isinstance(value, Code) else repr(value.name[:20]),
 )
-def test_what_cannot_be_made_is_refused_with_a_sentence_and_spoils_no_other(
+def test_an_invalid_topic_is_refused_with_a_message_and_does_not_affect_another(
     host: AdminHost, asked: Any, code: Code
 ) -> None:
     good_counts = code is not Code.POLICY_VIOLATION  # POLICY_VIOLATION is for the whole request
@@ -145,7 +145,7 @@ def test_replicas_assigned_by_hand(host: AdminHost) -> None:
     assert (row.error_code, row.num_partitions) == (Code.NONE, 2)
 
 
-def test_what_is_only_validated_is_not_made(host: AdminHost) -> None:
+def test_validate_only_creates_no_topic(host: AdminHost) -> None:
     (row,) = host.create(creatable("t", 3), validate_only=True)
     assert (row.error_code, row.num_partitions) == (Code.NONE, 3)
     assert host.metadata("t")[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -155,7 +155,7 @@ def test_what_is_only_validated_is_not_made(host: AdminHost) -> None:
     )
 
 
-def test_a_name_twice_in_a_request_makes_nothing(host: AdminHost) -> None:
+def test_a_topic_named_twice_in_a_request_is_not_created(host: AdminHost) -> None:
     rows = host.create(creatable("twice"), creatable("other"), creatable("twice"))
     assert codes(rows) == {"twice": Code.INVALID_REQUEST, "other": 0} and len(rows) == 2
     assert host.broker.metadata.topic("twice") is None
@@ -184,7 +184,7 @@ def test_every_version_of_create_topics_is_answered(host: AdminHost, version: in
 
 
 @pytest.mark.parametrize("version", range(13))
-def test_every_version_of_metadata_tells_of_this_broker_and_its_partitions(
+def test_every_version_of_metadata_has_this_broker_and_the_partitions(
     host: AdminHost, version: int
 ) -> None:
     (made,) = host.create(creatable("t", 2))
@@ -211,7 +211,7 @@ def test_every_version_of_metadata_tells_of_this_broker_and_its_partitions(
     assert version < 10 or topic.topic_id == made.topic_id
 
 
-def test_all_topics_are_told_for_null_and_for_nothing_in_version_0(host: AdminHost) -> None:
+def test_null_means_all_topics_and_in_version_0_so_does_an_empty_list(host: AdminHost) -> None:
     host.create(creatable("t"), creatable("u", 3))
     sizes = {"t": 1, "u": 3}
     for version, topics in ((0, []), (1, None), (12, None)):
@@ -221,7 +221,7 @@ def test_all_topics_are_told_for_null_and_for_nothing_in_version_0(host: AdminHo
         assert host.call(MetadataRequest(topics=[]), version).topics == []
 
 
-def test_topics_are_found_by_id_and_each_once(host: AdminHost) -> None:
+def test_topics_are_found_by_id_and_returned_once(host: AdminHost) -> None:
     (made,) = host.create(creatable("t"))
     unknown = uuid.UUID(int=99, version=4)
     wanted = [
@@ -240,7 +240,7 @@ def test_topics_are_found_by_id_and_each_once(host: AdminHost) -> None:
     assert len(host.metadata("t", "t")) == 1
 
 
-def test_authorized_operations_are_told_where_they_are_asked_for(host: AdminHost) -> None:
+def test_authorized_operations_are_returned_on_request(host: AdminHost) -> None:
     host.create(creatable("t"))
     of_topics = {3, 4, 5, 6, 7, 8, 10, 11}
     request = MetadataRequest(
@@ -256,7 +256,9 @@ def test_authorized_operations_are_told_where_they_are_asked_for(host: AdminHost
     assert operations_in(topic.topic_authorized_operations) == of_topics
 
 
-def test_a_missing_topic_is_made_by_asking_and_told_of_the_next_time(tmp_path: Path) -> None:
+def test_a_metadata_request_creates_a_missing_topic_and_the_next_one_finds_it(
+    tmp_path: Path,
+) -> None:
     host = AdminHost(tmp_path, num_partitions="2")
     assert host.metadata("t", auto=False)[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert host.broker.metadata.topic("t") is None
@@ -269,7 +271,9 @@ def test_a_missing_topic_is_made_by_asking_and_told_of_the_next_time(tmp_path: P
     host.close()
 
 
-def test_an_internal_topic_made_by_asking_is_as_the_coordinator_needs_it(tmp_path: Path) -> None:
+def test_an_automatically_created_internal_topic_has_the_coordinators_settings(
+    tmp_path: Path,
+) -> None:
     host = AdminHost(tmp_path, offsets_topic_num_partitions="5")
     host.metadata(OFFSETS, auto=True)
     (row,) = host.metadata(OFFSETS)
@@ -279,7 +283,7 @@ def test_an_internal_topic_made_by_asking_is_as_the_coordinator_needs_it(tmp_pat
     host.close()
 
 
-def test_nothing_is_made_by_asking_where_the_broker_forbids_it(tmp_path: Path) -> None:
+def test_without_auto_create_a_metadata_request_creates_no_topic(tmp_path: Path) -> None:
     host = AdminHost(tmp_path, auto_create_topics_enable="false")
     host.metadata("t", auto=True)
     host.metadata("t", version=3)
@@ -318,7 +322,7 @@ def test_topics_are_deleted_by_name(host: AdminHost, version: int) -> None:
     assert list(host.broker.metadata.topics) == ["kept"]
 
 
-def test_topics_are_deleted_by_id_and_told_with_name_and_id(host: AdminHost) -> None:
+def test_topics_are_deleted_by_id_and_returned_with_name_and_id(host: AdminHost) -> None:
     one, two = host.create(creatable("one"), creatable("two"))
     rows = delete_states(host, (None, one.topic_id), ("two", NO_ID))
     assert [(row.error_code, row.name, row.topic_id) for row in rows] == [
@@ -331,7 +335,9 @@ def test_topics_are_deleted_by_id_and_told_with_name_and_id(host: AdminHost) -> 
     assert again.topic_id != one.topic_id
 
 
-def test_a_topic_given_twice_or_by_both_or_by_neither_is_not_deleted(host: AdminHost) -> None:
+def test_a_topic_named_twice_or_by_both_name_and_id_or_by_neither_is_not_deleted(
+    host: AdminHost,
+) -> None:
     (made,) = host.create(creatable("t"))
     assert codes(delete(host, "t", "t")) == {"t": Code.INVALID_REQUEST}
     assert [row.error_code for row in delete_states(host, ("t", made.topic_id))] == [
@@ -354,7 +360,7 @@ def test_the_brokers_own_topics_are_neither_deleted_nor_grown(host: AdminHost) -
     assert len(host.metadata(OFFSETS)[0].partitions) == 50
 
 
-def test_deletion_that_the_broker_forbids(tmp_path: Path) -> None:
+def test_without_delete_topic_enable_topics_are_not_deleted(tmp_path: Path) -> None:
     host = AdminHost(tmp_path, delete_topic_enable="false")
     host.create(creatable("t"))
     assert delete(host, "t")[0].error_code == Code.TOPIC_DELETION_DISABLED
@@ -403,7 +409,7 @@ def test_a_topic_grows_and_never_shrinks(host: AdminHost) -> None:
     assert host.broker.topics.partition("t", 5) is not None
 
 
-def test_new_partitions_can_be_assigned_to_this_broker_alone(host: AdminHost) -> None:
+def test_new_partitions_can_only_be_assigned_to_this_broker(host: AdminHost) -> None:
     host.create(creatable("t", 1))
     for assignments in (
         [],

@@ -26,6 +26,7 @@ def update(
 
 
 def finalized(host: CoreHost) -> tuple[dict[str, int], int]:
+    """The finalized level of each feature, and the epoch."""
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     connection = max(host.broker.connections, default=0) + 1
     answer = host.call(host.connect(connection), request, 4)
@@ -47,13 +48,18 @@ def finalized(host: CoreHost) -> tuple[dict[str, int], int]:
         ("no.such", 0, SAFE, Code.NONE),
     ],
 )
-def test_levels_that_may_be(name: str, level: int, kind: int, code: Code, tmp_path: Path) -> None:
+def test_a_feature_level_is_changed_only_by_a_valid_kind_of_update(
+    name: str, level: int, kind: int, code: Code, tmp_path: Path
+) -> None:
     answer = update(CoreHost(tmp_path), (name, level, kind))
     assert answer.error_code == Code.NONE
     assert [(row.feature, row.error_code) for row in answer.results] == [(name, code)]
 
 
-def test_a_level_holds_at_once_with_a_higher_epoch_and_after_a_restart(tmp_path: Path) -> None:
+def test_a_new_level_applies_immediately_with_a_higher_epoch_and_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """The level in the properties file has precedence over the stored one."""
     host = CoreHost(tmp_path)
     _, before = finalized(host)
     update(host, (TRANSACTION_VERSION, 1, SAFE))
@@ -98,7 +104,7 @@ def test_level_0_is_not_told(tmp_path: Path) -> None:
     assert "group.version" not in finalized(host)[0]
 
 
-def test_what_is_only_validated_changes_nothing(tmp_path: Path) -> None:
+def test_validate_only_changes_no_level(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     before = finalized(host)
     answer = update(host, (TRANSACTION_VERSION, 1, SAFE), validate_only=True)
@@ -107,7 +113,7 @@ def test_what_is_only_validated_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "level", "code"), [(1, 1, 0), (2, 2, 95)])
-def test_one_that_is_refused_beside_one_that_is_not(
+def test_a_refused_feature_affects_the_others_only_from_version_2_on(
     version: int, level: int, code: int, tmp_path: Path
 ) -> None:
     """From version 2 on, either all features of a request are changed or none (KIP-1022)."""
@@ -117,7 +123,7 @@ def test_one_that_is_refused_beside_one_that_is_not(
     assert finalized(host)[0][TRANSACTION_VERSION] == level
 
 
-def test_version_0_says_otherwise_that_it_is_a_downgrade(tmp_path: Path) -> None:
+def test_version_0_allows_a_downgrade_by_its_own_flag(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     for allowed, code in ((False, Code.INVALID_UPDATE_VERSION), (True, Code.NONE)):
         updates = [FeatureUpdateKey(TRANSACTION_VERSION, 1, allow_downgrade=allowed)]

@@ -47,7 +47,7 @@ def host(tmp_path: Path) -> CoreHost:
     return host
 
 
-def test_others_are_answered_while_a_long_pattern_is_read(host: CoreHost) -> None:
+def test_other_requests_are_answered_while_a_long_pattern_is_compiled(host: CoreHost) -> None:
     host.ask(1, joining(LONG), VERSION)
     assert host.answers[1] == [] and len(host.work) == 1
     other = host.call(2, joining("topic-.*", "n"), VERSION)
@@ -58,7 +58,7 @@ def test_others_are_answered_while_a_long_pattern_is_read(host: CoreHost) -> Non
     assert host.call(3, joining(LONG, "o"), VERSION).error_code == Code.NONE, "it is known by now"
 
 
-def test_a_long_text_that_is_no_pattern_is_refused_and_known(host: CoreHost) -> None:
+def test_an_invalid_long_pattern_is_refused_and_its_error_is_cached(host: CoreHost) -> None:
     host.ask(1, joining(WRONG), VERSION)
     host.finish_work()
     again = host.call(2, joining(WRONG, "n"), VERSION)
@@ -71,7 +71,9 @@ def test_one_that_is_too_long_is_refused_at_once(host: CoreHost) -> None:
     assert host.call(1, joining("a" * 32_768), VERSION).error_code == Code.INVALID_REQUEST
 
 
-def test_a_client_that_has_gone_does_not_join_when_its_pattern_was_read(host: CoreHost) -> None:
+def test_a_client_that_disconnected_does_not_join_after_its_pattern_is_compiled(
+    host: CoreHost,
+) -> None:
     host.ask(1, joining(LONG), VERSION)
     host.broker.on_closed(1)
     host.finish_work()
@@ -79,7 +81,7 @@ def test_a_client_that_has_gone_does_not_join_when_its_pattern_was_read(host: Co
     assert "g" not in host.broker.groups._groups
 
 
-def test_where_there_are_no_consumer_groups_no_pattern_is_read(tmp_path: Path) -> None:
+def test_without_the_feature_no_pattern_is_compiled(tmp_path: Path) -> None:
     host = CoreHost(tmp_path, barnabas_features="group.version=0")
     host.connect(1)
     assert host.call(1, joining(LONG), VERSION).error_code == Code.UNSUPPORTED_VERSION
@@ -87,7 +89,7 @@ def test_where_there_are_no_consumer_groups_no_pattern_is_read(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", LARGEST)
-def test_no_pattern_keeps_the_core_for_long(content: str, host: CoreHost) -> None:
+def test_no_pattern_blocks_the_core_for_20_ms(content: str, host: CoreHost) -> None:
     """The shortest CPU time of some attempts counts; each attempt has a new pattern."""
 
     def attempts() -> Iterator[float]:

@@ -102,6 +102,7 @@ class Row(NamedTuple):
 
 
 def add(b: DiskBroker, p: Producer, name: str, version: int) -> int:
+    """Add partition 0 of the topic to the producer's transaction. Gives the error code."""
     topics = [AddPartitionsToTxnTopic(name, [0])]
     if version < 4:
         request = AddPartitionsToTxnRequest(
@@ -133,6 +134,9 @@ def _produced(answer: Any) -> int:
 
 
 def write_markers(b: DiskBroker, p: Producer, name: str, version: int) -> int:
+    """Write an abort marker of the producer to partition 0, as a coordinator does. Gives the error
+    code.
+    """
     topics = [WritableTxnMarkerTopic(name, [0])]
     request = WriteTxnMarkersRequest([WritableTxnMarker(p.pid, p.epoch, False, topics)])
     code: int = b.call(request, version).markers[0].topics[0].partitions[0].error_code
@@ -149,6 +153,7 @@ def delete(b: DiskBroker, _: Producer, name: str, version: int) -> int:
 
 
 def grow(b: DiskBroker, _: Producer, name: str, version: int) -> int:
+    """Ask for nine partitions of the topic. Gives the error code."""
     request = CreatePartitionsRequest([CreatePartitionsTopic(name, 9)], timeout_ms=1000)
     code: int = b.call(request, version).results[0].error_code
     return code
@@ -168,6 +173,7 @@ def delete_records(b: DiskBroker, _: Producer, name: str, version: int) -> int:
 
 
 def set_one(b: DiskBroker, _: Producer, name: str, version: int) -> int:
+    """Change one setting of the topic. Gives the error code."""
     resource = AlterConfigsResource(2, name, [AlterableConfig("segment.bytes", 0, "1048576")])
     code: int = b.call(IncrementalAlterConfigsRequest([resource]), version).responses[0].error_code
     return code
@@ -244,7 +250,7 @@ def test_the_table_has_every_version() -> None:
 
 
 @pytest.mark.parametrize(("row", "version", "name", "code"), CASES)
-def test_an_internal_topic_is_refused_as_the_table_has_it(
+def test_a_request_for_an_internal_topic_gets_the_error_code_of_the_table(
     b: DiskBroker, row: Row, version: int, name: str, code: Code
 ) -> None:
     p = begun(b)
@@ -260,13 +266,13 @@ def test_an_internal_topic_is_refused_as_the_table_has_it(
 
 
 @pytest.mark.parametrize("name", INTERNAL_TOPICS)
-def test_settings_of_internal_topics_change_as_with_kafka(b: DiskBroker, name: str) -> None:
+def test_settings_of_internal_topics_can_be_changed_as_in_kafka(b: DiskBroker, name: str) -> None:
     p = begun(b)
     b.broker.topics.ensure_internal_topic(name, b.now_ms)
     assert set_one(b, p, name, 1) == Code.NONE
 
 
-def test_what_is_with_an_internal_topic_is_not_added_and_says_so(b: DiskBroker) -> None:
+def test_partitions_in_a_request_with_an_internal_topic_are_not_added(b: DiskBroker) -> None:
     p = begun(b)
     b.topic("u")
     request = p.add_request({"u": (0, 7), TRANSACTIONS_TOPIC: (0, 1)})

@@ -40,6 +40,7 @@ A, B = uuid.UUID(int=0xA), uuid.UUID(int=0xB)
 
 
 def varint(number: int) -> bytes:
+    """The number as an unsigned varint, as in Kafka's records."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -69,6 +70,7 @@ def removed(topic_id: uuid.UUID) -> bytes:
 
 
 def scram(user: str, mechanism: int, iterations: int) -> bytes:
+    """The record of a SCRAM credential (UserScramCredentialRecord, key 11)."""
     secrets = b"".join(varint(len(one) + 1) + one for one in (b"salt", b"stored", b"server"))
     return record(
         11, string(user) + bytes([mechanism]) + secrets + iterations.to_bytes(4, signed=True)
@@ -118,6 +120,7 @@ def control_batch(kind: int, value: bytes) -> bytearray:
 
 
 def configs_of(data_dir: Path, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
+    """The settings of a topic by the metadata log; None if this log does not know the topic."""
     metadata = read_kafka_metadata(OsDisk(), str(data_dir))
     assert metadata is not None
     return metadata.topic_configs(name, topic_id)
@@ -165,7 +168,7 @@ def test_the_settings_of_a_real_log_are_taken_over(
     } == found
 
 
-def test_without_the_metadata_log_nothing_is_let_go(
+def test_without_the_metadata_log_taken_over_topics_have_no_retention(
     kafka_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.rmtree(kafka_directory / DIRECTORY)
@@ -175,7 +178,7 @@ def test_without_the_metadata_log_nothing_is_let_go(
 
 
 @pytest.mark.parametrize("at", [3000, 70])
-def test_a_damaged_metadata_log_is_not_believed(
+def test_a_damaged_metadata_log_is_ignored(
     kafka_directory: Path, at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = kafka_directory / DIRECTORY / SEGMENT
@@ -187,7 +190,7 @@ def test_a_damaged_metadata_log_is_not_believed(
     assert f"{DIRECTORY} cannot be read" in caplog.text
 
 
-def test_the_last_value_holds(tmp_path: Path) -> None:
+def test_the_last_value_of_a_setting_in_the_metadata_log_applies(tmp_path: Path) -> None:
     values = [
         topic("a", A),
         config("a", "retention.ms", "5"),
@@ -203,14 +206,16 @@ def test_the_last_value_holds(tmp_path: Path) -> None:
     assert configs_of(tmp_path, "b", B) is None
 
 
-def test_a_topic_of_another_id_is_another_topic(tmp_path: Path) -> None:
+def test_settings_of_a_deleted_topic_do_not_apply_to_a_later_one_of_the_name(
+    tmp_path: Path,
+) -> None:
     values = [topic("a", A), config("a", "retention.ms", "5"), removed(A), topic("a", B)]
     write(tmp_path / DIRECTORY, SEGMENT, values)
     assert configs_of(tmp_path, "a", A) is None
     assert configs_of(tmp_path, "a", B) == {}
 
 
-def test_what_a_transaction_of_metadata_aborts_never_was(tmp_path: Path) -> None:
+def test_records_of_an_aborted_or_open_metadata_transaction_are_ignored(tmp_path: Path) -> None:
     values = [
         topic("a", A),
         BEGIN,
@@ -228,7 +233,7 @@ def test_what_a_transaction_of_metadata_aborts_never_was(tmp_path: Path) -> None
     assert configs_of(tmp_path, "a", A) == {"retention.ms": "5", "segment.bytes": "100"}
 
 
-def test_the_latest_checkpoint_stands_for_what_is_before_it(tmp_path: Path) -> None:
+def test_the_latest_checkpoint_replaces_the_records_before_its_offset(tmp_path: Path) -> None:
     directory = tmp_path / DIRECTORY
     write(directory, "00000000000000000002-0000000001.checkpoint", [topic("b", B)])
     write(
@@ -256,7 +261,7 @@ def test_a_log_that_lacks_its_beginning_is_not_believed(tmp_path: Path) -> None:
     assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
 
 
-def test_a_log_that_lacks_its_end_is_not_believed(tmp_path: Path) -> None:
+def test_a_metadata_log_that_ends_before_its_last_snapshot_is_ignored(tmp_path: Path) -> None:
     """A clean stop writes a producer snapshot whose name is the log's end offset. A checkpoint is
     not enough without a log.
     """
@@ -275,7 +280,7 @@ def test_a_log_that_lacks_its_end_is_not_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", [0.0, 0.5, 0.9])
-def test_a_checkpoint_that_is_cut_off_is_not_believed(tmp_path: Path, part: float) -> None:
+def test_a_truncated_checkpoint_is_ignored(tmp_path: Path, part: float) -> None:
     """The topics of a truncated checkpoint would have no settings, so the broker's default
     retention would apply to them.
     """
@@ -297,15 +302,16 @@ def test_records_that_cannot_be_read_are_not_believed(tmp_path: Path, value: byt
     assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
 
 
-def test_a_torn_end_is_left_out(tmp_path: Path) -> None:
+def test_a_torn_last_batch_of_the_metadata_log_is_ignored(tmp_path: Path) -> None:
     path = write(tmp_path / DIRECTORY, SEGMENT, [topic("a", A), config("a", "retention.ms", "5")])
     path.write_bytes(path.read_bytes()[:-1])
     assert configs_of(tmp_path, "a", A) == {}
 
 
-def test_what_is_not_known_here_is_said_once(
+def test_an_unknown_or_invalid_setting_is_left_out_with_one_warning(
     kafka_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Two topics have the same unknown setting, and the same value that is invalid here."""
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
@@ -402,7 +408,7 @@ def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(
 
 
 @pytest.mark.parametrize("topics_are_known", [True, False])
-def test_a_gap_that_kafkas_cleaner_left_is_no_torn_end(
+def test_an_empty_segment_that_kafkas_cleaner_left_does_not_end_the_recovery(
     kafka_directory: Path, *, topics_are_known: bool
 ) -> None:
     """Kafka's cleaner removed all records of the first segment, and then Kafka was killed. The
@@ -429,7 +435,7 @@ def test_a_gap_that_kafkas_cleaner_left_is_no_torn_end(
         (kafka_directory / BOOT_ID_NAME).write_text("another-run-of-the-machine 1")
 
 
-def test_a_log_without_its_topics_id_gets_it(kafka_directory: Path) -> None:
+def test_a_log_without_a_topic_id_gets_the_id_of_its_topic(kafka_directory: Path) -> None:
     """The log of a Kafka before 2.8 has no id, and a power loss may remove the file with it."""
     path = kafka_directory / "compacted-0" / "partition.metadata"
     path.unlink()
@@ -445,7 +451,7 @@ def test_a_log_without_its_topics_id_gets_it(kafka_directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "is_fatal"), [(errno.ENOSPC, False), (errno.EIO, True)])
-def test_a_full_disk_does_not_keep_a_log_without_its_topics_id_from_service(
+def test_a_log_without_a_topic_id_is_served_although_the_disk_is_full(
     kafka_directory: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -483,13 +489,14 @@ KAFKAS_QUOTAS = (
 
 
 def client_quota(entity: dict[str, str | None], key: str, value: float, *, removed: bool) -> bytes:
+    """The record of a client quota (ClientQuotaRecord, key 14)."""
     body = varint(len(entity) + 1)
     for entity_type, name in entity.items():
         body += string(entity_type) + string(name) + b"\0"
     return record(14, body + string(key) + struct.pack(">d?", value, removed))
 
 
-def test_quotas_are_taken_over_once(kafka_directory: Path) -> None:
+def test_quotas_that_still_exist_are_taken_over(kafka_directory: Path) -> None:
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     both: dict[str, str | None] = {"user": "u", "client-id": "c"}

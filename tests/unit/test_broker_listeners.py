@@ -63,13 +63,13 @@ def test_listeners_that_may_be(text: str, expected: str) -> None:
         ("KERBEROS://:9092", "the protocol of KERBEROS is missing"),
     ],
 )
-def test_listeners_that_may_not_be(text: str, words: str) -> None:
+def test_invalid_listeners_are_refused(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match="listeners") as error:
         config(listeners=text)
     assert words in str(error.value)
 
 
-def test_one_port_for_two_families_of_addresses() -> None:
+def test_an_ipv4_and_an_ipv6_listener_may_have_the_same_port() -> None:
     taken = config(
         listeners="FOUR://127.0.0.1:1,SIX://[::1]:1",
         listener_security_protocol_map="FOUR:PLAINTEXT,SIX:PLAINTEXT",
@@ -77,7 +77,7 @@ def test_one_port_for_two_families_of_addresses() -> None:
     assert [listener.endpoint.host for listener in taken.listeners] == ["127.0.0.1", "::1"]
 
 
-def test_ports_of_several_brokers_may_not_meet() -> None:
+def test_the_port_ranges_of_several_brokers_may_not_overlap() -> None:
     listeners = "PLAINTEXT://:9092,SSL://:{}"
     with pytest.raises(ConfigError, match=r"both have the port 9094 .each has 3 ports"):
         config(listeners=listeners.format(9094), barnabas_brokers="3")
@@ -86,7 +86,7 @@ def test_ports_of_several_brokers_may_not_meet() -> None:
         config(listeners="unix:///b.sock", barnabas_brokers="3")
 
 
-def test_what_a_listener_speaks_is_said_by_a_map() -> None:
+def test_the_protocol_of_a_listener_comes_from_the_protocol_map() -> None:
     properties = {"listeners": "EXTERNAL://:9092"}
     protocols = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True}
     for protocol, has_tls in protocols.items():
@@ -102,7 +102,7 @@ def test_maps_that_may_not_be(text: str) -> None:
         config(listener_security_protocol_map=f"PLAINTEXT:PLAINTEXT,{text}")
 
 
-def test_controller_listeners_have_the_names_that_the_file_says() -> None:
+def test_listeners_in_controller_listener_names_are_not_opened() -> None:
     listener = only(
         config(
             listeners="A://:1,B://:2",
@@ -113,7 +113,7 @@ def test_controller_listeners_have_the_names_that_the_file_says() -> None:
     assert str(listener.endpoint) == "B://0.0.0.0:2"
 
 
-def test_each_listener_has_what_its_clients_are_told() -> None:
+def test_each_listener_has_its_own_advertised_address() -> None:
     taken = config(
         listeners="PLAINTEXT://:1,SSL://:2,unix:///b.sock",
         advertised_listeners="ssl://b.example:443,UNIX://proxy:9092",
@@ -135,13 +135,13 @@ def test_each_listener_has_what_its_clients_are_told() -> None:
         ("PLAINTEXT://b:1,PLAINTEXT://c:1", "two are called PLAINTEXT"),
     ],
 )
-def test_advertised_listeners_that_may_not_be(text: str, words: str) -> None:
+def test_invalid_advertised_listeners_are_refused(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=r"advertised\.listeners=") as error:
         config(advertised_listeners=text)
     assert words in str(error.value)
 
 
-def test_the_name_between_brokers_is_that_of_a_listener() -> None:
+def test_the_inter_broker_listener_name_must_be_that_of_a_listener() -> None:
     config(inter_broker_listener_name="plaintext")
     with pytest.raises(ConfigError, match=r"inter\.broker\.listener\.name=OTHER"):
         config(inter_broker_listener_name="OTHER")
@@ -150,7 +150,7 @@ def test_the_name_between_brokers_is_that_of_a_listener() -> None:
 # --- settings of one listener -------------------------------------------------------------------
 
 
-def test_a_listeners_own_certificates_go_before_those_of_all() -> None:
+def test_a_listeners_own_certificate_has_precedence_over_the_common_one() -> None:
     taken = config(
         listeners="SSL://:9092,SASL_SSL://:9093",
         ssl_keystore_location="/all.pem",
@@ -209,13 +209,15 @@ def test_users_of_plain_are_those_of_the_listeners_jaas_text() -> None:
         ("listener.name.clients.connections.max.reauth.ms", "never"),
     ],
 )
-def test_a_listeners_setting_that_may_not_be(name: str, value: str) -> None:
+def test_invalid_settings_of_a_listener_are_refused_without_showing_a_password(
+    name: str, value: str
+) -> None:
     with pytest.raises(ConfigError) as error:
         sasl(**{name: value})
     assert "her-secret" not in str(error.value)
 
 
-def test_settings_of_a_listener_that_there_is_not_do_nothing() -> None:
+def test_settings_of_an_unknown_listener_cause_a_warning_only() -> None:
     taken = sasl(**{"listener.name.other.plain.sasl.jaas.config": JAAS})
     assert only(taken).plain_passwords == {}
     (warning,) = taken.warnings

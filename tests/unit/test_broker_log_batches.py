@@ -51,6 +51,9 @@ def a_file(sizes: list[int]) -> tuple[CountedFile, list[tuple[int, int, int, int
     ],
 )
 def test_each_whole_batch_is_found(sizes: list[int]) -> None:
+    """The slice begins at byte 6. A batch whose last byte is not in the slice is left out, and so
+    are batches that begin after the wanted offset.
+    """
     file, rows = a_file(sizes)
     whole = Slice(file, 6, len(file.data) - 6)
     assert [tuple(one.batch) for one in batches_of(whole, len(sizes))] == rows

@@ -32,13 +32,13 @@ def written(text: str, *arguments: object) -> str:
         ("\ud800", r"\ud800"),
     ],
 )
-def test_what_cannot_be_printed_is_escaped(said: str, shown: str) -> None:
+def test_unprintable_characters_are_escaped(said: str, shown: str) -> None:
     assert written("there is no user '%s'", said).endswith(
         f" INFO barnabas.x: there is no user '{shown}'"
     )
 
 
-def test_an_exception_has_its_lines() -> None:
+def test_a_traceback_keeps_its_lines() -> None:
     try:
         raise ValueError("out of order")
     except ValueError:
@@ -49,7 +49,7 @@ def test_an_exception_has_its_lines() -> None:
 
 
 @pytest.mark.parametrize("length", [LONGEST_MESSAGE, LONGEST_MESSAGE + 1, 100_000])
-def test_of_what_is_very_long_the_beginning_is_written(length: int) -> None:
+def test_only_the_beginning_of_a_very_long_message_is_written(length: int) -> None:
     line = written("%s", "\n" * length)
     shown = line.removeprefix(line[: line.index("\\n")])
     more = length - LONGEST_MESSAGE
@@ -59,7 +59,7 @@ def test_of_what_is_very_long_the_beginning_is_written(length: int) -> None:
 # --- how many lines -----------------------------------------------------------------------------
 
 
-def test_of_each_kind_and_peer_so_many_lines_are_written_in_a_minute() -> None:
+def test_lines_in_a_minute_are_bounded_for_each_kind_and_peer() -> None:
     lines = BoundedLines(2)
     assert lines.deadline_ms is None
     written = [lines.may_write("login", "a", now_ms) for now_ms in range(5)]
@@ -76,7 +76,7 @@ def test_of_each_kind_and_peer_so_many_lines_are_written_in_a_minute() -> None:
     assert lines.may_write("login", "a", INTERVAL_MS + 30)
 
 
-def test_a_minute_in_which_nothing_was_left_out_is_over_without_a_word() -> None:
+def test_after_a_minute_without_omitted_lines_counting_begins_again() -> None:
     lines = BoundedLines(1)
     assert [lines.may_write("login", "a", 0), lines.may_write("login", "a", INTERVAL_MS)] == [
         True, True,
@@ -85,7 +85,8 @@ def test_a_minute_in_which_nothing_was_left_out_is_over_without_a_word() -> None
     assert lines.deadline_ms == 2 * INTERVAL_MS
 
 
-def test_peers_without_end_take_neither_lines_nor_memory_without_end() -> None:
+def test_lines_and_memory_are_bounded_for_any_number_of_peers() -> None:
+    """Ten peers are counted by themselves. All others share one count, which allows three lines."""
     lines = BoundedLines(3, most_peers=10)
     written = [lines.may_write("login", str(number), 0) for number in range(1000)]
     assert sum(written) == 13

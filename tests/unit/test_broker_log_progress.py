@@ -16,7 +16,7 @@ def host(tmp_path: Path) -> CoreHost:
     return CoreHost(tmp_path)
 
 
-def test_a_fetch_that_waits_is_answered(host: CoreHost) -> None:
+def test_an_append_completes_a_waiting_fetch(host: CoreHost) -> None:
     host.create("t")
     host.ask(host.connect(1), fetch({"t": {0: 0}}, max_wait_ms=5000), 12)
     assert host.answers[1] == []
@@ -53,7 +53,7 @@ def test_without_a_time_nothing_is_due(host: CoreHost) -> None:
     host.close()
 
 
-def test_what_is_due_by_time_is_flushed_once(host: CoreHost) -> None:
+def test_a_log_is_flushed_once_at_the_earliest_of_its_deadlines(host: CoreHost) -> None:
     (log,) = host.create("t", flush_ms="50")
     progress = host.broker.progress
     assert progress.next_due_ms is None
@@ -68,7 +68,7 @@ def test_what_is_due_by_time_is_flushed_once(host: CoreHost) -> None:
     host.close()
 
 
-def test_a_tick_before_anything_is_due_asks_for_no_flush(
+def test_a_tick_before_the_deadline_requests_no_flush(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.create("t", flush_ms="50")
@@ -83,7 +83,7 @@ def test_a_tick_before_anything_is_due_asks_for_no_flush(
     host.close()
 
 
-def test_a_log_that_is_deleted_is_due_no_more(host: CoreHost) -> None:
+def test_a_deleted_log_has_no_flush_deadline(host: CoreHost) -> None:
     host.create("t", flush_ms="50")
     host.call(host.connect(1), produce("t"), 9)
     delete_topic(host.parts.deletion, "t", host.now_ms)
@@ -92,7 +92,7 @@ def test_a_log_that_is_deleted_is_due_no_more(host: CoreHost) -> None:
     host.close()
 
 
-def test_each_log_is_flushed_when_it_is_due(host: CoreHost) -> None:
+def test_each_log_is_flushed_at_its_own_deadline(host: CoreHost) -> None:
     """The next deadline is the earliest of those of all logs, in any order of appends."""
     (later,), (sooner,) = host.create("later", flush_ms="70"), host.create("sooner", flush_ms="50")
     progress = host.broker.progress
@@ -114,7 +114,7 @@ def test_each_log_is_flushed_when_it_is_due(host: CoreHost) -> None:
     host.close()
 
 
-def test_readers_of_all_logs_of_a_request_are_told_and_only_hidden_data_are_flushed(
+def test_an_append_to_two_logs_completes_both_fetches_and_flushes_only_hidden_records(
     host: CoreHost,
 ) -> None:
     """With flush.messages=1 readers see only flushed records, so that log must be flushed."""

@@ -32,6 +32,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def nonzero(logins: LoginCounts, *, has_succeeded: bool) -> Counts:
+    """The counts above zero, of successful or of failed logins."""
     return {
         (row.listener, row.mechanism): row.total
         for row in logins.rows()
@@ -53,7 +54,9 @@ def test_there_is_a_row_for_each_mechanism_from_the_start(host: CoreHost) -> Non
     ]
 
 
-def test_wrong_passwords_are_failures_and_right_ones_and_renewals_are_not(host: CoreHost) -> None:
+def test_wrong_passwords_count_as_failures_and_right_ones_and_renewals_as_successes(
+    host: CoreHost,
+) -> None:
     for connection, token in enumerate((WRONG, RIGHT, WRONG), 1):
         host.connect(connection)
         log_in(host, connection, token)
@@ -66,7 +69,7 @@ def test_wrong_passwords_are_failures_and_right_ones_and_renewals_are_not(host: 
     assert nonzero(logins, has_succeeded=True) == {("SASL_PLAINTEXT", "PLAIN"): 2}
 
 
-def test_who_chooses_no_mechanism_that_there_is_has_failed_with_none(host: CoreHost) -> None:
+def test_a_login_without_a_valid_mechanism_counts_as_a_failure_of_none(host: CoreHost) -> None:
     """A request out of order counts as a failed login as well; requests after the failure are not
     counted.
     """
@@ -84,7 +87,7 @@ def test_who_chooses_no_mechanism_that_there_is_has_failed_with_none(host: CoreH
     assert len(list(logins.rows())) == 6
 
 
-def test_a_request_out_of_place_amid_the_exchange_is_a_failure(host: CoreHost) -> None:
+def test_another_request_during_the_exchange_counts_as_a_failed_login(host: CoreHost) -> None:
     host.connect(1)
     host.call(1, SaslHandshakeRequest("SCRAM-SHA-512"), 1)
     host.ask(1, MetadataRequest(topics=[]), 12)
@@ -92,7 +95,7 @@ def test_a_request_out_of_place_amid_the_exchange_is_a_failure(host: CoreHost) -
     assert failed == {("SASL_PLAINTEXT", "SCRAM-SHA-512"): 1}
 
 
-def test_the_audit_log_is_told_of_each_that_is_counted(tmp_path: Path) -> None:
+def test_the_audit_log_has_each_counted_login(tmp_path: Path) -> None:
     host = CoreHost(
         tmp_path,
         {"alice": "secret"},
@@ -115,7 +118,8 @@ def test_the_audit_log_is_told_of_each_that_is_counted(tmp_path: Path) -> None:
     host.close()
 
 
-def test_certificates_count_where_a_listener_asks_for_them(tmp_path: Path) -> None:
+def test_certificates_count_as_logins_on_a_listener_that_requests_them(tmp_path: Path) -> None:
+    """Client 1 has a certificate, client 2 has none, and the certificate of client 3 is refused."""
     host = CoreHost(tmp_path, listeners="SSL://:9093", ssl_client_auth="requested")
     for connection in (1, 2, 3):
         host.connect(connection)
@@ -128,7 +132,7 @@ def test_certificates_count_where_a_listener_asks_for_them(tmp_path: Path) -> No
     host.close()
 
 
-def test_a_listener_that_asks_nobody_has_no_rows(tmp_path: Path) -> None:
+def test_a_listener_without_authentication_has_no_rows(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.connect(1)
     host.broker.on_not_identified(1)

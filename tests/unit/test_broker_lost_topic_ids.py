@@ -19,7 +19,7 @@ from barnabas.storage.log.log import Log
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_a_first_batch_cut_short_by_a_kill_leaves_a_log_with_its_topics_id(steps: int) -> None:
+def test_after_a_kill_during_its_first_batch_a_log_has_its_topic_id(steps: int) -> None:
     b = DiskBroker()
     b.topic("t")
     b.disk.crash_in(steps)
@@ -36,7 +36,7 @@ def test_a_first_batch_cut_short_by_a_kill_leaves_a_log_with_its_topics_id(steps
     assert take_survey(b.disk, DATA_DIR).directories == ["t-0"]
 
 
-def test_records_of_before_and_after_the_id_came_back_survive_a_power_loss() -> None:
+def test_records_from_before_and_after_the_repair_of_the_id_survive_a_power_loss() -> None:
     """The flush journal has a record from before the repair and one from after it, each under the
     id that the log had then.
     """
@@ -51,7 +51,7 @@ def test_records_of_before_and_after_the_id_came_back_survive_a_power_loss() -> 
     assert b.read("t") == [b"a", b"b"]
 
 
-def test_what_a_log_without_an_id_has_in_the_journal_is_flushed_before_it_gets_one(
+def test_records_in_the_journal_are_flushed_before_a_log_without_an_id_gets_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The disk was full at the previous start, so the log has no id: a start that gave it one would
@@ -89,7 +89,7 @@ def test_what_a_log_without_an_id_has_in_the_journal_is_flushed_before_it_gets_o
     assert b.read("t") == [b"a", b"b"]
 
 
-def test_each_topic_of_a_broker_that_wrote_no_ids_gets_one_of_its_own(tmp_path: Path) -> None:
+def test_topics_without_stored_ids_each_get_their_own_id(tmp_path: Path) -> None:
     host = AdminHost(tmp_path)
     host.create(creatable("t", 2), creatable("u", 1))
     for name in ("t", "u"):

@@ -19,6 +19,7 @@ WANTING = [
 
 
 def refuse(b: DiskBroker, operation: str, code: int) -> None:
+    """Let an operation of the disk fail for the files of partitions."""
     for log in b.broker.topics.logs_of("__transaction_state"):
         # the coordinator's files then need no flush, so only the partition's are refused
         log.flush()
@@ -26,7 +27,9 @@ def refuse(b: DiskBroker, operation: str, code: int) -> None:
 
 
 @pytest.mark.parametrize(("operation", "code"), WANTING)
-def test_a_producer_whose_first_batch_is_refused_aborts(operation: str, code: int) -> None:
+def test_a_transaction_whose_first_batch_was_refused_can_be_aborted(
+    operation: str, code: int
+) -> None:
     b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -43,7 +46,9 @@ def test_a_producer_whose_first_batch_is_refused_aborts(operation: str, code: in
 
 
 @pytest.mark.parametrize(("operation", "code"), WANTING)
-def test_a_transaction_without_a_batch_times_out(operation: str, code: int) -> None:
+def test_a_transaction_without_a_batch_times_out_without_disk_space(
+    operation: str, code: int
+) -> None:
     b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn", timeout_ms=1000)
@@ -55,7 +60,7 @@ def test_a_transaction_without_a_batch_times_out(operation: str, code: int) -> N
 
 
 @pytest.mark.parametrize("commit", [False, True])
-def test_the_next_transaction_is_not_ended_by_a_decision_without_its_marker(commit: bool) -> None:
+def test_a_decision_whose_marker_is_missing_does_not_end_the_next_transaction(commit: bool) -> None:
     """No marker in t-1 shows that the decision was carried out, so the Complete record is flushed.
     Otherwise the start after a power loss would carry out the decision again.
     """
@@ -77,7 +82,7 @@ def test_the_next_transaction_is_not_ended_by_a_decision_without_its_marker(comm
 
 
 @pytest.mark.parametrize(("operation", "code"), WANTING)
-def test_a_marker_of_an_operator_is_refused(operation: str, code: int) -> None:
+def test_write_txn_markers_is_refused_without_disk_space(operation: str, code: int) -> None:
     b = DiskBroker()
     b.topic("t")
     refuse(b, operation, code)
@@ -88,7 +93,7 @@ def test_a_marker_of_an_operator_is_refused(operation: str, code: int) -> None:
     assert b.markers("t") == [(77, 0, False)]
 
 
-def test_another_error_of_the_disk_ends_the_broker() -> None:
+def test_a_disk_error_other_than_lack_of_space_ends_the_broker() -> None:
     b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -100,7 +105,7 @@ def test_another_error_of_the_disk_ends_the_broker() -> None:
         b.write_marker(77, 0, "t", commit=False)
 
 
-def test_a_flush_of_many_new_logs_brings_the_data_directory_to_the_disk_once() -> None:
+def test_a_flush_of_many_new_logs_syncs_the_data_directory_once() -> None:
     b = DiskBroker()
     b.topic("t", 20)
     p = Producer(b, "txn")

@@ -28,7 +28,7 @@ DURATIONS = st.lists(st.integers(0, 2 * BOUNDS_NS[-1]) | st.sampled_from(BOUNDS_
 
 
 @given(one_by_one=DURATIONS, together=DURATIONS, zeros=st.integers(0, 5))
-def test_a_histogram_counts_what_is_up_to_each_bound(
+def test_a_histogram_counts_the_observations_up_to_each_bound(
     one_by_one: list[int], together: list[int], zeros: int
 ) -> None:
     histogram = Histogram()
@@ -43,7 +43,7 @@ def test_a_histogram_counts_what_is_up_to_each_bound(
 
 
 @given(before=DURATIONS, latest=DURATIONS.filter(bool), count=st.integers(0, 10_000))
-def test_those_that_were_measured_stand_for_the_others(
+def test_unmeasured_observations_are_distributed_like_the_latest_measured_ones(
     before: list[int], latest: list[int], count: int
 ) -> None:
     """The observations that were not measured are added to the buckets in proportion to the latest
@@ -69,6 +69,9 @@ def test_those_that_were_measured_stand_for_the_others(
 
 
 def test_requests_that_were_not_measured_are_counted() -> None:
+    """Of 1,000 requests, 50 were measured, and `left` counts the others. They are added in
+    proportion to the measured ones.
+    """
     instruments = Instruments()
     times = instruments.requests[1]
     for _ in range(measured.MEASURED):
@@ -98,7 +101,7 @@ LABELS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r
 
 
 @given(rows=st.dictionaries(LABELS, st.integers(0, 2**53)), doc=LABELS)
-def test_what_is_written_is_what_prometheus_reads(rows: dict[str, int], doc: str) -> None:
+def test_prometheus_reads_back_the_values_that_were_written(rows: dict[str, int], doc: str) -> None:
     """The parser of prometheus_client takes the place of Prometheus; the only line end that it
     accepts is a newline.
     """
@@ -110,7 +113,7 @@ def test_what_is_written_is_what_prometheus_reads(rows: dict[str, int], doc: str
     assert (family.name, family.type) == ("barnabas_x", "gauge")
 
 
-def test_a_histogram_as_prometheus_reads_it() -> None:
+def test_prometheus_reads_a_histogram_with_its_buckets() -> None:
     histogram = Histogram()
     histogram.observe_all([15_000, 3_000_000, 10**12])
     out = Exposition()

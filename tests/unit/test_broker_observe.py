@@ -112,7 +112,7 @@ def commit_offset(
         host.await_answer(1)
 
 
-def test_a_partition_with_an_open_transaction(host: CoreHost) -> None:
+def test_a_snapshot_shows_a_partition_with_its_open_transaction(host: CoreHost) -> None:
     host.create("t", 2)
     host.call(1, produce("t", partition=1), 9)
     identity = begin(host, "txn")
@@ -129,7 +129,7 @@ def test_a_partition_with_an_open_transaction(host: CoreHost) -> None:
     assert transaction[:3] == (*identity, 1)
 
 
-def test_a_transactional_id_has_an_age_while_its_transaction_is_open(host: CoreHost) -> None:
+def test_a_transactional_id_has_an_age_only_while_its_transaction_is_open(host: CoreHost) -> None:
     host.create("t", 2)
     identity = begin(host, "txn")
     host.tick(1500)
@@ -144,7 +144,7 @@ def test_a_transactional_id_has_an_age_while_its_transaction_is_open(host: CoreH
     assert (row.state, row.age_ms, row.partitions) == ("CompleteAbort", None, ())
 
 
-def test_a_group_has_its_lag(host: CoreHost) -> None:
+def test_a_snapshot_shows_a_group_with_its_lag(host: CoreHost) -> None:
     host.create("t", 2)
     for _ in range(3):
         host.call(1, produce("t"), 9)
@@ -196,7 +196,7 @@ def test_the_number_of_a_micro_batch_is_no_offset_and_has_no_lag(host: CoreHost)
     assert group.lag == 0
 
 
-def test_thousands_of_partitions_are_looked_at_in_slices(host: CoreHost) -> None:
+def test_a_snapshot_of_thousands_of_partitions_is_taken_in_slices(host: CoreHost) -> None:
     count = 3 * ROWS_AT_ONCE
     host.create("t", count)
     look = look_at_partitions(host.broker.logs)
@@ -213,7 +213,7 @@ def test_thousands_of_partitions_are_looked_at_in_slices(host: CoreHost) -> None
     assert turns >= 2
 
 
-def test_thousands_of_share_groups_are_looked_at_in_slices(host: CoreHost) -> None:
+def test_a_snapshot_of_thousands_of_share_groups_is_taken_in_slices(host: CoreHost) -> None:
     """Groups of which no partition was read are included, although each takes far less than a
     slice.
     """
@@ -225,7 +225,7 @@ def test_thousands_of_share_groups_are_looked_at_in_slices(host: CoreHost) -> No
     assert turns >= 2
 
 
-def test_others_have_their_turn_between_the_slices() -> None:
+def test_other_callbacks_run_between_the_slices_of_a_snapshot() -> None:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

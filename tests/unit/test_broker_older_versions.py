@@ -16,7 +16,7 @@ from barnabas.protocol.messages.describe_producers import DescribeProducersReque
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_what_goes_well_goes_well_in_each_version(version: int) -> None:
+def test_a_transaction_succeeds_in_each_older_version(version: int) -> None:
     b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -28,7 +28,7 @@ def test_what_goes_well_goes_well_in_each_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_only_a_fence_has_another_name_in_older_versions(version: int) -> None:
+def test_only_producer_fenced_has_another_code_in_older_versions(version: int) -> None:
     """KIP-588: a client from before PRODUCER_FENCED gets INVALID_PRODUCER_EPOCH instead. Other
     errors are the same in all versions.
     """
@@ -44,7 +44,7 @@ def test_only_a_fence_has_another_name_in_older_versions(version: int) -> None:
     assert p.add_offsets("group", version=version) == INVALID_PRODUCER_ID_MAPPING
 
 
-def test_a_partition_that_is_not_there_has_no_producers_to_describe() -> None:
+def test_the_producers_of_an_unknown_partition_cannot_be_described() -> None:
     b = DiskBroker()
     b.topic("t")
     request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 1])])

@@ -16,6 +16,7 @@ JOURNAL = "barnabas-metadata.journal"
 
 
 def directory_with(tmp_path: Path, *topics: str) -> Path:
+    """The data directory of a stopped broker that has these topics, each with one record."""
     host = CoreHost(tmp_path)
     host.connect(1)
     for topic in topics:
@@ -32,6 +33,7 @@ def opened(tmp_path: Path) -> CoreHost:
 
 
 def strays(data: Path) -> list[str]:
+    """The names of the directories that were set aside, without their suffix."""
     return sorted(
         path.name.split(".")[0] for path in data.iterdir() if path.name.endswith("-stray")
     )
@@ -67,7 +69,7 @@ def test_a_copy_of_a_partition_is_set_aside_with_one_line(
 
 
 @pytest.mark.parametrize("has_journal", [True, False])
-def test_a_copy_that_does_not_tell_its_topic_makes_no_thousands_of_partitions(
+def test_a_copy_without_a_topic_id_does_not_become_a_partition_with_a_high_number(
     tmp_path: Path, *, has_journal: bool
 ) -> None:
     data = directory_with(tmp_path, "t")
@@ -84,7 +86,10 @@ def test_a_copy_that_does_not_tell_its_topic_makes_no_thousands_of_partitions(
     host.close()
 
 
-def test_a_gap_as_another_broker_leaves_it_is_filled(tmp_path: Path) -> None:
+def test_missing_partitions_below_an_existing_one_are_created(tmp_path: Path) -> None:
+    """Only partition 2 has a directory, and there is no metadata. In a cluster of Kafka, other
+    brokers may have had the partitions 0 and 1.
+    """
     data = directory_with(tmp_path, "t")
     (data / "t-0").rename(data / "t-2")
     (data / JOURNAL).unlink()
@@ -95,7 +100,7 @@ def test_a_gap_as_another_broker_leaves_it_is_filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["..-0", ".-0", "x" * 250 + "-0", "t-00", "t-007"])
-def test_a_name_that_no_partition_has_is_set_aside(tmp_path: Path, name: str) -> None:
+def test_a_directory_whose_name_is_not_a_partitions_is_set_aside(tmp_path: Path, name: str) -> None:
     data = directory_with(tmp_path, "t")
     (data / name).mkdir()
     host = opened(tmp_path)
@@ -105,7 +110,7 @@ def test_a_name_that_no_partition_has_is_set_aside(tmp_path: Path, name: str) ->
     host.close()
 
 
-def test_copies_made_again_and_again_are_all_kept(tmp_path: Path) -> None:
+def test_repeated_copies_of_a_partition_are_all_kept(tmp_path: Path) -> None:
     data = directory_with(tmp_path, "t")
     for count in (1, 2, 3):
         shutil.copytree(data / "t-0", data / "t-0-1")
@@ -113,7 +118,7 @@ def test_copies_made_again_and_again_are_all_kept(tmp_path: Path) -> None:
         assert strays(data) == ["t-0-1"] * count
 
 
-def test_a_topic_may_be_called_like_a_copy(tmp_path: Path) -> None:
+def test_a_topic_may_have_the_name_of_a_copy(tmp_path: Path) -> None:
     data = directory_with(tmp_path, "t", "t-0", "t-0-20241122")
     for _ in range(2):
         host = opened(tmp_path)
@@ -123,7 +128,10 @@ def test_a_topic_may_be_called_like_a_copy(tmp_path: Path) -> None:
     assert strays(data) == []
 
 
-def test_a_topic_that_grows_keeps_what_is_found_in_its_new_partition(tmp_path: Path) -> None:
+def test_a_new_partition_takes_over_a_log_that_has_its_name(tmp_path: Path) -> None:
+    """The copy t-1 has the topic's id, but the topic has one partition, so the copy is not served
+    until a second partition is added.
+    """
     data = directory_with(tmp_path, "t")
     shutil.copytree(data / "t-0", data / "t-1")
     host = opened(tmp_path)

@@ -71,6 +71,8 @@ class TimedHost(CoreHost):
             setattr(self.broker, name, self._timed(getattr(self.broker, name)))
 
     def _timed(self, call: Callable[..., None]) -> Callable[..., None]:
+        """The call, after which `longest_ms` has its CPU time if none was longer."""
+
         def timed(*arguments: Any) -> None:
             began_s = time.thread_time()
             call(*arguments)
@@ -104,6 +106,7 @@ class TimedHost(CoreHost):
         return self.answers[READER][-1]
 
     def add_ids(self, count: int, state: TransactionState) -> None:
+        """Give the coordinator this many transactional ids in the given state."""
         self.broker.topics.ensure_internal_topic(TRANSACTIONS_TOPIC, self.now_ms)
         wall_ms = self.event_ms() + self.wall_ahead_ms
         partitions = {TopicPartition("t", 0): None} if state is TransactionState.ONGOING else {}
@@ -131,12 +134,14 @@ def host(tmp_path: Path) -> Iterator[TimedHost]:
 
 
 def expire(host: TimedHost) -> None:
+    """All transactional ids expire."""
     host.add_ids(IDS, TransactionState.EMPTY)
     host.now_ms += 8 * DAY_MS
     host.work_off(lambda: not host.broker.transactions.snapshot())
 
 
 def time_out(host: TimedHost) -> None:
+    """All open transactions exceed their timeout."""
     host.add_ids(OPEN, TransactionState.ONGOING)
     host.now_ms += 60_000
     host.work_off(
@@ -162,6 +167,7 @@ def describe_producers(host: TimedHost) -> None:
 
 
 def set_for_all(host: TimedHost) -> None:
+    """A setting of the broker changes the configuration of all logs."""
     for number in range(LOGS // 2):
         host.create(f"t-{number}", 2)
     config = AlterableConfig("log.segment.bytes", 0, "5000000")
@@ -180,6 +186,7 @@ def commit_offsets(host: TimedHost) -> None:
 
 
 def rewrite_metadata(host: TimedHost) -> None:
+    """The metadata journal is rewritten, since it has far more frames than topics."""
     metadata = host.broker.metadata
     topics = [Topic(f"t-{number}", uuid.UUID(int=number + 1), 1) for number in range(OFFSETS)]
     metadata.begin_topics(topics)
@@ -237,5 +244,6 @@ def abort_large(host: TimedHost) -> None:
 def test_no_call_is_long_while_large_state_is_worked_on(
     host: TimedHost, work: Callable[[TimedHost], None]
 ) -> None:
+    """Each kind of work is split into calls, and no call may exceed the bound."""
     work(host)
     assert 0 < host.longest_ms < loop_watchdog.bound_ms()

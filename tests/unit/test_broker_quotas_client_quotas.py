@@ -73,7 +73,7 @@ def size_of(request: Message, version: int) -> int:
 # --- Produce ------------------------------------------------------------------------------------
 
 
-def test_a_produce_above_its_quota_is_done_and_waits(host: CoreHost) -> None:
+def test_a_produce_above_its_quota_is_appended_and_throttled(host: CoreHost) -> None:
     put(host, producer_byte_rate=1000.0)
     request = produce("t", VALUE)
     answer = host.call(1, request, 9)
@@ -86,7 +86,7 @@ def test_a_produce_above_its_quota_is_done_and_waits(host: CoreHost) -> None:
     assert log is not None and log.log_end_offset == 1
 
 
-def test_the_first_quota_holds_for_requests_of_a_kind_that_was_sent_before(host: CoreHost) -> None:
+def test_a_first_quota_applies_to_kinds_of_requests_that_were_sent_before(host: CoreHost) -> None:
     """Once the only quota is removed, no request is throttled."""
     for _ in range(2):
         assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
@@ -97,7 +97,7 @@ def test_the_first_quota_holds_for_requests_of_a_kind_that_was_sent_before(host:
         assert put(host) is None
 
 
-def test_a_produce_without_an_answer_waits_as_long(host: CoreHost) -> None:
+def test_a_produce_with_acks_0_is_throttled_for_the_same_time(host: CoreHost) -> None:
     put(host, producer_byte_rate=1000.0)
     request = produce("t", VALUE, acks=0)
     host.ask(1, request, 9)
@@ -105,7 +105,9 @@ def test_a_produce_without_an_answer_waits_as_long(host: CoreHost) -> None:
     assert mutes(host) == [(1, size_of(request, 9) - 10_000)]
 
 
-def test_a_produce_that_waits_for_the_disk_is_told_the_time_of_its_answer(tmp_path: Path) -> None:
+def test_the_throttle_time_of_a_produce_that_waits_for_a_flush_is_from_its_response_on(
+    tmp_path: Path,
+) -> None:
     host = CoreHost(tmp_path, log_flush_interval_messages="1")
     host.create("t")
     host.connect(1)
@@ -121,7 +123,7 @@ def test_a_produce_that_waits_for_the_disk_is_told_the_time_of_its_answer(tmp_pa
     host.close()
 
 
-def test_other_requests_are_none_of_the_bytes_produced(host: CoreHost) -> None:
+def test_only_produce_requests_count_for_the_producer_byte_rate(host: CoreHost) -> None:
     put(host, producer_byte_rate=VALUE_RATE)
     assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
     for _ in range(5):
@@ -129,7 +131,7 @@ def test_other_requests_are_none_of_the_bytes_produced(host: CoreHost) -> None:
     assert host.call(1, produce("t"), 9).throttle_time_ms == 0
 
 
-def test_a_produce_below_its_quota_does_not_wait(host: CoreHost) -> None:
+def test_a_produce_below_its_quota_is_not_throttled(host: CoreHost) -> None:
     put(host, producer_byte_rate=2000.0)
     assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
     assert mutes(host) == []
@@ -151,7 +153,7 @@ def fetched(host: CoreHost, **more: Any) -> tuple[int, int]:
     return answer.throttle_time_ms, sum(map(len, records))
 
 
-def test_a_fetch_above_its_quota_gets_nothing(host: CoreHost) -> None:
+def test_a_fetch_above_its_quota_gets_no_records(host: CoreHost) -> None:
     """The numbers correspond to a recording of Apache Kafka, where 76 of 10,076 bytes were not
     records; here it is 67 bytes, since the topic's name has one letter.
     """
@@ -169,7 +171,7 @@ def test_a_fetch_above_its_quota_gets_nothing(host: CoreHost) -> None:
     assert len(host.broker.cluster.nodes[1].fetch_sessions) == 0
 
 
-def test_a_session_stays_as_it_is_while_its_client_waits(host: CoreHost) -> None:
+def test_a_throttled_fetch_does_not_change_its_session(host: CoreHost) -> None:
     put(host, consumer_byte_rate=1000.0)
     begun = host.call(1, fetch({"t": {0: 0}}, session=(0, 0)), 11)
     assert begun.throttle_time_ms == 0 and begun.session_id
@@ -184,7 +186,7 @@ def test_a_session_stays_as_it_is_while_its_client_waits(host: CoreHost) -> None
     assert given.responses[0].partitions[0].high_watermark == 1
 
 
-def test_a_session_that_would_begin_does_not(host: CoreHost) -> None:
+def test_a_throttled_fetch_creates_no_session(host: CoreHost) -> None:
     host.call(1, produce("t", VALUE), 9)
     put(host, consumer_byte_rate=1000.0)
     answer = host.call(1, fetch({"t": {0: 0}}, session=(0, 0)), 11)
@@ -193,7 +195,7 @@ def test_a_session_that_would_begin_does_not(host: CoreHost) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 5])
-def test_in_each_version_a_fetch_above_its_quota_is_told_how_long_it_waits(
+def test_a_throttled_fetch_has_its_throttle_time_from_version_1_on(
     host: CoreHost, version: int
 ) -> None:
     host.call(1, produce("t", VALUE), 9)
@@ -217,6 +219,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def with_quota() -> DiskBroker:
+    """A broker with two topics, and a quota so high that no fetch is throttled."""
     b = DiskBroker()
     for name in ("short", "a-longer-name"):
         b.topic(name, 2)
@@ -237,7 +240,7 @@ def with_quota() -> DiskBroker:
         [],
     ],
 )
-def test_what_a_fetch_counts_is_the_size_of_its_answer(
+def test_a_fetch_counts_with_the_size_of_its_response(
     topics: list[tuple[str, dict[int, int]]], isolation: int, counted: list[int]
 ) -> None:
     """Version 11: the fetch that begins a session, and later fetches with records."""
@@ -254,7 +257,10 @@ def test_what_a_fetch_counts_is_the_size_of_its_answer(
             assert counted.pop() == len(b.answer_frames[READER])
 
 
-def test_news_of_a_session_without_records_count_as_nothing(counted: list[int]) -> None:
+def test_a_session_response_without_records_counts_as_an_empty_one(counted: list[int]) -> None:
+    """The second response has a partition, since its log start offset rose. The third response is
+    empty, and both count with its size.
+    """
     b = with_quota()
     begun = b.call(fetch({"short": {0: 1}}, session=(0, 0)), 11)
     log = b.broker.topics.partition("short", 0)
@@ -266,7 +272,7 @@ def test_news_of_a_session_without_records_count_as_nothing(counted: list[int]) 
     assert counted[1] == counted[2] == len(b.answer_frames[READER])
 
 
-def test_a_fetch_of_which_a_session_is_refused_waits_with_its_client(host: CoreHost) -> None:
+def test_a_fetch_with_an_unknown_session_counts_for_the_request_percentage(host: CoreHost) -> None:
     """An error response also uses the broker's time."""
     host.broker.quotas.busy_ns = Work()
     put(host, request_percentage=0.01)
@@ -288,7 +294,9 @@ class Work:
         return self.ns
 
 
-def test_a_client_above_its_percentage_waits_a_window_at_most(host: CoreHost) -> None:
+def test_a_client_above_its_request_percentage_is_throttled_for_at_most_a_window(
+    host: CoreHost,
+) -> None:
     host.broker.quotas.busy_ns = Work()
     put(host, request_percentage=0.01)
     # A millisecond in ten seconds is a hundredth of a percent, exactly the quota.
@@ -305,7 +313,7 @@ def test_a_client_above_its_percentage_waits_a_window_at_most(host: CoreHost) ->
 
 
 @pytest.mark.parametrize("request_of", [metadata("t"), produce("t"), fetch({"t": {0: 0}})])
-def test_the_work_on_a_request_counts_once(host: CoreHost, request_of: Message) -> None:
+def test_the_processing_time_of_a_request_counts_once(host: CoreHost, request_of: Message) -> None:
     """The clock advances by 300 ms during the request, and then stops."""
     looks = iter([0])
     host.broker.quotas.busy_ns = lambda: next(looks, 300_000_000)
@@ -317,7 +325,7 @@ def test_the_work_on_a_request_counts_once(host: CoreHost, request_of: Message) 
     assert [sum(sample.total for sample in rate._samples) for rate in rates] == [30.0]
 
 
-def test_the_work_on_a_request_that_waits_counts_at_once(host: CoreHost) -> None:
+def test_the_processing_time_of_a_waiting_request_counts_immediately(host: CoreHost) -> None:
     host.broker.quotas.busy_ns = Work()
     put(host, request_percentage=0.01)
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=60_000, min_bytes=1), 11)
@@ -325,7 +333,7 @@ def test_the_work_on_a_request_that_waits_counts_at_once(host: CoreHost) -> None
     assert host.call(2, metadata("t"), 12).throttle_time_ms == 1000
 
 
-def test_of_a_request_that_waits_only_its_own_work_counts(host: CoreHost) -> None:
+def test_only_the_own_processing_time_of_a_waiting_request_counts(host: CoreHost) -> None:
     """Work that the broker does while the fetch waits belongs to other requests."""
     work = Work()
     host.broker.quotas.busy_ns = lambda: work.ns
@@ -341,6 +349,7 @@ def test_of_a_request_that_waits_only_its_own_work_counts(host: CoreHost) -> Non
 
 
 def created(host: CoreHost, name: str, partitions: int, version: int, **more: bool) -> Any:
+    """Create a topic. Gives the error code and the throttle time."""
     request = CreateTopicsRequest(
         topics=[creatable(name, partitions)], timeout_ms=1000, validate_only=False
     )
@@ -350,7 +359,7 @@ def created(host: CoreHost, name: str, partitions: int, version: int, **more: bo
     return answer.topics[0].error_code, answer.throttle_time_ms
 
 
-def test_changes_of_topics_above_their_quota_are_refused(host: CoreHost) -> None:
+def test_topic_changes_above_the_controller_mutation_rate_are_refused(host: CoreHost) -> None:
     """As recorded from Apache Kafka, a burst of 22 partitions is allowed, and the excess delays
     later changes.
     """
@@ -380,14 +389,16 @@ def test_changes_of_topics_above_their_quota_are_refused(host: CoreHost) -> None
     assert created(host, "d", 1, 6) == (Code.NONE, 0)
 
 
-def test_topics_that_are_made_by_asking_for_them_count(host: CoreHost) -> None:
+def test_automatically_created_topics_count_for_the_controller_mutation_rate(
+    host: CoreHost,
+) -> None:
     put(host, controller_mutation_rate=2.0)
     assert call(host, metadata(*"abcdefghijklmnopqrsuvwxyz"), 12).throttle_time_ms == 1500
     assert host.broker.metadata.topic("z") is not None
     assert mutes(host) == [(1, 1500)]
 
 
-def test_a_client_that_is_gone_leaves_nothing(host: CoreHost) -> None:
+def test_the_usage_of_a_client_is_dropped_when_it_disconnects(host: CoreHost) -> None:
     quotas = put(host, controller_mutation_rate=2.0)
     assert quotas is not None
     created(host, "a", 30, 6)
@@ -398,7 +409,7 @@ def test_a_client_that_is_gone_leaves_nothing(host: CoreHost) -> None:
 # --- whom it is for -----------------------------------------------------------------------------
 
 
-def test_clients_share_what_is_for_their_user(host: CoreHost) -> None:
+def test_clients_of_the_same_user_share_its_quota(host: CoreHost) -> None:
     put(host, ALL_USERS, producer_byte_rate=1000.0)
     host.connect(2)
     assert host.call(1, produce("t", VALUE), 9).throttle_time_ms > 2000
@@ -407,14 +418,14 @@ def test_clients_share_what_is_for_their_user(host: CoreHost) -> None:
     assert host.call(2, produce("t"), 9).throttle_time_ms == 0
 
 
-def test_other_clients_are_not_counted(host: CoreHost) -> None:
+def test_the_usage_of_clients_without_a_quota_is_not_counted(host: CoreHost) -> None:
     quotas = put(host, OTHER_CLIENT, producer_byte_rate=1.0)
     assert quotas is not None
     assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
     assert quotas._usages == {}
 
 
-def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
+def test_the_number_of_rows_for_clients_is_bounded(host: CoreHost) -> None:
     """A client may send another client id with each request, but the number of rows that the broker
     keeps is bounded.
     """
@@ -431,13 +442,14 @@ def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
 
 
 def quotas_context(number: int) -> Any:
+    """The context of a request with its own client id; 11 ms lie between two requests."""
     from barnabas.protocol.request_context import RequestContext
 
     now_ms = NOW_MS + number * 11  # a thousand requests are within the windows
     return RequestContext(number, 9, f"c{number}", "", connection_id=2, now_ms=now_ms)
 
 
-def test_what_is_kept_of_clients_without_a_quota_is_bounded(host: CoreHost) -> None:
+def test_the_number_of_rows_for_clients_without_a_quota_is_bounded(host: CoreHost) -> None:
     quotas = put(host, OTHER_CLIENT, producer_byte_rate=1000.0)
     assert quotas is not None
     host.connect(2)
@@ -446,7 +458,7 @@ def test_what_is_kept_of_clients_without_a_quota_is_bounded(host: CoreHost) -> N
     assert len(quotas._clients) <= FEWEST_KEPT
 
 
-def test_what_is_kept_of_changes_of_topics_is_bounded(host: CoreHost) -> None:
+def test_the_number_of_rows_for_topic_changes_is_bounded(host: CoreHost) -> None:
     quotas = put(host, (("client-id", None),), controller_mutation_rate=1000.0)
     assert quotas is not None
     host.connect(2)
@@ -457,7 +469,7 @@ def test_what_is_kept_of_changes_of_topics_is_bounded(host: CoreHost) -> None:
     assert len(quotas._buckets) <= FEWEST_KEPT + 1
 
 
-def test_quotas_hold_after_a_restart(tmp_path: Path) -> None:
+def test_quotas_apply_after_a_restart(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     put(host, producer_byte_rate=1000.0)
     host.broker.quotas.set({(("ip", "192.0.2.9"),): {"connection_creation_rate": 5.0}})
@@ -471,7 +483,7 @@ def test_quotas_hold_after_a_restart(tmp_path: Path) -> None:
     host.close()
 
 
-def test_clients_share_a_quota_whose_row_was_dropped_meanwhile(
+def test_clients_share_a_quota_whose_row_was_dropped(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that was idle for an hour and a later client still count together."""

@@ -60,6 +60,7 @@ def host(tmp_path: Path) -> CoreHost:
 
 
 def set_rows(patch: pytest.MonkeyPatch, count: int) -> None:
+    """Set the number of rows in a slice."""
     for module in HOLDERS:
         patch.setattr(module, "ROWS_READ_AT_ONCE", count)
     for coordinator in COORDINATORS:
@@ -88,7 +89,7 @@ ASKED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], list[Any]]]] = {
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_others_are_served_while_a_long_list_is_read(
+def test_other_requests_are_served_between_the_slices_of_a_long_list(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     ask, version, rows_of = ASKED[what]
@@ -110,7 +111,7 @@ def test_others_are_served_while_a_long_list_is_read(
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_a_list_that_nobody_waits_for_any_more_is_not_read_on(
+def test_reading_a_list_ends_when_its_client_disconnects(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     ask, version, _ = ASKED[what]
@@ -123,7 +124,7 @@ def test_a_list_that_nobody_waits_for_any_more_is_not_read_on(
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_a_client_that_hangs_up_while_its_answer_is_encoded_gets_none(
+def test_the_response_is_dropped_when_its_client_disconnects_during_the_encoding(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     ask, version, _ = ASKED[what]
@@ -137,7 +138,7 @@ def test_a_client_that_hangs_up_while_its_answer_is_encoded_gets_none(
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_a_long_answer_is_amended_before_it_leaves(
+def test_an_amendment_applies_to_a_response_that_is_read_in_slices(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     ask, version, rows_of = ASKED[what]
@@ -150,7 +151,7 @@ def test_a_long_answer_is_amended_before_it_leaves(
 
 
 @pytest.mark.parametrize("end", ["hung up", "failed", "refused", "given to a part"])
-def test_nothing_stays_of_an_amendment_whose_request_is_not_answered(
+def test_an_amendment_is_dropped_when_its_request_gets_no_response(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     """Otherwise a client that closes its connections again and again would fill the memory."""
@@ -180,7 +181,7 @@ def test_a_short_list_does_not_wait_for_a_long_one(
     assert host.answers[READER] == []
 
 
-def test_a_topic_that_goes_between_two_slices_is_not_told_of(
+def test_a_topic_that_is_deleted_between_two_slices_is_not_in_the_response(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_rows(monkeypatch, AT_ONCE)
@@ -193,7 +194,7 @@ def test_a_topic_that_goes_between_two_slices_is_not_told_of(
     assert {topic.error_code for topic in answer.topics} == {Code.NONE}
 
 
-def test_errors_in_a_long_answer_are_counted(
+def test_errors_in_a_response_that_is_read_in_slices_are_counted(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from barnabas.broker.observation.error_counts import ErrorCounts

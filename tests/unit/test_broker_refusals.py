@@ -49,11 +49,13 @@ class Maker:
     """Makes requests with some rows in each list, and with a different value in each field."""
 
     def __init__(self, api: Api, version: int) -> None:
+        """Reads the schema of the request, by which `make` fills all fields of a version."""
         self._structs = {one.name: one for one in structs_of(api.name, api.min_version)}
         self._classes = vars(__import__(message_class(api, "Request").__module__, fromlist=["*"]))
         self._version, self._numbers = version, itertools.count(1)
 
     def make(self, name: str) -> Message:
+        """A message of this class with a different value in each field."""
         struct: Struct = self._structs[name]
         message: Message = self._classes[name]()
         for one in struct.fields:
@@ -153,7 +155,7 @@ def paths(rows: list[Any], depth: int) -> Iterator[tuple[tuple[Any, ...], ...]]:
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=str)
-def test_every_request_can_be_refused_and_each_thing_that_it_names_has_the_error(
+def test_the_error_response_of_each_request_has_the_error_for_each_item(
     api: Api, version: int
 ) -> None:
     request = made(api, version)
@@ -179,7 +181,7 @@ def test_every_request_can_be_refused_and_each_thing_that_it_names_has_the_error
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=str)
-def test_the_refusal_of_a_request_for_nothing_can_be_written(api: Api, version: int) -> None:
+def test_the_error_response_of_an_empty_request_can_be_encoded(api: Api, version: int) -> None:
     """The lists of such a request are empty, or null if null means everything."""
     request = message_class(api, "Request")()
     refused(api, version, request)
@@ -191,7 +193,7 @@ def test_the_refusal_of_a_request_for_nothing_can_be_written(api: Api, version: 
     refused(api, version, request)
 
 
-def test_a_topic_that_is_named_by_its_id_alone_is_refused_by_it() -> None:
+def test_the_error_response_for_a_topic_id_without_a_name_has_the_id() -> None:
     """Up to version 11 of Metadata, the name in a response cannot be null."""
     (api,) = (api for api in APIS if api.name == "Metadata")
     for version in range(10, 14):
@@ -202,7 +204,7 @@ def test_a_topic_that_is_named_by_its_id_alone_is_refused_by_it() -> None:
         assert not row.name
 
 
-def test_there_is_a_row_without_a_name_for_each_row_of_the_request() -> None:
+def test_error_responses_without_names_have_a_row_for_each_item() -> None:
     rows = {"CreateAcls": "results", "DeleteAcls": "filter_results"}
     rows["DescribeUserScramCredentials"] = "results"
     for api in APIS:
@@ -211,7 +213,7 @@ def test_there_is_a_row_without_a_name_for_each_row_of_the_request() -> None:
             assert len(getattr(answer, rows[api.name])) == ROWS_IN_A_LIST
 
 
-def test_what_several_lists_name_has_one_row_each() -> None:
+def test_an_item_in_several_lists_has_one_row_in_the_error_response() -> None:
     apis = {api.name: api for api in APIS}
     request: Any = made(apis["AlterUserScramCredentials"], 0)
     request.upsertions[0].name = request.deletions[0].name
@@ -226,7 +228,7 @@ def test_what_several_lists_name_has_one_row_each() -> None:
     assert [len(row.partitions) for row in answer.results] == [ROWS_IN_A_LIST] * 9
 
 
-def test_rows_of_an_offset_delete_are_refused_beside_others() -> None:
+def test_an_offset_delete_can_have_the_error_in_its_rows_or_at_the_top() -> None:
     (api,) = (api for api in APIS if api.name == "OffsetDelete")
     request: Any = made(api, 0)
     answer: Any = refused_rows(request, 0, CODE)
@@ -235,7 +237,7 @@ def test_rows_of_an_offset_delete_are_refused_beside_others() -> None:
     assert refused(api, 0, request).topics == []
 
 
-def test_a_refusal_of_rows_imports_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_making_an_error_response_imports_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error response is made in the event loop's thread, where an import would delay all
     clients.
     """
@@ -248,7 +250,7 @@ def test_a_refusal_of_rows_imports_no_module(monkeypatch: pytest.MonkeyPatch) ->
     assert module not in sys.modules
 
 
-def test_the_lists_of_requests_and_answers_are_those_of_requests_in_parts() -> None:
+def test_the_tables_of_request_parts_and_error_rows_have_the_same_lists() -> None:
     """Two hand-written tables must have the same pairs of lists."""
     pairs = {api.name: message_class(api, "Request").ROWS for api in APIS}
     for name, shapes in SHAPES.items():

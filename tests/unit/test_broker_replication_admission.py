@@ -28,6 +28,7 @@ def new_disk() -> SimDisk:
 
 
 def new_admission() -> tuple[Admission[str], Leading]:
+    """The admission of a leader without a standby."""
     settings = ReplicationSettings(True, True, 1000, SECRET)
     leading = Leading(new_disk(), "/x", settings, lambda: None)
     return Admission(leading), leading
@@ -62,7 +63,7 @@ def follow(admission: Admission[str], leading: Leading, peer: str) -> None:
             assert admission.on_bytes(peer, answer, 0) == Reply()
 
 
-def test_a_connection_is_the_standbys_when_it_has_shown_the_secret() -> None:
+def test_a_connection_becomes_the_standbys_when_it_has_proved_the_secret() -> None:
     admission, leading = new_admission()
     assert connect(admission, "a") == ""
     assert admission.greeting == ["a"] and admission.standby is None and leading.link is None
@@ -71,7 +72,7 @@ def test_a_connection_is_the_standbys_when_it_has_shown_the_secret() -> None:
     assert admission.on_bytes("a", frame(["end"]), 0).end, "what it says wrongly ends it"
 
 
-def test_a_second_standby_is_refused_in_words_and_the_first_stays() -> None:
+def test_a_second_standby_is_refused_with_a_reason_and_the_first_remains() -> None:
     admission, leading = new_admission()
     connect(admission, "a")
     follow(admission, leading, "a")
@@ -119,14 +120,16 @@ def test_a_standby_with_the_leaders_own_node_id_is_refused_in_words_and_takes_no
 @pytest.mark.parametrize(
     "said", [["proof", b"", 1, "", {}], ["hello", VERSION + 1, NONCE], ["end"], ["welcome", ""]]
 )
-def test_a_stranger_ends_without_a_word(said: list[object]) -> None:
+def test_a_connection_with_an_invalid_first_message_is_closed_without_a_response(
+    said: list[object],
+) -> None:
     admission, leading = new_admission()
     connect(admission, "a")
     reply = admission.on_bytes("a", frame(said), 0)
     assert reply.end and not reply.data and leading.link is None
 
 
-def test_a_wrong_secret_ends_without_a_word() -> None:
+def test_a_wrong_secret_closes_the_connection_without_a_response() -> None:
     admission, leading = new_admission()
     connect(admission, "a")
     reply = admission.on_bytes("a", frame(["hello", VERSION, NONCE]), 0)
@@ -183,7 +186,7 @@ def test_a_connection_that_ended_before_tls_was_set_up_is_forgotten() -> None:
     assert admission.greeting == []
 
 
-def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
+def test_a_lost_standby_can_connect_again_and_follow() -> None:
     """The reason why the leader closed the earlier connection does not apply to the new one."""
     admission, leading = new_admission()
     connect(admission, "a")

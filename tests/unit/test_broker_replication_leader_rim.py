@@ -28,7 +28,7 @@ from barnabas.storage.disk import Slice
 # --- answers that wait ---------------------------------------------------------------------------
 
 
-def test_answers_go_out_in_their_order() -> None:
+def test_held_responses_are_released_in_their_order() -> None:
     applied = [5]
     held: HeldAnswers[str] = HeldAnswers(lambda position: position <= applied[0])
     assert not held.holds(5, "at once")
@@ -43,7 +43,7 @@ def test_answers_go_out_in_their_order() -> None:
     assert not held.holds(7, "at once again")
 
 
-def test_an_answer_is_asked_for_when_the_one_before_has_been_sent() -> None:
+def test_each_held_response_is_checked_after_the_previous_one_was_sent() -> None:
     """The lease may end between two responses."""
     may_answer = [True]
     held: HeldAnswers[str] = HeldAnswers(lambda position: may_answer[0] and position < 9)
@@ -76,7 +76,7 @@ class Link:
         return self.outputs.pop(0) if self.outputs else b""
 
 
-def test_a_standby_that_catches_up_is_sent_no_more_than_the_rate_allows() -> None:
+def test_data_for_a_standby_that_catches_up_is_limited_by_the_rate() -> None:
     link = Link(b"x" * 1000, b"y" * 100, b"z", follows=False)
     feed = StandbyFeed(link, "s", timeout_s=1.0, catch_up_rate=1000)  # type: ignore[arg-type]
     assert feed.next_turn(may_write=True) == Turn(b"x" * 1000, 0.5), "no longer than it waits"
@@ -87,7 +87,7 @@ def test_a_standby_that_catches_up_is_sent_no_more_than_the_rate_allows() -> Non
     assert feed.next_turn(may_write=True) == Turn(b"z", 0), "one that follows is not held up"
 
 
-def test_a_standby_that_is_lost_is_hung_up_on_even_where_it_takes_no_bytes() -> None:
+def test_the_connection_of_a_lost_standby_is_closed_even_if_it_accepts_no_bytes() -> None:
     link: Any = Link(b"x", follows=True)
     link.lost = "it said nothing"
     feed = StandbyFeed(link, "s", timeout_s=1.0, catch_up_rate=0)
@@ -96,7 +96,7 @@ def test_a_standby_that_is_lost_is_hung_up_on_even_where_it_takes_no_bytes() -> 
 
 
 @pytest.mark.parametrize("follows", [True, False])
-def test_the_rest_is_for_a_standby_that_follows(follows: bool) -> None:
+def test_the_rest_of_the_data_is_sent_only_to_a_standby_that_follows(follows: bool) -> None:
     link: Any = Link(b"a", b"b", follows=follows)
     rest = list(StandbyFeed(link, "s", timeout_s=1.0, catch_up_rate=1).rest())
     assert rest == ([b"a", b"b"] if follows else [])
@@ -125,20 +125,21 @@ class Server:
 
 
 def ended(server: Any, *, has_lease: bool = True) -> list[str]:
+    """Run the steps of a server's end. Gives its calls, and the events that the steps wait for."""
     for until in steps_of_end(server, server if has_lease else None):
         server.said.append(until.name)
     said: list[str] = server.said
     return said
 
 
-def test_the_lease_is_given_up_when_the_standby_has_the_rest() -> None:
+def test_the_lease_is_released_after_the_rest_is_sent_to_the_standby() -> None:
     """Otherwise the standby would claim the lease immediately and take no more data. With
     asynchronous replication, the last records with a response would be lost.
     """
     assert ended(Server()) == ["close", "REST_IS_SENT", "release", "RELEASED", "stop"]
 
 
-def test_other_ends() -> None:
+def test_the_steps_of_a_leaders_end_without_a_lease_when_deposed_and_after_a_failure() -> None:
     assert ended(Server(), has_lease=False) == ["close", Until.REST_IS_SENT.name]
     assert ended(Server(is_deposed=True)) == ["abandon"]
     assert ended(Server(failed=True)) == ["close"], "the lease ends by itself"
@@ -173,7 +174,7 @@ def new_lead() -> tuple[LeasedLead, Any, Any]:
     return LeasedLead(keeper, leading, "c", 7), keeper, leading
 
 
-def test_a_leader_whose_directory_is_open_asks_who_is_away_out_of_the_set() -> None:
+def test_a_leader_whose_directory_is_open_updates_the_in_sync_set() -> None:
     lead, keeper, leading = new_lead()
     assert keeper.said == [("c", 7), "on_start"]
     assert leading.cluster_id == "c"
@@ -194,7 +195,7 @@ def test_clients_are_told_of_the_other_node_as_it_is() -> None:
         assert seen == (is_there, is_there and is_whole), (connected, follows, in_sync)
 
 
-def test_a_leader_ends_when_another_leads_or_its_lease_cannot_be_kept() -> None:
+def test_a_leader_ends_when_deposed_or_when_its_lease_fails() -> None:
     lead, keeper, _ = new_lead()
     keeper.role = Role.DEPOSED
     assert not lead.on_lease_changed()
@@ -211,6 +212,7 @@ class Leased:
     """A server with one connection. has_lease: whether the node has the lease."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What a connection needs of its server, with a lease that the test can end."""
         self.loop, self.has_lease = loop, True
         self.silence = lambda: None if self.has_lease else LAPSED
         self.turns = SimpleNamespace(on_released=lambda connection: None, holder=None)
@@ -225,6 +227,9 @@ class Leased:
 
 @contextmanager
 def connected() -> Iterator[tuple[Leased, Connection, socket.socket]]:
+    """A connection of the server on a socket pair with a small send buffer. Gives the server, the
+    connection and the client's socket.
+    """
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -251,7 +256,7 @@ def received(sock: socket.socket) -> int:
     return count
 
 
-def test_what_waits_in_a_connection_does_not_go_out_past_the_lease() -> None:
+def test_buffered_bytes_of_a_connection_are_not_sent_after_the_lease() -> None:
     with connected() as (server, connection, client):
         connection.send((b"x" * 1_000_000,))
         sent = received(client)
@@ -266,7 +271,7 @@ def test_what_waits_in_a_connection_does_not_go_out_past_the_lease() -> None:
 
 
 @pytest.mark.parametrize("is_gathered", [False, True])
-def test_an_answer_does_not_go_out_past_the_lease(is_gathered: bool) -> None:
+def test_a_response_is_not_sent_after_the_lease(is_gathered: bool) -> None:
     with connected() as (server, connection, client):
         # as while the requests of the connection are passed to the core
         connection._pumping = is_gathered
@@ -277,7 +282,7 @@ def test_an_answer_does_not_go_out_past_the_lease(is_gathered: bool) -> None:
         assert received(client) == (0 if is_gathered else len(b"within"))
 
 
-def test_a_slice_of_a_file_does_not_go_out_past_the_lease() -> None:
+def test_a_slice_of_a_file_is_not_sent_after_the_lease() -> None:
     with connected() as (server, connection, client):
         server.has_lease = False
         file: Any = SimpleNamespace(fileno=lambda: -1, pread=lambda size, position: b"x" * size)

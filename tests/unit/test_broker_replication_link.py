@@ -78,6 +78,7 @@ class Leader:
         return peer
 
     async def until(self, is_so: Any) -> None:
+        """Wait until the condition is true. Fails after PATIENCE_S."""
         async with asyncio.timeout(PATIENCE_S):
             while not is_so():  # noqa: ASYNC110 - no event is set for the condition
                 await asyncio.sleep(0.01)
@@ -110,6 +111,7 @@ class Peer:
 
 @asynccontextmanager
 async def led(config: BrokerConfig | None = None) -> AsyncIterator[Leader]:
+    """A leader's endpoint on a free port. At the end, its tasks and connections are closed."""
     leader = Leader(config)
     tasks = set(asyncio.all_tasks())
     try:
@@ -130,7 +132,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(test)
 
 
-def test_strangers_who_hold_connections_keep_no_standby_out(
+def test_a_standby_is_admitted_while_strangers_hold_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(admission, "MOST_GREETING", 8)
@@ -155,7 +157,7 @@ def test_strangers_who_hold_connections_keep_no_standby_out(
     )
 
 
-def test_strangers_who_come_again_and_again_keep_no_standby_out(
+def test_a_standby_is_admitted_while_strangers_reconnect_continuously(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The leader logs at most one line a minute about them, with their number."""
@@ -191,7 +193,7 @@ def test_strangers_who_come_again_and_again_keep_no_standby_out(
     run(test())
 
 
-def test_a_connection_that_does_not_show_the_secret_in_time_is_ended(
+def test_a_connection_that_does_not_prove_the_secret_in_time_is_closed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(leader_endpoint, "GREETING_MS", 50)
@@ -226,6 +228,7 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def secured(certs: Path, **settings: str) -> BrokerConfig:
+    """Settings with a certificate of the test's authority."""
     return BrokerConfig.from_properties(
         {
             "ssl.keystore.location": str(certs / "broker.pem"),
@@ -247,13 +250,14 @@ def test_a_standby_follows_over_tls(certs: Path, client_auth: str) -> None:
             async with asyncio.timeout(PATIENCE_S):
                 await standby  # ends once TLS is shut down
                 await leader.endpoint.ended
+            # it is closed already
             leader.endpoint.close = lambda: None  # type: ignore[method-assign]
 
     run(test())
 
 
 @pytest.mark.parametrize("has_tls", [False, True])
-def test_a_second_standby_is_refused_in_words_and_the_first_stays(
+def test_the_port_refuses_a_second_standby_with_a_reason_and_keeps_the_first(
     has_tls: bool, certs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = secured(certs) if has_tls else settings()
@@ -271,7 +275,7 @@ def test_a_second_standby_is_refused_in_words_and_the_first_stays(
     run(test())
 
 
-def test_over_tls_who_does_not_set_it_up_is_ended(
+def test_a_connection_that_does_not_complete_the_tls_handshake_is_closed(
     certs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(leader_endpoint, "GREETING_MS", 1000)
@@ -295,7 +299,7 @@ def test_over_tls_who_does_not_set_it_up_is_ended(
     assert "TLS: " in caplog.text
 
 
-def test_a_standby_says_why_it_does_not_follow(
+def test_a_standby_logs_why_it_cannot_follow(
     certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One leader uses TLS, which its standby does not; the authority of another leader is unknown
@@ -335,7 +339,7 @@ def settings(**wanted: str) -> BrokerConfig:
 
 
 @pytest.mark.parametrize("secret", [None, "", "  "])
-def test_no_link_is_without_a_secret(secret: str | None) -> None:
+def test_replication_without_a_secret_is_refused(secret: str | None) -> None:
     wanted = {} if secret is None else {"barnabas_replication_secret": secret}
     with pytest.raises(LinkSecurityError, match=r"barnabas\.replication\.secret is not set"):
         check_secret(settings(**wanted))
@@ -352,7 +356,7 @@ NOT_SSL = {"barnabas_replication_security_protocol": "PLAINTEXT"}
     ("wanted", "is_tls"),
     [(PLAIN, False), (SSL, True), (KEY, True), (TRUST, True), (KEY | NOT_SSL, False)],
 )
-def test_the_link_has_tls_where_the_settings_have_keys_or_say_so(
+def test_the_link_uses_tls_with_keys_or_by_setting_and_is_local_without_tls(
     wanted: dict[str, str], is_tls: bool
 ) -> None:
     config = settings(**wanted)

@@ -45,6 +45,7 @@ class Keeper:
     node_id, leader_epoch = 1, 3
 
     def __init__(self, said: list[Any], leadership: Any, engine: Any) -> None:
+        """A lease keeper that only records the calls in `said`."""
         self.said, self.leadership, self.engine = said, leadership, engine
         self.role, self.failure = Role.WATCHING, None
         self.record: LeaseRecord | None = None
@@ -85,6 +86,9 @@ class Node:
     """
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A pair's node whose collaborators are replaced by recorders: `said` has the order of
+        their calls, and `made` has the arguments of their construction.
+        """
         self.said: list[Any] = []
         self.made: dict[str, Any] = {}
         said = self.said
@@ -169,7 +173,7 @@ BEGINS = ["lease starts", "reception starts", "steps", ("wait for a change", 0.2
 ENDS = ["flush", "release directory"]
 
 
-def test_a_node_that_leads_keeps_its_lease_and_its_clients(node: Node) -> None:
+def test_when_a_node_leads_it_keeps_its_lease_and_its_client_connections(node: Node) -> None:
     before = {number: signal.getsignal(number) for number in SIGNALS}
     node.member.steps.run = node.lead(  # type: ignore[method-assign]
         lambda: setattr(node.keeper, "role", Role.LEADING)
@@ -179,7 +183,7 @@ def test_a_node_that_leads_keeps_its_lease_and_its_clients(node: Node) -> None:
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
 
 
-def test_a_node_that_is_stopped_closes_its_clients_and_its_lease(node: Node) -> None:
+def test_a_stopped_node_closes_client_connections_and_stops_its_lease(node: Node) -> None:
     before = {number: signal.getsignal(number) for number in SIGNALS}
     node.member.steps.run = node.lead(  # type: ignore[method-assign]
         lambda: signal.raise_signal(signal.SIGTERM)
@@ -189,7 +193,7 @@ def test_a_node_that_is_stopped_closes_its_clients_and_its_lease(node: Node) -> 
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
 
 
-def test_a_lease_that_cannot_be_kept_ends_the_node(node: Node) -> None:
+def test_a_failure_of_the_lease_ends_the_node(node: Node) -> None:
     failure = LeaseRecordError("of another cluster")
 
     def fail() -> None:
@@ -201,7 +205,7 @@ def test_a_lease_that_cannot_be_kept_ends_the_node(node: Node) -> None:
     assert node.said == [*BEGINS, *ENDS]
 
 
-def test_a_node_says_to_its_lease_and_its_steps_what_the_settings_say(node: Node) -> None:
+def test_the_lease_and_the_steps_of_a_node_get_its_settings(node: Node) -> None:
     made, (timeout_s, named) = node.made, node.made["steps"]
     assert made["settings"] == LeaseSettings(3000, 400)
     assert made["timeout_ms"] == 3000 // TIMEOUT_PARTS
@@ -214,7 +218,7 @@ def test_a_node_says_to_its_lease_and_its_steps_what_the_settings_say(node: Node
     assert node.keeper.engine == "engine"
 
 
-def test_a_connection_reports_to_the_follower_and_the_lease_what_the_copy_has(node: Node) -> None:
+def test_a_new_following_has_the_nodes_settings_and_reports_to_the_lease(node: Node) -> None:
     node.member._new_following(lambda: None)
     arguments, named = node.made["following"]
     assert arguments[2] == "of both"
@@ -235,7 +239,7 @@ def test_a_connection_reports_to_the_follower_and_the_lease_what_the_copy_has(no
         (1, True, "PLAINTEXT", ("db1", 9092)),
     ],
 )
-def test_clients_are_forwarded_to_who_leads(
+def test_clients_are_forwarded_to_the_leader(
     node: Node, leader: int | None, has_lease: bool, listener: str, address: Any
 ) -> None:
     assert node.made["leader"](listener) is None, "nothing is known yet"
@@ -245,7 +249,7 @@ def test_clients_are_forwarded_to_who_leads(
     assert node.made["leader"](listener) == address
 
 
-def test_a_node_that_begins_again_has_its_signals_and_its_arguments(
+def test_a_restarted_node_has_default_signal_handlers_and_its_arguments(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executed: list[Any] = []
@@ -282,6 +286,9 @@ class Leadership:
         object.__setattr__(self, "is_locked", lambda: True)
 
     def note(self, name: str, *arguments: Any) -> Any:
+        """Record the call, which must be made under the keeper's lock. Gives the prepared
+        answer.
+        """
         self.said.append((name, *arguments))
         assert self.is_locked() or name in WITHOUT_LOCK, f"{name} without the lock"
         return self.answers.get(name)
@@ -322,6 +329,9 @@ class Kept:
     """
 
     def __init__(self) -> None:
+        """A keeper with a recorded leadership. `notified` has the leadership's last call at each
+        notification.
+        """
         self.leadership: Any = Leadership()
         self.engine: Any = Engine()
         self.now_ms = 1000
@@ -391,7 +401,7 @@ def test_the_cluster_is_set_before_the_directory_counts_as_open() -> None:
         ("may_be_in_sync", ("may_be_in_sync",)),
     ],
 )
-def test_a_question_is_the_leaderships(name: str, asked: Any) -> None:
+def test_a_query_of_the_keeper_is_passed_to_the_leadership(name: str, asked: Any) -> None:
     kept = Kept()
     kept.leadership.answers = {name: "answer"}
     found = getattr(kept.keeper, name)
@@ -426,7 +436,9 @@ def test_a_change_is_notified_outside_of_the_lock_after_it_is_made() -> None:
 
 
 @pytest.mark.parametrize("is_by_failure", [False, True])
-def test_who_waits_for_the_release_goes_on_when_it_is_done(is_by_failure: bool) -> None:
+def test_a_thread_that_waits_for_the_release_continues_after_it_or_a_failure(
+    is_by_failure: bool,
+) -> None:
     kept = Kept()
     kept.leadership.answers = {"role": Role.LEADING}
     kept.keeper.wait_until_released(0.01)  # returns after 10 ms
@@ -442,7 +454,7 @@ def test_who_waits_for_the_release_goes_on_when_it_is_done(is_by_failure: bool) 
     assert not waiting.is_alive()
 
 
-def test_the_thread_asks_waits_until_something_changes_and_ends() -> None:
+def test_the_keepers_thread_sends_requests_waits_for_changes_and_ends() -> None:
     kept = Kept()
     requests = [Read()]
     asked, answered = threading.Event(), threading.Event()
@@ -486,7 +498,7 @@ def test_the_thread_asks_waits_until_something_changes_and_ends() -> None:
     assert changes == [], "it is stopped"
 
 
-def test_who_waits_goes_on_when_the_thread_has_failed() -> None:
+def test_a_thread_that_waits_continues_when_the_keepers_thread_has_failed() -> None:
     kept = Kept()
     kept.leadership.answers = {"role": Role.LEADING, "next_request": Read()}
     kept.engine.ask = lambda request: 1 / 0
@@ -498,7 +510,7 @@ def test_who_waits_goes_on_when_the_thread_has_failed() -> None:
     assert not waiting.is_alive()
 
 
-def test_a_keeper_closes_its_engine_when_its_thread_has_ended(
+def test_a_stopped_keeper_closes_its_engine_after_its_thread_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept = Kept()

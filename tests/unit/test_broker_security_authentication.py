@@ -32,6 +32,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def versions(host: CoreHost, name: str = "tests") -> int:
+    """Send ApiVersions. Gives the error code."""
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     code: int = host.call(1, request, 3).error_code
     return code
@@ -49,7 +50,7 @@ def is_served(host: CoreHost) -> bool:
     return bool(host.call(1, MetadataRequest(topics=[]), 1).brokers)
 
 
-def test_the_usual_order(host: CoreHost) -> None:
+def test_versions_handshake_and_token_authenticate_a_connection(host: CoreHost) -> None:
     assert versions(host) == Code.NONE
     answer = handshake(host)
     assert (answer.error_code, answer.mechanisms) == (Code.NONE, ENABLED)
@@ -59,7 +60,7 @@ def test_the_usual_order(host: CoreHost) -> None:
     assert host.broker.outbox.admitted == [1]
 
 
-def test_nothing_but_a_greeting_comes_first(host: CoreHost) -> None:
+def test_other_requests_before_the_handshake_close_the_connection(host: CoreHost) -> None:
     host.ask(1, MetadataRequest(topics=[]), 1)
     assert "has to authenticate first" in host.closed[1]
     host.connect(2)
@@ -67,7 +68,7 @@ def test_nothing_but_a_greeting_comes_first(host: CoreHost) -> None:
     assert 2 in host.closed
 
 
-def test_versions_may_be_asked_for_once(host: CoreHost) -> None:
+def test_a_second_api_versions_before_the_handshake_closes_the_connection(host: CoreHost) -> None:
     assert versions(host, "with a blank") == Code.INVALID_REQUEST
     assert versions(host) == Code.NONE
     host.ask(1, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
@@ -75,7 +76,7 @@ def test_versions_may_be_asked_for_once(host: CoreHost) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "plain", "PLAIN ", ""])
-def test_an_unknown_mechanism_is_told_what_there_is_and_ends(
+def test_an_unknown_mechanism_gets_the_enabled_ones_and_closes_the_connection(
     host: CoreHost, mechanism: str
 ) -> None:
     host.ask(1, SaslHandshakeRequest(mechanism), 1)
@@ -87,7 +88,7 @@ def test_an_unknown_mechanism_is_told_what_there_is_and_ends(
     assert 1 in host.closed
 
 
-def test_what_does_not_belong_between_handshake_and_token_gets_its_own_answer(
+def test_another_request_between_handshake_and_token_gets_its_own_error_response(
     host: CoreHost,
 ) -> None:
     handshake(host)
@@ -114,7 +115,10 @@ def test_a_wrong_password_is_refused_after_the_delay(host: CoreHost) -> None:
     assert PASSWORD not in host.closed[1]
 
 
-def test_once_authenticated_greetings_are_refused_and_it_goes_on(host: CoreHost) -> None:
+def test_after_authentication_a_plain_handshake_is_refused_and_the_connection_stays(
+    host: CoreHost,
+) -> None:
+    """The mechanism has no session lifetime, so there is nothing to renew."""
     handshake(host)
     token(host)
     assert versions(host) == Code.NONE
@@ -158,6 +162,7 @@ def test_a_session_is_renewed_also_past_its_end(host: CoreHost) -> None:
     host.tick(2 * REAUTH_MS)
     assert scram_log_in(host, 1).error_code == Code.NONE
     assert is_served(host)
+    # a session may be renewed at most once a second
     assert handshake(host, "SCRAM-SHA-512").error_code == Code.ILLEGAL_SASL_STATE  # just renewed
     host.tick(1000)
     assert scram_log_in(host, 1).error_code == Code.NONE

@@ -52,6 +52,7 @@ class Rules:
     """An authorizer with the given ACLs."""
 
     def __init__(self, path: Path, *acls: Acl, everyone: bool = False) -> None:
+        """An authorizer with these ACLs and the super user root."""
         self.audited: list[AuditRecord] = []
         self.metadata = ClusterMetadata(OsDisk(), str(path / f"{uuid.uuid4()}.journal"))
         self.authorizer = Authorizer(
@@ -70,10 +71,11 @@ class Rules:
     def may(
         self, operation: Operation, name: str = "t", principal: str = "User:ann", host: str = HERE
     ) -> bool:
+        """Whether the principal may carry out the operation on the topic."""
         return self.access(principal, host).may(operation, TOPIC, name)
 
 
-def test_what_nobody_allowed_is_denied_but_to_super_users(tmp_path: Path) -> None:
+def test_without_an_acl_access_is_denied_except_to_super_users(tmp_path: Path) -> None:
     rules = Rules(tmp_path)
     assert not rules.may(READ)
     assert rules.may(READ, principal="User:root")
@@ -81,7 +83,7 @@ def test_what_nobody_allowed_is_denied_but_to_super_users(tmp_path: Path) -> Non
     assert rules.may(READ, principal="User:root")
 
 
-def test_names_match_whole_by_their_beginning_or_all(tmp_path: Path) -> None:
+def test_acls_match_literal_names_prefixes_or_all_names(tmp_path: Path) -> None:
     rules = Rules(
         tmp_path, acl(READ, "a"), acl(READ, "b.", pattern=PREFIXED), acl(WRITE, "*"),
         acl(READ, "*", pattern=PREFIXED),
@@ -93,7 +95,7 @@ def test_names_match_whole_by_their_beginning_or_all(tmp_path: Path) -> None:
     assert all(rules.may(WRITE, name) for name in names)
 
 
-def test_a_denial_goes_before_what_is_allowed(tmp_path: Path) -> None:
+def test_a_denial_has_precedence_over_a_permission(tmp_path: Path) -> None:
     rules = Rules(tmp_path, acl(READ), acl(READ, "t", pattern=PREFIXED, permission=DENY))
     assert not rules.may(READ)
     rules = Rules(tmp_path, acl(READ), acl(Operation.ALL, "*", permission=DENY))
@@ -103,7 +105,9 @@ def test_a_denial_goes_before_what_is_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
-def test_what_changes_or_reads_implies_describing(tmp_path: Path, operation: Operation) -> None:
+def test_permission_to_read_or_change_implies_describe(
+    tmp_path: Path, operation: Operation
+) -> None:
     assert Rules(tmp_path, acl(operation)).may(DESCRIBE)
     denied = Rules(tmp_path, acl(operation), acl(DESCRIBE, permission=DENY))
     assert not denied.may(DESCRIBE) and denied.may(operation)
@@ -117,7 +121,7 @@ def test_changing_settings_implies_describing_them(tmp_path: Path) -> None:
     assert not rules.may(DESCRIBE)
 
 
-def test_hosts_and_everybody(tmp_path: Path) -> None:
+def test_acls_apply_to_a_host_and_to_all_users(tmp_path: Path) -> None:
     rules = Rules(tmp_path, acl(READ, host=ELSEWHERE))
     assert not rules.may(READ) and rules.may(READ, host=ELSEWHERE)
     rules.add(acl(READ, principal="User:*"))
@@ -125,7 +129,7 @@ def test_hosts_and_everybody(tmp_path: Path) -> None:
     assert not rules.may(READ, principal="Group:ben"), "everybody of another type"
 
 
-def test_an_address_of_ipv6_is_denied_also_as_apache_kafka_writes_it(tmp_path: Path) -> None:
+def test_an_ipv6_address_is_denied_in_apache_kafkas_notation_too(tmp_path: Path) -> None:
     everywhere, denied = acl(READ), acl(READ, host="2001:db8:0:0:0:0:0:a", permission=DENY)
     rules = Rules(tmp_path, everywhere, denied)
     assert not rules.may(READ, host="2001:db8::a")
@@ -134,13 +138,13 @@ def test_an_address_of_ipv6_is_denied_also_as_apache_kafka_writes_it(tmp_path: P
     assert not Rules(tmp_path, denied._replace(permission_type=ALLOW)).may(READ, host="fe80::1%lo")
 
 
-def test_a_resource_without_acls_may_be_everybodys(tmp_path: Path) -> None:
+def test_with_the_setting_a_resource_without_acls_is_open_to_all(tmp_path: Path) -> None:
     rules = Rules(tmp_path, acl(READ, "t", principal="User:ben"), everyone=True)
     assert rules.may(WRITE, "u")
     assert not rules.may(READ, "t"), "somebody's ACL is about it"
 
 
-def test_changes_are_seen_at_once(tmp_path: Path) -> None:
+def test_changed_acls_apply_immediately_to_existing_accesses(tmp_path: Path) -> None:
     rules = Rules(tmp_path)
     access = rules.access()
     assert not access.may(READ, TOPIC, "t")
@@ -150,7 +154,7 @@ def test_changes_are_seen_at_once(tmp_path: Path) -> None:
     assert not access.may(READ, TOPIC, "t") and access.may(WRITE, TOPIC, "t")
 
 
-def test_what_is_forgotten_for_lack_of_room_is_not_remembered_wrongly(
+def test_removed_acls_do_not_apply_after_the_cache_was_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
@@ -161,11 +165,11 @@ def test_what_is_forgotten_for_lack_of_room_is_not_remembered_wrongly(
     assert not any(access.may(READ, TOPIC, f"t{number}") for number in range(20))
 
 
-def test_what_a_change_has_forgotten_takes_no_room(
+def test_decisions_dropped_by_a_change_do_not_count_for_the_cache_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If dropped decisions still counted, the caches of all users would be cleared after some
-    changes, even while they are nearly empty.
+    changes, even while they are nearly empty. `keeper` shows that the cache is still in use.
     """
     monkeypatch.setattr(module, "MOST_REMEMBERED", 10)
     rules = Rules(tmp_path, acl(READ, "t", pattern=PREFIXED))
@@ -176,7 +180,9 @@ def test_what_a_change_has_forgotten_takes_no_room(
     assert access.keeper is rules.authorizer
 
 
-def test_who_is_told_of_forgets_likewise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_an_audit_log_removed_acls_do_not_apply_after_the_cache_was_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
     authorizer = Authorizer(metadata, tell=lambda record: None)
@@ -189,7 +195,7 @@ def test_who_is_told_of_forgets_likewise(tmp_path: Path, monkeypatch: pytest.Mon
     assert not parked.may(READ, TOPIC, "t")
 
 
-def test_a_connection_keeps_what_its_principal_may_until_that_is_forgotten(
+def test_a_connection_keeps_its_access_until_the_caches_are_cleared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection keeps its cache between requests. When all caches are cleared because they are
@@ -219,7 +225,7 @@ def test_a_connection_keeps_what_its_principal_may_until_that_is_forgotten(
     host.close()
 
 
-def test_names_that_are_longer_than_any_topic_fill_no_memory(tmp_path: Path) -> None:
+def test_decisions_on_very_long_names_are_not_cached(tmp_path: Path) -> None:
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
     authorizer = Authorizer(metadata, tell=lambda record: None)
     access = authorizer.access("User:ann", HERE, CONTEXT)
@@ -231,7 +237,7 @@ def test_names_that_are_longer_than_any_topic_fill_no_memory(tmp_path: Path) -> 
     assert held_bytes < 100_000
 
 
-def test_a_restart_knows_them(tmp_path: Path) -> None:
+def test_acls_apply_after_a_restart(tmp_path: Path) -> None:
     rules = Rules(tmp_path, acl(READ), acl(WRITE, "u", pattern=PREFIXED))
     path = rules.metadata._path
     rules.metadata.close()
@@ -257,7 +263,7 @@ def test_a_restart_knows_them(tmp_path: Path) -> None:
         ((acl(WRITE, "some", kind=GROUP),), False),
     ],
 )
-def test_some_resource_may_be_written(
+def test_may_any_tells_whether_some_resource_may_be_written(
     tmp_path: Path, acls: tuple[Acl, ...], expected: bool
 ) -> None:
     assert Rules(tmp_path, *acls).access().may_any(WRITE, TOPIC) is expected
@@ -301,13 +307,13 @@ def test_leave_for_some_resource_is_seen_to_change(tmp_path: Path) -> None:
     assert not access.may_any(WRITE, TOPIC)
 
 
-def test_operations_are_told_as_bits(tmp_path: Path) -> None:
+def test_authorized_operations_are_given_as_bits(tmp_path: Path) -> None:
     rules = Rules(tmp_path, acl(READ))
     bits = 1 << READ | 1 << WRITE | 1 << DESCRIBE
     assert rules.access().operations(bits, TOPIC, "t") == 1 << READ | 1 << DESCRIBE
 
 
-def test_a_hundred_acls_are_decided_as_one_by_one(tmp_path: Path) -> None:
+def test_many_acls_are_decided_as_by_kafkas_rule_without_an_index(tmp_path: Path) -> None:
     """The authorizer's index is compared with Kafka's rule in its simplest form."""
     chance = random.Random(4)
     names = ("a", "ab", "abc", "b", "*")
@@ -331,6 +337,7 @@ def test_a_hundred_acls_are_decided_as_one_by_one(tmp_path: Path) -> None:
 
 
 def _plainly(acls: list[Acl], operation: Operation, name: str) -> bool:
+    """Kafka's rule without an index: whether ann may carry out the operation on the topic."""
     matching = [
         one
         for one in acls
@@ -350,7 +357,7 @@ def _plainly(acls: list[Acl], operation: Operation, name: str) -> bool:
     return any(one.permission_type == ALLOW and one.operation in implying for one in matching)
 
 
-def test_what_is_read_and_written_is_told_once_and_the_rest_each_time(tmp_path: Path) -> None:
+def test_the_audit_log_has_reads_once_and_other_operations_each_time(tmp_path: Path) -> None:
     audited: list[AuditRecord] = []
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
     authorizer = Authorizer(metadata, tell=audited.append)
@@ -397,7 +404,7 @@ def test_without_being_on_it_allows_all_and_tells(tmp_path: Path) -> None:
     assert [record.is_allowed for record in audited] == [True]
 
 
-def test_a_filter_of_nothing_finds_all() -> None:
+def test_a_filter_without_conditions_finds_all_acls() -> None:
     everything = AclFilter(
         ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY
     )

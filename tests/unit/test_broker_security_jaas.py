@@ -9,7 +9,7 @@ from barnabas.broker.security.jaas import JaasError, parse_jaas
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-def test_a_text_as_kafkas_documentation_has_it() -> None:
+def test_a_jaas_text_as_in_kafkas_documentation_is_parsed() -> None:
     text = f"""{MODULE} required
         username="admin"
         password="admin-secret"
@@ -34,7 +34,7 @@ def test_a_module_without_options() -> None:
      f"{MODULE} required user_a;", f'{MODULE} required user_a="secret;', f"{MODULE} required =b;",
      f"{MODULE} required user_a==b;", f'{MODULE} required "secret" a;'],
 )  # fmt: skip
-def test_a_text_that_is_none(text: str) -> None:
+def test_an_invalid_jaas_text_is_refused_without_showing_a_secret(text: str) -> None:
     with pytest.raises(JaasError) as error:
         parse_jaas(text)
     assert "secret" not in str(error.value)

@@ -59,6 +59,7 @@ def issuer() -> Issuer:
 
 
 def keys_of(issuer: Issuer) -> KeySet:
+    """The issuer's public keys, as after they were read."""
     keys = KeySet()
     keys.keys = parse_keys(issuer.jwks())
     return keys
@@ -70,6 +71,7 @@ def user_of(issuer: Issuer, token: str, settings: TokenSettings = SETTINGS) -> s
 
 
 def unsigned(**claims: object) -> str:
+    """An unsigned token (alg none) with valid claims, except those that are given."""
     now = int(time.time())
     values = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + 60}
     parts: tuple[dict[str, Any], ...] = ({"alg": "none"}, values | claims)
@@ -119,7 +121,9 @@ def test_claims_that_may_be(issuer: Issuer, claims: dict[str, Any]) -> None:
         ({"scope": ["read", ""]}, "claim scope"),
     ],
 )
-def test_claims_that_may_not_be(issuer: Issuer, claims: dict[str, Any], words: str) -> None:
+def test_tokens_with_invalid_claims_are_refused(
+    issuer: Issuer, claims: dict[str, Any], words: str
+) -> None:
     claims = resolved(claims)
     with pytest.raises(AuthenticationError, match=words):
         user_of(issuer, issuer.token(**{"user": claims.pop("sub", "alice"), **claims}))
@@ -139,7 +143,7 @@ def test_a_subject_is_trimmed_as_java_trims_it(issuer: Issuer, subject: str, use
     assert user_of(issuer, issuer.token(subject)) == user
 
 
-def test_signatures_that_prove_nothing(issuer: Issuer) -> None:
+def test_tokens_with_invalid_signatures_are_refused(issuer: Issuer) -> None:
     good = issuer.token()
     header, claims, signature = good.split(".")
     public = issuer.jwks()["keys"][0]["n"]
@@ -166,7 +170,7 @@ def test_other_names_of_claims(issuer: Issuer) -> None:
     assert user_of(issuer, issuer.token(client_id=" carol ", scope=7), settings) == "carol"
 
 
-def test_unsigned_tokens_where_a_setting_says_so(issuer: Issuer) -> None:
+def test_unsigned_tokens_are_accepted_only_with_the_setting(issuer: Issuer) -> None:
     settings = SETTINGS._replace(believes_unsigned=True)
     assert user_of(issuer, unsigned(), settings) == "alice"
     for wrong in ({"aud": "x"}, {"iss": "x"}, {"exp": 1}):
@@ -176,7 +180,7 @@ def test_unsigned_tokens_where_a_setting_says_so(issuer: Issuer) -> None:
         user_of(issuer, Issuer().token(), settings)
 
 
-def test_a_token_of_an_unknown_key_has_the_keys_read_again(issuer: Issuer) -> None:
+def test_a_token_with_an_unknown_key_causes_the_keys_to_be_read_again(issuer: Issuer) -> None:
     keys, asked = keys_of(issuer), []
     keys.on_unknown_key = lambda: asked.append(1)
     assert keys.key("rsa", 0) is not None
@@ -187,7 +191,7 @@ def test_a_token_of_an_unknown_key_has_the_keys_read_again(issuer: Issuer) -> No
     assert keys.key(None, 0) is keys.keys["rsa"], "there is no other that it may be"
 
 
-def test_an_unknown_key_is_worth_a_read_once_a_minute() -> None:
+def test_an_unknown_key_causes_at_most_one_read_a_minute() -> None:
     """The numbers are Apache Kafka's (RefreshingHttpsJwks): 60 s, 16 ids, 1000 characters."""
     unknown = UnknownKeys()
     times_ms = (0, 1, 59_999, 60_000, 60_001, 119_999, 120_000)
@@ -223,7 +227,7 @@ def test_made_up_ids_cause_no_more_than_sixteen_reads_a_minute() -> None:
         {"keys": [{"kty": "RSA", "kid": "a", "d": "a-secret"}]},
     ],
 )
-def test_sets_of_keys_that_cannot_be_read(data: object) -> None:
+def test_invalid_key_sets_are_refused_without_showing_a_secret(data: object) -> None:
     with pytest.raises(KeySetError) as error:
         parse_keys(data)
     assert "a-secret" not in str(error.value)
@@ -238,7 +242,7 @@ def server_of(issuer: Issuer) -> OAuthBearerServer:
 
 
 @pytest.mark.parametrize("before", ["n,,", "n,a=alice,", "n,,\x01traceId=7"])
-def test_one_message_is_enough(issuer: Issuer, before: str) -> None:
+def test_a_valid_first_message_completes_the_exchange(issuer: Issuer, before: str) -> None:
     server = server_of(issuer)
     assert server.evaluate(bearer_message(issuer.token(), before)) == b""
     assert (server.user, server.is_complete) == ("alice", True)
@@ -259,7 +263,7 @@ def test_one_message_is_enough(issuer: Issuer, before: str) -> None:
         b"n,,\x01auth=Bearer " + b"a" * LONGEST_MESSAGE + b"\x01\x01",
     ],
 )
-def test_what_is_not_believed_gets_kafkas_answer(issuer: Issuer, message: bytes) -> None:
+def test_an_invalid_message_gets_kafkas_refusal(issuer: Issuer, message: bytes) -> None:
     server = server_of(issuer)
     assert server.evaluate(message) == REFUSAL.encode()
     for second in (b"\x01", bearer_message(issuer.token())):
@@ -269,7 +273,7 @@ def test_what_is_not_believed_gets_kafkas_answer(issuer: Issuer, message: bytes)
     assert not server.is_complete
 
 
-def test_nobody_acts_for_another_user(issuer: Issuer) -> None:
+def test_a_user_may_not_act_for_another_user(issuer: Issuer) -> None:
     server = server_of(issuer)
     assert server.evaluate(bearer_message(issuer.token(), "n,a=admin,")) == REFUSAL.encode()
     with pytest.raises(AuthenticationError, match="'alice' may not act"):
@@ -343,7 +347,7 @@ def test_a_session_ends_with_its_token(host: CoreHost, issuer: Issuer) -> None:
     assert "has ended" in host.closed[1]
 
 
-def test_a_refusal_is_told_as_apache_kafka_tells_it(host: CoreHost) -> None:
+def test_a_refusal_is_sent_in_two_steps_as_by_apache_kafka(host: CoreHost) -> None:
     host.connect(1)
     answer = log_in(host, 1, bearer_message(Issuer().token()))
     assert (answer.error_code, bytes(answer.auth_bytes)) == (Code.NONE, REFUSAL.encode())
@@ -356,7 +360,7 @@ def test_a_refusal_is_told_as_apache_kafka_tells_it(host: CoreHost) -> None:
     assert "an invalid token" in host.closed[1]
 
 
-def test_why_a_token_is_not_believed_is_told_of_a_client_that_takes_the_refusal_for_a_success(
+def test_the_reason_is_logged_when_a_client_mistakes_the_refusal_for_a_success(
     host: CoreHost,
 ) -> None:
     """kafkajs and aiokafka take the refusal for a success, and send their next request."""
@@ -367,7 +371,7 @@ def test_why_a_token_is_not_believed_is_told_of_a_client_that_takes_the_refusal_
     assert "an invalid token" in host.closed[1]
 
 
-def test_tokens_of_made_up_keys_have_them_read_again_sixteen_times_a_minute(
+def test_tokens_with_made_up_keys_cause_at_most_sixteen_reads_a_minute(
     host: CoreHost,
 ) -> None:
     asked: list[int] = []
@@ -389,6 +393,7 @@ def test_tokens_of_made_up_keys_have_them_read_again_sixteen_times_a_minute(
 
 
 def config(**settings: str) -> BrokerConfig:
+    """Settings of a listener with OAUTHBEARER."""
     return BrokerConfig.from_properties(
         {"listeners": "SASL_PLAINTEXT://:9092",
          "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "OAUTHBEARER"}
@@ -396,7 +401,7 @@ def config(**settings: str) -> BrokerConfig:
     )  # fmt: skip
 
 
-def test_the_settings_have_kafkas_names() -> None:
+def test_oauthbearer_settings_have_kafkas_names() -> None:
     prefix = "listener.name.sasl_plaintext."
     taken = BrokerConfig.from_properties(
         {
@@ -415,7 +420,7 @@ def test_the_settings_have_kafkas_names() -> None:
     assert listener.oauth == TokenSettings(("a", "b"), ISSUER, 30, "client_id", "scope")
 
 
-def test_nothing_is_believed_without_keys_unless_a_setting_says_so() -> None:
+def test_a_configuration_without_keys_is_refused_unless_unsigned_tokens_are_allowed() -> None:
     with pytest.raises(ConfigError, match=r"jwks\.endpoint\.url"):
         config()
     (listener,) = config(barnabas_oauthbearer_believe_unsigned_tokens_of_anybody="true").listeners

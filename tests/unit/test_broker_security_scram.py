@@ -29,13 +29,15 @@ PENCIL = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "pencil", SALT, 4096
 
 
 def server(user: str = "user") -> ScramServer:
+    """The server's side of an exchange, which knows one user."""
+
     def credential(name: str) -> ScramCredential | None:
         return PENCIL if name == user else None
 
     return ScramServer(SCRAM_SHA_256, credential, SERVER_NONCE)
 
 
-def test_the_example_of_the_rfc() -> None:
+def test_the_example_exchange_of_rfc_7677_succeeds() -> None:
     exchange = server()
     assert exchange.evaluate(CLIENT_FIRST.encode()).decode() == SERVER_FIRST
     assert not exchange.is_complete
@@ -58,13 +60,13 @@ def test_a_first_message_that_is_refused(first: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["n,,n={0},r=x", "n,a=other,n={0},r=x"])
-def test_a_long_name_is_cut_in_what_is_told(first: str) -> None:
+def test_a_long_user_name_is_truncated_in_the_error(first: str) -> None:
     with pytest.raises(AuthenticationError, match=r"'b{100}[.]{3}'") as caught:
         server().evaluate(first.format("b" * 4000).encode())
     assert len(str(caught.value)) < 200
 
 
-def test_a_message_is_kept_of_a_bounded_length_only() -> None:
+def test_a_message_above_the_length_limit_is_refused() -> None:
     begin = b"n,,n=user,r="
     with pytest.raises(AuthenticationError, match="more than 4096 bytes"):
         server().evaluate(begin + b"x" * (LONGEST_MESSAGE + 1 - len(begin)))
@@ -97,7 +99,7 @@ def test_a_first_message_with_more_in_it(first: str) -> None:
         f"c=,r={CLIENT_NONCE}{SERVER_NONCE},p={PROOF}",
     ],
 )
-def test_a_final_message_that_is_refused(final: str) -> None:
+def test_invalid_final_messages_are_refused(final: str) -> None:
     exchange = server()
     exchange.evaluate(CLIENT_FIRST.encode())
     with pytest.raises(AuthenticationError):

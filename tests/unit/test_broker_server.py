@@ -55,6 +55,9 @@ class ScriptedBroker:
     """
 
     def __init__(self) -> None:
+        """What the server uses of a broker, with the responses of `answer`, which by default
+        echoes.
+        """
         self.settings: dict[str, int | str] = {
             "socket.request.max.bytes": 1 << 20,
             "connections.max.idle.ms": IDLE_MS,
@@ -124,6 +127,7 @@ class ScriptedKeeper:
     """A fake keeper of the lease, which node 1 has until the test says otherwise."""
 
     def __init__(self) -> None:
+        """A lease keeper whose state the test sets. `has_right`: whether responses may be sent."""
         self.node_id, self.leader_epoch, self.role = 1, 3, Role.LEADING
         self.failure, self.trouble = None, ""
         self.nodes: dict[int, Any] = {}
@@ -153,6 +157,7 @@ class Rim:
     """
 
     def __init__(self) -> None:
+        """A server on a free port, around a scripted broker, in an event loop of its own."""
         self.loop = asyncio.new_event_loop()
         self.now_s = self.loop.time()
         self.broker = ScriptedBroker()
@@ -182,6 +187,7 @@ class Rim:
         return theirs
 
     def _shaken(self, sock: socket.socket, certs: Path) -> ssl.SSLSocket:
+        """The client's side of TLS, after the handshake."""
         context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
         client = context.wrap_socket(
             sock, server_hostname="localhost", do_handshake_on_connect=False
@@ -222,6 +228,7 @@ class Rim:
         )
 
     def _restart_as(self, make: Callable[[Any, socket.socket], LeaderT]) -> LeaderT:
+        """Replace the server by one that sends responses as the leader allows."""
         disk = ReplicatedDisk(OsDisk(), self.broker.config.data_dir)
         self.broker.logs = SimpleNamespace(disk=disk, cluster_id="c", leader_epoch=3)
         self.server.close()
@@ -238,6 +245,7 @@ class Rim:
         self.server._steady_ns = lambda: self.clock_ns
 
     def pass_time(self, ms: int, *, step_ms: int = IDLE_MS // 100) -> None:
+        """Advance the clock in steps, and run the event loop after each."""
         for _ in range(ms // step_ms):
             self.now_s += step_ms / 1000
             self.run(3)
@@ -286,6 +294,7 @@ class Rim:
         raise AssertionError(f"only {len(found)} of {size} bytes came")
 
     def is_hung_up(self, client: socket.socket) -> bool:
+        """Whether the server has closed the client's connection."""
         self.run()
         try:
             return client.recv(1 << 16) == b""
@@ -326,7 +335,7 @@ def framed(body: bytes) -> bytes:
 # --- in -----------------------------------------------------------------------------------------
 
 
-def test_a_request_comes_in_any_pieces(rim: Rim) -> None:
+def test_a_request_may_arrive_in_any_pieces(rim: Rim) -> None:
     client = rim.client()
     for byte in framed(b"hello"):
         client.send(bytes([byte]))
@@ -341,7 +350,7 @@ def test_a_pipeline_is_answered_in_order(rim: Rim) -> None:
     assert rim.receive(client, 500) == b"".join(b"<%03d>" % number for number in range(100))
 
 
-def test_small_answers_to_a_pipeline_go_out_together(rim: Rim) -> None:
+def test_small_responses_to_a_pipeline_are_sent_together(rim: Rim) -> None:
     client = rim.client()
     rim.stop_clock()
     client.send(b"".join(framed(b"x") for _ in range(50)))
@@ -350,9 +359,7 @@ def test_small_answers_to_a_pipeline_go_out_together(rim: Rim) -> None:
 
 
 @pytest.mark.parametrize("takes_ms", [1, 30])
-def test_of_requests_that_take_long_each_connection_has_one_in_turn(
-    rim: Rim, takes_ms: int
-) -> None:
+def test_connections_take_turns_when_requests_take_long(rim: Rim, takes_ms: int) -> None:
     first, second, third = rim.client(1), rim.client(2), rim.client(3)
     rim.stop_clock()
 
@@ -377,7 +384,7 @@ def test_of_requests_that_take_long_each_connection_has_one_in_turn(
         assert rim.receive(client, 80) == b"".join(b"<%02d>" % number for number in range(20))
 
 
-def test_a_turn_is_as_many_small_requests_as_a_millisecond_has(rim: Rim) -> None:
+def test_a_turn_has_the_small_requests_of_a_millisecond(rim: Rim) -> None:
     first, second = rim.client(1), rim.client(2)
     rim.stop_clock()
 
@@ -393,7 +400,7 @@ def test_a_turn_is_as_many_small_requests_as_a_millisecond_has(rim: Rim) -> None
     assert served == "1" * 10 + "2" * 10 + "1" * 10 + "2" * 10 + "1" * 5 + "2" * 5
 
 
-def test_a_connection_that_waits_for_its_turn_may_end(rim: Rim) -> None:
+def test_a_connection_can_be_closed_while_it_waits_for_its_turn(rim: Rim) -> None:
     client = rim.client()
     rim.stop_clock()
 
@@ -409,7 +416,7 @@ def test_a_connection_that_waits_for_its_turn_may_end(rim: Rim) -> None:
     assert len(rim.broker.frames) == 3 and rim.broker.gone == [1]
 
 
-def test_large_requests_of_one_do_not_keep_others_from_their_turn(rim: Rim) -> None:
+def test_large_requests_of_a_client_do_not_delay_the_turns_of_others(rim: Rim) -> None:
     """There are always more bytes to receive from the first client."""
     first, second = rim.client(1, buffer_bytes=4 << 20), rim.client(2)
     rim.stop_clock()
@@ -446,7 +453,7 @@ def test_the_next_request_waits_for_a_parked_one(rim: Rim) -> None:
     assert rim.receive(client, 14) == b"<parked><next>"
 
 
-def test_one_that_waits_does_not_hold_up_another(rim: Rim) -> None:
+def test_a_parked_request_does_not_delay_another_connection(rim: Rim) -> None:
     first, second = rim.client(1), rim.client(2)
     rim.broker.answer = lambda connection, frame: (
         None if connection == 1 else rim.broker.echo(connection, frame)
@@ -456,7 +463,7 @@ def test_one_that_waits_does_not_hold_up_another(rim: Rim) -> None:
     assert rim.receive(second, 3) == b"<b>"
 
 
-def test_no_answer_lets_the_next_request_in(rim: Rim) -> None:
+def test_after_a_request_without_a_response_the_next_one_is_processed(rim: Rim) -> None:
     client = rim.client()
     rim.broker.answer = lambda connection, frame: (
         rim.broker.outbox.sends.append((connection, ()))
@@ -467,7 +474,7 @@ def test_no_answer_lets_the_next_request_in(rim: Rim) -> None:
     assert rim.receive(client, 6) == b"<loud>"
 
 
-def test_what_a_client_sends_before_it_takes_its_answers_stays_in_the_kernel(rim: Rim) -> None:
+def test_the_server_stops_reading_from_a_client_that_reads_no_responses(rim: Rim) -> None:
     """The server stops reading from a client that does not read its responses: the client's
     requests do not fill the broker's memory.
     """
@@ -493,7 +500,7 @@ def test_what_a_client_sends_before_it_takes_its_answers_stays_in_the_kernel(rim
 # --- out ----------------------------------------------------------------------------------------
 
 
-def test_a_large_answer_goes_out_as_the_client_takes_it(rim: Rim) -> None:
+def test_a_large_response_is_sent_as_fast_as_the_client_reads(rim: Rim) -> None:
     client = rim.client(buffer_bytes=4096)
     body = bytes(range(256)) * 4000
     rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
@@ -503,7 +510,7 @@ def test_a_large_answer_goes_out_as_the_client_takes_it(rim: Rim) -> None:
     assert rim.receive(client, len(body), step=3000) == body
 
 
-def test_slices_of_files_and_bytes_between_them(rim: Rim, tmp_path: Path) -> None:
+def test_a_response_of_file_slices_and_bytes_is_sent_in_order(rim: Rim, tmp_path: Path) -> None:
     """The response to a fetch consists of a header, records from a file, another header, and
     records from another place in the file. The size of the client's reads makes no difference.
     """
@@ -522,7 +529,7 @@ def test_slices_of_files_and_bytes_between_them(rim: Rim, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("step", [50_000, 1 << 20])
-def test_slices_and_bytes_of_any_size_through_tls(
+def test_slices_and_bytes_of_any_size_are_sent_over_tls(
     rim: Rim, tmp_path: Path, certs: Path, step: int
 ) -> None:
     """TLS may not accept all data at once, gathered or as one large piece. It must then get the
@@ -547,7 +554,7 @@ def test_slices_and_bytes_of_any_size_through_tls(
     file.close()
 
 
-def test_the_small_slices_of_many_partitions_go_out_together(
+def test_small_slices_are_read_and_sent_together_and_large_ones_by_sendfile(
     rim: Rim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
@@ -593,6 +600,7 @@ def test_a_client_that_takes_nothing_holds_little_of_the_memory(rim: Rim, tmp_pa
         return sum(len(piece) for piece in pieces if type(piece) is not Slice)
 
     assert len(rim.broker.frames) == 1
+    # a mebibyte of slices that were read, one more slice, and the heads
     most = (1 << 20) + 4096 + 3000 * 4
     assert 0 < held_bytes() <= most
     received = b""
@@ -639,7 +647,7 @@ def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(
 # --- ends ---------------------------------------------------------------------------------------
 
 
-def test_a_client_that_hangs_up(rim: Rim) -> None:
+def test_the_broker_is_notified_when_a_client_disconnects(rim: Rim) -> None:
     client = rim.client()
     client.send(framed(b"a")[:3])
     client.close()
@@ -647,7 +655,7 @@ def test_a_client_that_hangs_up(rim: Rim) -> None:
     assert rim.broker.gone == [1] and rim.server._connections == {}
 
 
-def test_a_client_that_hangs_up_while_its_answer_goes_out(rim: Rim) -> None:
+def test_the_broker_is_notified_when_a_client_disconnects_during_a_response(rim: Rim) -> None:
     client = rim.client(buffer_bytes=4096)
     rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
         (connection, (bytes(1 << 20),))
@@ -659,7 +667,7 @@ def test_a_client_that_hangs_up_while_its_answer_goes_out(rim: Rim) -> None:
     assert rim.broker.gone == [1]
 
 
-def test_an_answer_for_one_that_is_gone_is_dropped(rim: Rim) -> None:
+def test_a_response_for_a_disconnected_client_is_dropped(rim: Rim) -> None:
     client = rim.client()
     rim.broker.answer = lambda connection, frame: None
     client.send(framed(b"a"))
@@ -671,7 +679,7 @@ def test_an_answer_for_one_that_is_gone_is_dropped(rim: Rim) -> None:
     assert rim.broker.gone == [1]
 
 
-def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
+def test_log_lines_about_closed_connections_are_limited_for_each_address(
     rim: Rim, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Further connections are counted. Each address, and each log level, has its own limit."""
@@ -722,7 +730,7 @@ class WaitingLoop:
         call()
 
 
-def test_lines_that_were_left_out_are_counted_in_each_minute_that_has_some(
+def test_omitted_log_lines_are_counted_and_reported_each_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """There is at most one timer, and none while the count is 0."""
@@ -741,7 +749,7 @@ def test_lines_that_were_left_out_are_counted_in_each_minute_that_has_some(
     ]
 
 
-def test_the_minute_of_one_address_ends_for_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_minute_of_each_address_ends_by_itself(caplog: pytest.LogCaptureFixture) -> None:
     loop = WaitingLoop()
     lines = ClosingLines(loop)  # type: ignore[arg-type]
     for host, began_s in (("192.0.2.1", 0.0), ("192.0.2.2", 30.0)):
@@ -764,7 +772,7 @@ def test_a_frame_of_a_wrong_size_ends_the_connection(rim: Rim, size: int) -> Non
     assert rim.is_hung_up(client) and rim.broker.gone == [1]
 
 
-def test_answers_to_what_came_before_a_wrong_request_still_go_out(rim: Rim) -> None:
+def test_responses_to_requests_before_an_invalid_one_are_still_sent(rim: Rim) -> None:
     client = rim.client()
 
     def answer(connection: int, frame: bytes) -> None:
@@ -781,13 +789,15 @@ def test_answers_to_what_came_before_a_wrong_request_still_go_out(rim: Rim) -> N
 
 
 def raising(error: Exception) -> Answer:
+    """A script for the broker that raises the error at each request."""
+
     def answer(connection: int, frame: bytes) -> None:
         raise error
 
     return answer
 
 
-def test_a_violation_of_the_protocol_ends_one_connection(rim: Rim) -> None:
+def test_a_protocol_violation_closes_only_its_connection(rim: Rim) -> None:
     bad, good = rim.client(1), rim.client(2)
     rim.broker.answer = raising(ProtocolViolation("no"))
     bad.send(framed(b"x"))
@@ -800,7 +810,9 @@ def test_a_violation_of_the_protocol_ends_one_connection(rim: Rim) -> None:
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), AssertionError("an invariant")]
 )
-def test_a_failed_disk_or_invariant_ends_all_answers(rim: Rim, error: Exception) -> None:
+def test_after_a_disk_failure_or_broken_invariant_no_response_is_sent(
+    rim: Rim, error: Exception
+) -> None:
     bad, other = rim.client(1), rim.client(2)
     rim.broker.answer = raising(error)
     bad.send(framed(b"x"))
@@ -817,6 +829,7 @@ def test_logs_are_not_closed_cleanly_after_a_failure(rim: Rim) -> None:
     rim.server.fail(OSError(5, "Input/output error"))
     rim.server.close()
     assert not rim.broker.closed_logs
+    # the fixture must not close the server again
     rim.server._flusher.stop = lambda: None  # type: ignore[method-assign]
     rim.server.close = lambda: None  # type: ignore[method-assign]
 
@@ -824,7 +837,7 @@ def test_logs_are_not_closed_cleanly_after_a_failure(rim: Rim) -> None:
 # --- idle connections ---------------------------------------------------------------------------
 
 
-def test_a_connection_ends_when_nothing_came_for_so_long(
+def test_an_idle_connection_is_closed_after_connections_max_idle_ms(
     rim: Rim, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "barnabas.server")
@@ -871,7 +884,7 @@ def test_a_client_that_waits_for_its_answer_is_not_idle(rim: Rim, part_of_a_swee
     assert rim.broker.gone == [1]
 
 
-def test_a_client_that_takes_its_answer_slowly_is_not_idle_and_one_that_does_not_take_it_is(
+def test_a_client_that_reads_slowly_is_not_idle_but_one_that_does_not_read_is(
     rim: Rim,
 ) -> None:
     rim.restart(connections_max_idle_ms=IDLE_MS)
@@ -889,7 +902,7 @@ def test_a_client_that_takes_its_answer_slowly_is_not_idle_and_one_that_does_not
     assert rim.broker.gone == [2]
 
 
-def test_a_process_that_was_stopped_hangs_up_on_nobody_for_that(rim: Rim) -> None:
+def test_after_a_pause_of_the_process_no_connection_counts_as_idle(rim: Rim) -> None:
     rim.restart(connections_max_idle_ms=IDLE_MS)
     client = rim.client()
     rim.pass_time(50 * IDLE_MS, step_ms=50 * IDLE_MS)
@@ -898,14 +911,14 @@ def test_a_process_that_was_stopped_hangs_up_on_nobody_for_that(rim: Rim) -> Non
 
 
 @pytest.mark.parametrize("idle_ms", [-1, -600_000, 2**63 - 1])
-def test_idle_connections_may_be_kept_for_ever(rim: Rim, idle_ms: int) -> None:
+def test_some_values_keep_idle_connections_for_ever(rim: Rim, idle_ms: int) -> None:
     rim.restart(connections_max_idle_ms=idle_ms)
     client = rim.client()
     rim.pass_time(5 * IDLE_MS)
     assert not rim.is_hung_up(client)
 
 
-def test_many_become_idle_at_once_and_others_are_answered_in_between(
+def test_while_many_idle_connections_are_closed_others_are_answered(
     rim: Rim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas.broker.rim.server.HANG_UPS_PER_EVENT", 1)
@@ -948,26 +961,27 @@ class SlowFile:
 
 
 def flush(rim: Rim, *files: SlowFile) -> FlushJob:
+    """Give the server a flush of these files, as the broker would."""
     job = FlushJob(1, (), files)
     rim.broker.outbox.flushes.append(job)
     rim.server.carry_out()
     return job
 
 
-def test_a_flush_comes_back_when_all_files_are_synced(rim: Rim) -> None:
+def test_a_flush_is_reported_when_all_its_files_are_synced(rim: Rim) -> None:
     files = [SlowFile() for _ in range(5)]
     job = flush(rim, *files)
     rim.run_until(lambda: rim.broker.flushed)
     assert rim.broker.flushed == [job] and [file.synced for file in files] == [1] * 5
 
 
-def test_a_failed_flush_is_never_told_as_done(rim: Rim) -> None:
+def test_a_failed_flush_is_never_reported_as_done(rim: Rim) -> None:
     flush(rim, SlowFile(), SlowFile(OSError(5, "Input/output error")))
     rim.run_until(lambda: rim.server.failed)
     assert rim.broker.flushed == [] and isinstance(rim.server.failure.result(), OSError)
 
 
-def test_a_flush_that_fails_while_the_rim_closes_leaves_no_mark_of_a_clean_stop(rim: Rim) -> None:
+def test_a_flush_that_fails_while_the_server_closes_prevents_a_clean_stop(rim: Rim) -> None:
     """A second fsync of the file would succeed, since the kernel has dropped the pages that it
     could not write.
     """
@@ -992,7 +1006,7 @@ def test_logs_that_cannot_be_closed_are_a_failure(rim: Rim) -> None:
 
 @pytest.mark.parametrize("below", [OsDisk, type("Replicated", (OsDisk,), {})])
 @pytest.mark.parametrize("count", [SYNCED_TOGETHER - 1, SYNCED_TOGETHER])
-def test_very_many_files_of_a_stop_are_brought_to_the_disk_by_one_call(
+def test_a_stop_with_very_many_files_syncs_the_file_system_instead(
     rim: Rim, monkeypatch: pytest.MonkeyPatch, count: int, below: type[OsDisk]
 ) -> None:
     """With a standby or test control, each file needs an fsync of its own, so this call is not
@@ -1011,7 +1025,7 @@ def test_very_many_files_of_a_stop_are_brought_to_the_disk_by_one_call(
 # --- time ---------------------------------------------------------------------------------------
 
 
-def test_the_broker_hears_a_steady_time_and_what_the_wall_clock_shows_beside_it(
+def test_the_broker_gets_a_monotonic_time_and_the_present_wall_clock(
     rim: Rim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = rim.client()
@@ -1029,10 +1043,11 @@ def test_the_broker_hears_a_steady_time_and_what_the_wall_clock_shows_beside_it(
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_judged(
+def test_a_late_tick_comes_after_the_requests_that_are_in_the_sockets(
     rim: Rim, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This includes connections that are not yet accepted, whose frames arrive a round of the event
+    """After a pause of the process, deadlines have passed that requests in the sockets may extend.
+    This includes connections that are not yet accepted, whose frames arrive a round of the event
     loop later.
     """
     monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0 if is_late else 1 << 40)
@@ -1051,7 +1066,7 @@ def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_jud
             assert heard.index(b"tick") < 2, "in time it does not wait"
 
 
-def test_after_a_stop_deadlines_wait_for_requests_whose_modules_are_imported(
+def test_a_late_tick_waits_for_requests_whose_modules_are_imported(
     rim: Rim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0)
@@ -1067,7 +1082,7 @@ def test_after_a_stop_deadlines_wait_for_requests_whose_modules_are_imported(
     assert rim.broker.frames[1][1] == b"tick"
 
 
-def test_requests_do_not_put_off_a_deadline_that_has_passed(rim: Rim) -> None:
+def test_continuous_requests_do_not_delay_a_passed_deadline(rim: Rim) -> None:
     client = rim.client()
     rim.broker.deadline_ms = time.monotonic_ns() // 1_000_000 - 5
     rim.server.carry_out()
@@ -1115,7 +1130,7 @@ def half_sent(rim: Rim, count: int) -> list[tuple[socket.socket, bytes]]:
     ]
 
 
-def test_half_sent_requests_stay_within_a_bound_and_all_are_answered_in_the_end(rim: Rim) -> None:
+def test_memory_of_partly_received_requests_is_bounded_and_all_are_answered(rim: Rim) -> None:
     clients = half_sent(rim, 20)
     assert rim.server.memory.is_full
     assert rim.server.memory.held_bytes <= HELD_BYTES + 2 * BIG
@@ -1136,7 +1151,7 @@ def test_half_sent_requests_stay_within_a_bound_and_all_are_answered_in_the_end(
     assert len(rim.broker.frames) == 21
 
 
-def test_whole_requests_that_wait_for_the_thread_are_within_the_bound(
+def test_memory_of_requests_that_wait_for_the_worker_is_bounded(
     rim: Rim, request: pytest.FixtureRequest
 ) -> None:
     go_on = threading.Event()
@@ -1196,7 +1211,7 @@ def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> N
     assert not rim.server.turns.has_turn(before) and len(rim.server.turns.holders) == 1
 
 
-def test_half_sent_requests_of_one_principal_keep_no_other_out(rim: Rim) -> None:
+def test_partly_received_requests_of_a_principal_do_not_block_another_principal(rim: Rim) -> None:
     """One of these connections has the turn to receive, and many others wait for it."""
     rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
         (connection, (b"%d" % len(frame),))
@@ -1211,7 +1226,7 @@ def test_half_sent_requests_of_one_principal_keep_no_other_out(rim: Rim) -> None
     assert left == b"" and rim.receive(admin, 7) == b"%d" % BIG
 
 
-def test_one_that_has_the_turn_and_is_silent_while_others_wait_is_hung_up_on(
+def test_a_client_that_sends_nothing_during_its_turn_to_receive_is_disconnected(
     rim: Rim, caplog: pytest.LogCaptureFixture
 ) -> None:
     rim.restart()
@@ -1237,7 +1252,7 @@ def test_one_that_has_the_turn_and_is_silent_while_others_wait_is_hung_up_on(
     assert rim.server.memory.held_bytes == 0
 
 
-def test_without_descriptors_it_is_said_once_and_connections_wait(
+def test_without_descriptors_new_connections_wait_and_one_line_is_logged(
     rim: Rim, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     rim.restart()
@@ -1298,7 +1313,7 @@ def test_an_accept_that_fails_is_tried_again_later(
         assert len(rim.server._connections) == 1
 
 
-def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_of_the_descriptors_is_reserved_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, most in ((1024, 896), (256, 192), (100, 50), (-1, None)):
         monkeypatch.setattr(
             "barnabas.broker.rim.acceptor.resource.getrlimit", lambda _, limit=limit: (limit, limit)
@@ -1319,7 +1334,7 @@ class _NotedDisk:
         self.reserved.append(count)
 
 
-def test_files_give_way_to_each_connection_and_get_its_descriptor_back(rim: Rim) -> None:
+def test_each_connection_takes_a_descriptor_from_the_file_pool_and_returns_it(rim: Rim) -> None:
     disk = _NotedDisk()
     rim.broker.logs = SimpleNamespace(disk=disk)
     rim.restart()
@@ -1332,7 +1347,7 @@ def test_files_give_way_to_each_connection_and_get_its_descriptor_back(rim: Rim)
     assert disk.reserved == [1, 2, 3, 2, 1, 0]
 
 
-def test_an_accept_without_descriptors_has_files_give_way(rim: Rim) -> None:
+def test_an_accept_that_lacks_a_descriptor_closes_pooled_files(rim: Rim) -> None:
     disk = _NotedDisk()
     rim.broker.logs = SimpleNamespace(disk=disk)
     rim.restart()
@@ -1353,7 +1368,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
+def test_no_event_reaches_the_broker_after_its_logs_are_closed(rim: Rim) -> None:
     """A thread's work ends while the server closes, after which the event loop runs once more."""
     begun, go_on, heard = threading.Event(), threading.Event(), []
     rim.broker.on_worked = lambda *arguments: heard.append(arguments)  # type: ignore[attr-defined]
@@ -1376,7 +1391,7 @@ def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
     assert not heard and job not in rim.broker.flushed and (0, b"tick") not in rim.broker.frames
 
 
-def test_a_client_above_its_quota_is_answered_and_then_not_heard(rim: Rim) -> None:
+def test_a_throttled_client_gets_its_response_and_is_then_muted(rim: Rim) -> None:
     """The response is sent at once, but the client's next requests wait until the quota allows
     them.
     """
@@ -1402,7 +1417,7 @@ def test_a_client_above_its_quota_is_answered_and_then_not_heard(rim: Rim) -> No
 
 
 @pytest.mark.parametrize("by", ["broker", "client"])
-def test_a_connection_may_end_while_its_client_waits(rim: Rim, by: str) -> None:
+def test_a_muted_connection_can_be_closed(rim: Rim, by: str) -> None:
     def throttle(connection: int, frame: bytes) -> None:
         rim.broker.echo(connection, frame)
         rim.broker.outbox.mutes.append((connection, 2000))
@@ -1442,7 +1457,7 @@ def connect(rim: Rim) -> Iterator[Callable[[], socket.socket]]:
         client.close()
 
 
-def test_beyond_max_connections_clients_wait(
+def test_connections_beyond_max_connections_wait(
     rim: Rim, connect: Callable[[], socket.socket]
 ) -> None:
     rim.restart(max_connections=2)
@@ -1457,7 +1472,7 @@ def test_beyond_max_connections_clients_wait(
     assert len(rim.server._connections) == 2
 
 
-def test_beyond_the_number_of_an_address_connections_are_closed(
+def test_connections_beyond_max_connections_per_ip_are_closed(
     rim: Rim, connect: Callable[[], socket.socket], caplog: pytest.LogCaptureFixture
 ) -> None:
     rim.restart(max_connections_per_ip=1)
@@ -1527,7 +1542,7 @@ def test_an_address_of_ipv4_is_itself_at_a_listener_of_ipv6_too(rim: Rim) -> Non
         assert rim.is_hung_up(client)
 
 
-def test_a_bound_that_is_set_later_counts_those_who_are_there(
+def test_a_connection_limit_that_is_set_later_counts_existing_connections(
     rim: Rim, connect: Callable[[], socket.socket]
 ) -> None:
     rim.restart()
@@ -1537,7 +1552,7 @@ def test_a_bound_that_is_set_later_counts_those_who_are_there(
     assert rim.is_hung_up(connect())
 
 
-def test_an_address_above_its_rate_is_closed_when_its_time_is_up(
+def test_a_connection_above_the_rate_of_its_address_is_closed_after_the_delay(
     rim: Rim, connect: Callable[[], socket.socket]
 ) -> None:
     rim.broker.quotas.have_addresses = True
@@ -1551,7 +1566,9 @@ def test_an_address_above_its_rate_is_closed_when_its_time_is_up(
     connect()  # another connection, which is closed with the server
 
 
-def test_who_comes_too_fast_waits(rim: Rim, connect: Callable[[], socket.socket]) -> None:
+def test_connections_above_max_connection_creation_rate_wait(
+    rim: Rim, connect: Callable[[], socket.socket]
+) -> None:
     rim.restart(max_connection_creation_rate=1, quota_window_num=1)
     connect(), connect()
     assert len(rim.server._connections) == 1
@@ -1566,7 +1583,7 @@ def test_who_comes_too_fast_waits(rim: Rim, connect: Callable[[], socket.socket]
         ("SSL", (b"\x16\x03\x01\x01\x00", b"\x01\x00\x00\xfc")),  # parts of a ClientHello
     ],
 )
-def test_who_does_not_show_who_he_is_is_hung_up_on(
+def test_a_client_that_does_not_authenticate_in_time_is_disconnected(
     rim: Rim, connect: Callable[[], socket.socket], protocol: str, parts: tuple[bytes, bytes]
 ) -> None:
     """The connection is closed although it is not idle, since the client sends some bytes now
@@ -1594,7 +1611,9 @@ def test_who_does_not_show_who_he_is_is_hung_up_on(
     assert rim.is_hung_up(third), "each has its own time"
 
 
-def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.socket]) -> None:
+def test_an_authenticated_client_stays_connected(
+    rim: Rim, connect: Callable[[], socket.socket]
+) -> None:
     rim.broker.settings["listeners"] = "SASL_PLAINTEXT://127.0.0.1:0"
     rim.restart(barnabas_authentication_timeout_ms=1_000)
     client = connect()
@@ -1609,7 +1628,7 @@ def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.so
     assert rim.receive(client, 100_002) == b"<" + bytes(100_000) + b">"
 
 
-def test_no_request_is_taken_before_the_answer_that_waits_for_the_standby(rim: Rim) -> None:
+def test_the_next_request_waits_while_a_response_waits_for_the_standby(rim: Rim) -> None:
     """A quota may mute the client at the same time. Either of the two waits may end first."""
     leader = rim.restart_with_standby_missing()
 
@@ -1631,7 +1650,7 @@ def test_no_request_is_taken_before_the_answer_that_waits_for_the_standby(rim: R
     assert [frame for _, frame in rim.broker.frames] == [b"throttled", b"parked"]
 
 
-def test_a_client_that_a_quota_holds_up_is_not_let_on_by_the_standby(rim: Rim) -> None:
+def test_a_muted_client_stays_muted_when_its_response_is_released_by_the_standby(rim: Rim) -> None:
     leader = rim.restart_with_standby_missing()
 
     def answer(connection: int, frame: bytes) -> None:
@@ -1649,7 +1668,7 @@ def test_a_client_that_a_quota_holds_up_is_not_let_on_by_the_standby(rim: Rim) -
     assert [frame for _, frame in rim.broker.frames] == [b"throttled"]
 
 
-def test_an_answer_that_is_ready_past_the_lease_waits_for_its_renewal(rim: Rim) -> None:
+def test_a_response_that_is_ready_after_the_lease_waits_for_its_renewal(rim: Rim) -> None:
     """The connection stays open, and its next request waits as well."""
     keeper = ScriptedKeeper()
     rim.restart_with_lease(keeper)
@@ -1670,7 +1689,7 @@ def test_an_answer_that_is_ready_past_the_lease_waits_for_its_renewal(rim: Rim) 
     assert [frame for _, frame in rim.broker.frames] == [b"within", b"past", b"next"]
 
 
-def test_nothing_goes_out_that_waits_when_another_node_leads(rim: Rim) -> None:
+def test_waiting_responses_are_dropped_when_another_node_leads(rim: Rim) -> None:
     keeper, deposed = ScriptedKeeper(), []
     leader = rim.restart_with_lease(keeper)
     rim.broker.closed_logs = False
@@ -1693,7 +1712,7 @@ def test_nothing_goes_out_that_waits_when_another_node_leads(rim: Rim) -> None:
     assert late == [True], "who asks later is called at once"
 
 
-def test_who_proves_nothing_does_not_keep_the_standby_out(rim: Rim) -> None:
+def test_an_unauthenticated_connection_does_not_block_the_standby(rim: Rim) -> None:
     leader = rim.restart_with_standby_missing()
     with ExitStack() as sockets:
 

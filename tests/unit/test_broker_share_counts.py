@@ -22,6 +22,7 @@ LOCK_MS = 30_000
 
 
 def queue() -> tuple[DiskBroker, ShareMember]:
+    """A broker with ten records in a topic, and a member of a share group that has begun."""
     b = DiskBroker(**SHARED)
     b.topic("t")
     for at in range(10):
@@ -50,14 +51,14 @@ def test_records_are_counted_by_the_type_of_their_acknowledgement() -> None:
     assert by_type(b) == {"accept": 5, "reject": 1, "release": 1, "renew": 1}
 
 
-def test_what_is_refused_does_not_count() -> None:
+def test_refused_acknowledgements_are_not_counted() -> None:
     b, m = queue()
     m.take("t", max_records=5, mode=1)
     assert m.acknowledge("t", (0, 9, ACCEPT)) != Code.NONE
     assert by_type(b) == {}
 
 
-def test_locks_that_expire_and_records_that_are_given_up_are_counted() -> None:
+def test_expired_locks_and_records_at_the_delivery_limit_are_counted() -> None:
     b, m = queue()
     configure(b, "g", share_delivery_count_limit="2")
     m.take("t")
@@ -82,7 +83,7 @@ def test_sessions_that_end_with_their_connection_are_counted() -> None:
     assert counts(b).evictions == 1
 
 
-def test_records_in_flight_are_those_of_the_partition_in_memory() -> None:
+def test_records_in_flight_are_counted_for_a_partition() -> None:
     b, m = queue()
     shares = b.broker.shares.get()
     m.take("t", max_records=6, mode=1)
@@ -105,7 +106,7 @@ def test_writes_of_states_are_counted_with_the_time_until_they_are_durable() -> 
     assert (writes.writes, writes.total_ms) == (before + 1, 7)
 
 
-def test_the_time_of_the_load_is_measured_by_the_clock_of_the_start() -> None:
+def test_the_time_to_load_share_states_is_measured_at_the_start() -> None:
     b, m = queue()
     m.take("t")
     assert m.acknowledge("t", (0, 9, ACCEPT)) == Code.NONE

@@ -92,14 +92,16 @@ def answered(b: DiskBroker, connection: int, request: Any, version: int) -> tupl
     raise AssertionError("it is never answered")
 
 
-def test_what_fits_one_slice_is_answered_at_once() -> None:
+def test_a_request_that_fits_one_slice_is_answered_immediately() -> None:
     b = DiskBroker()
     assert answered(b, b.connect(), creation("t", partitions=LOGS_MADE_AT_ONCE), 7)[1] == 0
     answered(b, b.connect(), creation("u", partitions=LOGS_DELETED_AT_ONCE), 7)
-    assert answered(b, b.connect(), deletion("u"), 3)[1] == 1, "its renames are on the disk first"
+    assert answered(b, b.connect(), deletion("u"), 3)[1] == 1, (
+        "the renames are flushed before the response"
+    )
 
 
-def test_others_are_served_between_slices_and_see_topics_whole_or_not_at_all() -> None:
+def test_between_slices_other_clients_see_topics_complete_or_not_at_all() -> None:
     b = DiskBroker()
     busy, count = b.connect(), 5 * LOGS_MADE_AT_ONCE
     b.send(busy, creation("wide", partitions=count), 7)
@@ -126,7 +128,7 @@ def test_others_are_served_between_slices_and_see_topics_whole_or_not_at_all() -
     assert b.answer(busy).responses[0].error_code == Code.NONE
 
 
-def test_the_next_request_for_topics_waits_for_its_turn() -> None:
+def test_requests_that_change_topics_are_processed_one_after_another() -> None:
     b = DiskBroker()
     count = 3 * LOGS_DELETED_AT_ONCE
     answered(b, b.connect(), creation("t", partitions=count), 7)
@@ -142,7 +144,7 @@ def test_the_next_request_for_topics_waits_for_its_turn() -> None:
     assert b.read("t") == []
 
 
-def test_one_that_hangs_up_is_not_answered_and_its_work_goes_on() -> None:
+def test_the_work_for_a_disconnected_client_is_completed() -> None:
     b = DiskBroker()
     busy = b.connect()
     b.send(busy, creation("wide", partitions=3 * LOGS_MADE_AT_ONCE), 7)
@@ -154,7 +156,9 @@ def test_one_that_hangs_up_is_not_answered_and_its_work_goes_on() -> None:
 
 @pytest.mark.parametrize("names", [2, 200])
 @pytest.mark.parametrize("version", [4, 7])
-def test_with_rights_one_may_hang_up_before_its_topics_are_made(names: int, version: int) -> None:
+def test_topics_are_created_although_the_client_disconnected_before_the_rights_check(
+    names: int, version: int
+) -> None:
     """The creation waits for another request, or has so many names that they are checked in slices.
 
     The client's connection is closed before its rights are checked.
@@ -204,9 +208,12 @@ def test_a_stop_ends_what_is_under_way() -> None:
 @pytest.mark.usefixtures("one_at_a_time")
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 @pytest.mark.parametrize("what", ["made", "grown"])
-def test_a_creation_that_is_cut_short_at_any_step_leaves_topics_whole_or_not_at_all(
+def test_a_crash_during_a_creation_leaves_topics_complete_or_not_at_all(
     what: str, way: str
 ) -> None:
+    """Each turn crashes one disk operation later, until the request is answered. An answered
+    request is never lost.
+    """
     outcomes = set()
     for steps in itertools.count():
         b = DiskBroker()
@@ -238,9 +245,12 @@ def test_a_creation_that_is_cut_short_at_any_step_leaves_topics_whole_or_not_at_
 
 @pytest.mark.usefixtures("one_at_a_time")
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_a_deletion_that_is_cut_short_at_any_step_leaves_all_of_the_topics_or_nothing(
+def test_a_crash_during_a_deletion_leaves_all_of_the_topics_or_none(
     way: str,
 ) -> None:
+    """Each turn crashes one disk operation later, until the request is answered. Committed offsets
+    remain or disappear with the topics.
+    """
     outcomes = set()
     for steps in itertools.count():
         b = DiskBroker()
@@ -278,7 +288,7 @@ def test_a_deletion_that_is_cut_short_at_any_step_leaves_all_of_the_topics_or_no
 
 
 @pytest.mark.parametrize(("topics", "partitions"), [(300, 1), (1, 300)])
-def test_many_logs_are_made_and_deleted_with_a_few_flushes(
+def test_many_logs_are_created_and_deleted_with_few_fsyncs(
     monkeypatch: pytest.MonkeyPatch, topics: int, partitions: int
 ) -> None:
     b = DiskBroker()
@@ -304,7 +314,7 @@ def test_many_logs_are_made_and_deleted_with_a_few_flushes(
 
 
 @pytest.mark.parametrize("version", [2, 4, 5, 7])
-def test_a_long_answer_is_that_of_one_that_is_encoded_whole(version: int) -> None:
+def test_the_response_for_many_topics_has_a_row_for_each(version: int) -> None:
     b = DiskBroker()
     for count in (handlers.CHECKED_AT_ONCE + 1, 3 * handlers.CHECKED_AT_ONCE):
         names = [f"t{count}-{number}" for number in range(count)]
@@ -323,7 +333,7 @@ def test_a_long_answer_is_that_of_one_that_is_encoded_whole(version: int) -> Non
         assert reported(b, names[-1]) == 1
 
 
-def test_a_deletion_of_too_many_topics_is_refused_before_it_is_begun() -> None:
+def test_a_deletion_of_too_many_topics_is_refused_without_effect() -> None:
     b = DiskBroker()
     b.topic("t")
     names = ["t", *(f"t{number}" for number in range(handlers.MOST_TOPICS_DELETED_AT_ONCE))]
@@ -332,7 +342,7 @@ def test_a_deletion_of_too_many_topics_is_refused_before_it_is_begun() -> None:
     assert reported(b, "t") == 1
 
 
-def test_a_growth_by_too_many_partitions_in_all_is_refused_before_it_is_begun() -> None:
+def test_a_growth_by_too_many_partitions_in_total_is_refused_without_effect() -> None:
     b = DiskBroker()
     b.topic("a")
     b.topic("b")
@@ -342,7 +352,7 @@ def test_a_growth_by_too_many_partitions_in_all_is_refused_before_it_is_begun() 
     assert (reported(b, "a"), reported(b, "b")) == (1, 1)
 
 
-def test_a_query_that_would_make_too_many_topics_makes_none(
+def test_a_metadata_request_that_would_create_too_many_topics_creates_none(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     b = DiskBroker()
@@ -353,7 +363,7 @@ def test_a_query_that_would_make_too_many_topics_makes_none(
     assert len([record for record in caplog.records if "none is created" in record.message]) == 1
 
 
-def test_a_query_makes_many_topics_in_slices() -> None:
+def test_a_metadata_request_creates_many_topics_in_slices() -> None:
     b = DiskBroker()
     names = [f"t{number}" for number in range(4 * LOGS_MADE_AT_ONCE)]
     _, ticks = answered(b, b.connect(), query(*names, makes=True), 12)
@@ -361,7 +371,7 @@ def test_a_query_makes_many_topics_in_slices() -> None:
     assert [reported(b, name) for name in names] == [1] * len(names)
 
 
-def test_what_is_altered_between_two_slices_holds_for_all_logs() -> None:
+def test_a_setting_that_changes_between_two_slices_applies_to_all_logs() -> None:
     b = DiskBroker()
     busy = b.connect()
     b.send(busy, creation("wide", partitions=3 * LOGS_MADE_AT_ONCE), 7)
@@ -373,7 +383,7 @@ def test_what_is_altered_between_two_slices_holds_for_all_logs() -> None:
     assert {log.config.max_message_bytes for log in logs if log is not None} == {12345}
 
 
-def test_the_files_of_many_deleted_logs_go_a_few_at_a_time() -> None:
+def test_the_files_of_many_deleted_logs_are_removed_a_few_at_a_time() -> None:
     b = DiskBroker()
     count = 100
     answered(b, b.connect(), creation("t", partitions=count), 7)
@@ -407,7 +417,7 @@ def let_it_run_full(b: DiskBroker, monkeypatch: pytest.MonkeyPatch, files: int, 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("files", range(FILES_OF_A_LOG))
 @pytest.mark.parametrize("ending", ["kill", "lose_power", "stop"])
-def test_a_partition_without_room_for_its_files_takes_records_when_there_is_some(
+def test_a_partition_without_space_for_its_files_accepts_records_later(
     monkeypatch: pytest.MonkeyPatch, error: int, files: int, ending: str
 ) -> None:
     b = DiskBroker()
@@ -425,7 +435,7 @@ def test_a_partition_without_room_for_its_files_takes_records_when_there_is_some
     assert (b.read("t", 0), b.read("t", 1)) == ([], [b"taken"])
 
 
-def test_a_deleted_topic_does_not_come_back_by_a_directory_that_could_not_be_removed(
+def test_a_directory_that_could_not_be_removed_does_not_restore_a_deleted_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(path: str) -> None:
@@ -443,7 +453,7 @@ def test_a_deleted_topic_does_not_come_back_by_a_directory_that_could_not_be_rem
     assert reported(b, "t") == -1 and "t-0" not in b.disk.list("/data")
 
 
-def test_what_is_kept_of_a_full_disk_is_not_for_new_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_disk_reserve_is_not_used_for_new_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     b = DiskBroker()
     answered(b, b.connect(), creation("t", partitions=2), 7)
     monkeypatch.setattr(b.disk, "free_bytes", lambda path: 0)
@@ -463,7 +473,7 @@ def test_what_is_kept_of_a_full_disk_is_not_for_new_topics(monkeypatch: pytest.M
     assert b.saved() == before
 
 
-def test_a_directory_that_cannot_be_removed_for_want_of_descriptors_goes_later(
+def test_a_directory_is_removed_later_when_descriptors_are_lacking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     b = DiskBroker()

@@ -44,6 +44,7 @@ class Rim:
         self.seen: list[str] = []
 
     def steps(self, name: str, *counts: int) -> SyncSteps:
+        """A change that yields this number of files at each step."""
         for number, count in enumerate(counts):
             self.seen.append(f"{name} writes {number}")
             files: Sequence[Syncable] = [File(f"{name}{number}", self.seen) for _ in range(count)]
@@ -55,6 +56,7 @@ class Rim:
         return job
 
     def end_flush(self, now_ms: int = 7) -> None:
+        """Complete the first flush."""
         job = self.outbox.flushes.pop(0)
         for file in job.files:
             file.fsync()
@@ -62,7 +64,7 @@ class Rim:
         job.then(now_ms)
 
 
-def test_a_step_comes_when_the_files_of_the_one_before_are_on_the_disk() -> None:
+def test_a_step_begins_when_the_files_of_the_previous_step_are_synced() -> None:
     rim = Rim()
     ended: list[int] = []
     rim.syncs.run(rim.steps("a", 2, 1), 5, ended.append)
@@ -73,7 +75,7 @@ def test_a_step_comes_when_the_files_of_the_one_before_are_on_the_disk() -> None
     assert rim.seen[4:] == ["a1", "a ends"] and ended == [9] and not rim.outbox.flushes
 
 
-def test_one_change_comes_after_the_other() -> None:
+def test_changes_are_made_one_after_another() -> None:
     rim = Rim()
     for name in "ab":
         rim.syncs.run(rim.steps(name, 1))
@@ -84,14 +86,15 @@ def test_one_change_comes_after_the_other() -> None:
     assert rim.seen[-1] == "b ends" and not rim.outbox.flushes
 
 
-def test_what_waits_for_nothing_ends_at_once() -> None:
+def test_a_change_without_steps_ends_immediately() -> None:
     rim = Rim()
     ended: list[int] = []
     rim.syncs.run(rim.steps("a"), 5, ended.append)
     assert ended == [5] and not rim.outbox.flushes
 
 
-def test_a_step_without_files_lets_others_have_their_turn() -> None:
+def test_a_step_without_files_still_pauses_the_change() -> None:
+    """A flush of no files lets other events run between two steps."""
     rim = Rim()
     rim.syncs.run(rim.steps("a", 0, 1))
     assert rim.job().files == () and rim.seen == ["a writes 0"]
@@ -115,7 +118,7 @@ def test_a_change_that_fails_is_not_tried_again() -> None:
 # --- offset checkpoints ---------------------------------------------------------------------------
 
 
-def test_the_periodic_checkpoint_is_in_place_when_it_is_on_the_disk(tmp_path: Path) -> None:
+def test_the_periodic_checkpoint_replaces_the_old_one_when_it_is_synced(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     rim = Rim()
     manager.run_steps = rim.syncs.run
@@ -136,7 +139,9 @@ def test_the_periodic_checkpoint_is_in_place_when_it_is_on_the_disk(tmp_path: Pa
     assert not rim.outbox.flushes, "nothing has changed"
 
 
-def test_what_is_written_meanwhile_stays(tmp_path: Path) -> None:
+def test_a_checkpoint_written_during_a_step_is_not_overwritten_by_an_older_one(
+    tmp_path: Path,
+) -> None:
     """DeleteRecords or a stop may write checkpoints while a step is flushed."""
     manager, log = new_log(tmp_path)
     rim = Rim()
@@ -156,7 +161,7 @@ def test_what_is_written_meanwhile_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_a_checkpoint_that_is_cut_short_is_the_former_or_the_next_one(way: str) -> None:
+def test_after_a_crash_a_checkpoint_is_the_previous_or_the_new_one(way: str) -> None:
     outcomes = set()
     for steps in range(100):
         b = DiskBroker(log_cleaner_enable="false")

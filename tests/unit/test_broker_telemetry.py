@@ -28,6 +28,7 @@ PUSHES = "barnabas_client_metrics_pushes_total"
 
 
 def code_of_push(telemetry: Telemetry, client: uuid.UUID = ID, **given: int) -> Code:
+    """Push metrics. Gives the error code."""
     values = {"subscription_id": 0, "codec": 0, "size_bytes": 10, "is_last": False, "now_ms": 0}
     values |= given
     try:
@@ -37,7 +38,7 @@ def code_of_push(telemetry: Telemetry, client: uuid.UUID = ID, **given: int) -> 
     return Code.NONE
 
 
-def test_a_client_is_asked_for_what_all_subscriptions_that_match_want() -> None:
+def test_a_client_gets_the_metrics_of_all_matching_subscriptions() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     shop = telemetry.on_get_subscriptions(ID, SHOP, 0)
     assert (shop.metrics, shop.interval_ms) == (("a.", "b.", "c."), 1000)
@@ -51,7 +52,7 @@ def test_nobody_is_asked_without_a_subscription() -> None:
     assert (wanted.metrics, wanted.interval_ms) == ((), 300_000)
 
 
-def test_pushes_are_counted_and_those_that_come_too_early_are_not() -> None:
+def test_pushes_are_counted_and_early_ones_are_refused() -> None:
     counters = Counters()
     telemetry = Telemetry(SUBSCRIPTIONS, counters)
     number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
@@ -65,7 +66,7 @@ def test_pushes_are_counted_and_those_that_come_too_early_are_not() -> None:
     assert counters.of("barnabas_client_metrics_bytes_total") == 20
 
 
-def test_what_is_refused() -> None:
+def test_invalid_pushes_are_refused() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
     assert code_of_push(telemetry, NO_ID, subscription_id=number) == Code.INVALID_REQUEST
@@ -81,7 +82,7 @@ def test_what_is_refused() -> None:
     telemetry.on_get_subscriptions(ID, SHOP, 3001)  # a refused client need not wait
 
 
-def test_the_last_push_may_come_early_and_is_the_last() -> None:
+def test_a_terminating_push_may_be_early_and_no_push_may_follow() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
     assert code_of_push(telemetry, subscription_id=number) == Code.NONE
@@ -90,7 +91,7 @@ def test_the_last_push_may_come_early_and_is_the_last() -> None:
     assert after == Code.INVALID_REQUEST
 
 
-def test_a_changed_subscription_is_asked_for_again() -> None:
+def test_after_a_change_of_subscriptions_a_client_must_request_them_again() -> None:
     subscriptions = dict(SUBSCRIPTIONS)
     telemetry = Telemetry(subscriptions, Counters())
     number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
@@ -99,7 +100,7 @@ def test_a_changed_subscription_is_asked_for_again() -> None:
     assert telemetry.on_get_subscriptions(ID, SHOP, 1).metrics == ("*",)
 
 
-def test_clients_are_remembered_to_a_bound() -> None:
+def test_the_number_of_remembered_clients_is_bounded() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     for number in range(1, MOST_INSTANCES + 2):
         telemetry.on_get_subscriptions(uuid.UUID(int=number), {}, 0)
@@ -175,7 +176,7 @@ def test_clients_are_told_of_the_requests_while_somebody_wants_metrics(tmp_path:
 
 
 @pytest.mark.parametrize(("length", "is_asked"), [(1000, True), (1001, False)])
-def test_a_client_that_says_very_much_of_itself_matches_nothing(
+def test_a_client_with_a_very_long_attribute_matches_no_subscription(
     length: int, is_asked: bool
 ) -> None:
     telemetry = Telemetry({"some": {"metrics": "a.", "match": "client_id=x.*"}}, Counters())

@@ -57,18 +57,22 @@ def core(tmp_path: Path) -> Iterator[CoreHost]:
     host.close()
 
 
-def test_the_wall_clock_is_told_from_the_steady_time() -> None:
+def test_wall_clock_times_are_derived_from_the_steady_time() -> None:
     wall = WallClock()
     assert (5 + wall.ahead_ms, wall.since_ms(5)) == (5, 5), "unfed, both are one"
     wall.feed(now_ms=100, wall_ms=1_700_000_000_000)
     assert 103 + wall.ahead_ms == 1_700_000_000_003
     assert wall.since_ms(1_699_999_999_990) == 90
-    assert wall.since_ms(1_600_000_000_000) == 100 - 100_000_000_000, "before the machine was up"
+    assert wall.since_ms(1_600_000_000_000) == 100 - 100_000_000_000, (
+        "a negative steady time: before the machine was started"
+    )
     assert wall.since_ms(1_700_000_000_000 + DAY_MS) == 100, "what is to come, by the clock, is now"
 
 
 @pytest.mark.parametrize("step_ms", STEPS)
-def test_a_long_poll_ends_when_it_was_to_end(core: CoreHost, step_ms: int) -> None:
+def test_a_step_of_the_wall_clock_does_not_change_the_end_of_a_long_poll(
+    core: CoreHost, step_ms: int
+) -> None:
     core.create("t")
     core.ask(1, fetch({"t": {0: 0}}, max_wait_ms=2000), 12)
     core.wall_ahead_ms = step_ms
@@ -95,7 +99,7 @@ def test_records_are_stamped_and_bounded_by_the_wall_clock(core: CoreHost, step_
     )
 
 
-def test_retention_goes_by_the_wall_clock(core: CoreHost) -> None:
+def test_retention_uses_the_wall_clock(core: CoreHost) -> None:
     """As in Apache Kafka, the age of a record is known only from its timestamp."""
     (log,) = core.create("t", retention_ms=str(7 * DAY_MS))
     core.call(1, produce("t"), 9)
@@ -115,7 +119,7 @@ def header_of(log: Any) -> BatchHeader:
 
 
 @pytest.mark.parametrize("step_ms", STEPS)
-def test_a_transaction_times_out_after_its_own_time(step_ms: int) -> None:
+def test_a_step_of_the_wall_clock_does_not_change_a_transaction_timeout(step_ms: int) -> None:
     host = TxnHost()
     answer = host.init("txn", timeout_ms=TIMEOUT_MS)
     host.wall_ahead_ms = step_ms // 2
@@ -135,7 +139,7 @@ def test_a_transaction_times_out_after_its_own_time(step_ms: int) -> None:
     ("wall_moved_ms", "left_ms"),
     [(40_000, 20_000), (0, TIMEOUT_MS), (-HOUR_MS, TIMEOUT_MS), (8 * DAY_MS, 0), (TIMEOUT_MS, 0)],
 )
-def test_after_a_start_a_transaction_has_run_for_as_long_as_the_wall_clock_says(
+def test_after_a_start_the_age_of_a_transaction_comes_from_the_wall_clock(
     wall_moved_ms: int, left_ms: int
 ) -> None:
     """The duration is never negative, even if the wall clock was set back."""
@@ -157,7 +161,9 @@ def test_after_a_start_a_transaction_has_run_for_as_long_as_the_wall_clock_says(
 
 
 @pytest.mark.parametrize("step_ms", STEPS)
-def test_a_transactional_id_expires_after_its_own_time(step_ms: int) -> None:
+def test_a_step_of_the_wall_clock_does_not_change_the_expiry_of_a_transactional_id(
+    step_ms: int,
+) -> None:
     host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=DAY_MS))
     answer = host.init("txn")
     host.wall_ahead_ms = step_ms
@@ -171,7 +177,9 @@ def test_a_transactional_id_expires_after_its_own_time(step_ms: int) -> None:
 
 
 @pytest.mark.parametrize("ahead_ms", [0, -500])
-def test_no_two_transactions_begin_at_one_time_though_the_clock_stands(ahead_ms: int) -> None:
+def test_two_transactions_have_different_start_times_even_if_the_clock_does_not_advance(
+    ahead_ms: int,
+) -> None:
     """The coordinator's records of two transactions are distinguished by the time at which each
     transaction began.
     """
@@ -189,7 +197,7 @@ def test_no_two_transactions_begin_at_one_time_though_the_clock_stands(ahead_ms:
 
 
 @pytest.mark.parametrize("end", ["kill", "stop", "lose_power"])
-def test_a_clock_that_was_ahead_while_a_transaction_ended_stamps_no_later_marker(end: str) -> None:
+def test_a_clock_that_was_ahead_at_one_commit_does_not_affect_later_markers(end: str) -> None:
     """The later markers have the right time in the same session, in a later session, and after a
     restart.
     """
@@ -237,7 +245,7 @@ def test_a_clock_that_was_ahead_while_a_transaction_ended_stamps_no_later_marker
 
 
 @pytest.mark.parametrize("step_ms", STEPS)
-def test_a_member_that_is_heard_stays_and_a_silent_one_goes(step_ms: int) -> None:
+def test_a_step_of_the_wall_clock_does_not_change_a_session_timeout(step_ms: int) -> None:
     host = GroupHost()
     member = alone(host, session_ms=10_000)
     host.wall_ahead_ms += step_ms
@@ -250,7 +258,7 @@ def test_a_member_that_is_heard_stays_and_a_silent_one_goes(step_ms: int) -> Non
 
 
 @pytest.mark.parametrize("step_ms", STEPS)
-def test_offsets_expire_after_their_own_time(step_ms: int) -> None:
+def test_a_step_of_the_wall_clock_does_not_change_the_expiry_of_offsets(step_ms: int) -> None:
     settings = GroupSettings(offsets_retention_ms=DAY_MS, offsets_retention_check_interval_ms=1000)
     host = GroupHost(settings=settings)
     host.commit("committed", {"t": {0: 1}})
@@ -268,7 +276,7 @@ def test_offsets_expire_after_their_own_time(step_ms: int) -> None:
 @pytest.mark.parametrize(
     ("wall_moved_ms", "left_ms"), [(DAY_MS - 5000, 5000), (-HOUR_MS, DAY_MS), (8 * DAY_MS, 0)]
 )
-def test_after_a_start_offsets_are_as_old_as_the_wall_clock_says(
+def test_after_a_start_the_age_of_offsets_comes_from_the_wall_clock(
     wall_moved_ms: int, left_ms: int
 ) -> None:
     settings = GroupSettings(offsets_retention_ms=DAY_MS, offsets_retention_check_interval_ms=1000)

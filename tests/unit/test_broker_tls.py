@@ -40,6 +40,9 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_pkcs12(certs: Path, target: Path, *, with_key: bool) -> str:
+    """Write a PKCS12 store with the authority's certificate, and the broker's key if wanted. Gives
+    the path.
+    """
     key = serialization.load_pem_private_key((certs / "broker-key.pem").read_bytes(), None)
     certificate = x509.load_pem_x509_certificate((certs / "broker-cert.pem").read_bytes())
     authority = x509.load_pem_x509_certificate((certs / "ca.pem").read_bytes())
@@ -58,7 +61,7 @@ def in_pkcs12(certs: Path, target: Path, *, with_key: bool) -> str:
 # --- settings -----------------------------------------------------------------------------------
 
 
-def test_a_key_is_in_no_directory_while_it_is_read(
+def test_a_private_key_is_not_written_to_a_directory_while_it_is_loaded(
     certs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ssl` reads keys only from files, so the key is in a memory file if the system has such
@@ -82,9 +85,7 @@ def test_a_key_is_in_no_directory_while_it_is_read(
     assert mode == 0o600 and not os.path.exists(path)
 
 
-def test_a_key_store_of_pem_or_pkcs12_or_the_settings_themselves(
-    certs: Path, tmp_path: Path
-) -> None:
+def test_a_key_store_may_be_pem_pkcs12_or_the_text_of_settings(certs: Path, tmp_path: Path) -> None:
     make_context({"ssl.keystore.location": str(certs / "broker.pem")})
     store = in_pkcs12(certs, tmp_path / "broker.p12", with_key=True)
     make_context({"ssl.keystore.location": store, "ssl.keystore.password": PASSWORD})
@@ -96,7 +97,7 @@ def test_a_key_store_of_pem_or_pkcs12_or_the_settings_themselves(
     )
 
 
-def test_an_encrypted_key(certs: Path, tmp_path: Path) -> None:
+def test_an_encrypted_key_needs_its_password(certs: Path, tmp_path: Path) -> None:
     key = serialization.load_pem_private_key((certs / "broker-key.pem").read_bytes(), None)
     text = key.private_bytes(
         serialization.Encoding.PEM,
@@ -112,7 +113,9 @@ def test_an_encrypted_key(certs: Path, tmp_path: Path) -> None:
             make_context(settings | wrong)
 
 
-def test_a_trust_store_and_what_is_asked_of_clients(certs: Path, tmp_path: Path) -> None:
+def test_client_certificates_are_verified_with_any_kind_of_trust_store(
+    certs: Path, tmp_path: Path
+) -> None:
     settings = {"ssl.keystore.location": str(certs / "broker.pem")}
     assert make_context(settings).verify_mode is ssl.CERT_NONE
     authority = (certs / "ca.pem").read_text()
@@ -129,7 +132,7 @@ def test_a_trust_store_and_what_is_asked_of_clients(certs: Path, tmp_path: Path)
     assert optional.verify_mode is ssl.CERT_OPTIONAL
 
 
-def test_versions_and_ciphers(certs: Path) -> None:
+def test_tls_versions_and_ciphers_come_from_the_settings(certs: Path) -> None:
     settings = {"ssl.keystore.location": str(certs / "broker.pem")}
     context = make_context({**settings, "ssl.enabled.protocols": "TLSv1.3"})
     assert context.minimum_version is ssl.TLSVersion.TLSv1_3
@@ -164,20 +167,23 @@ def test_versions_and_ciphers(certs: Path) -> None:
         ),
     ],
 )
-def test_settings_that_make_no_context(certs: Path, settings: dict[str, str], words: str) -> None:
+def test_invalid_tls_settings_are_refused(
+    certs: Path, settings: dict[str, str], words: str
+) -> None:
     filled = {name: text.replace("{certs}", str(certs)) for name, text in settings.items()}
     with pytest.raises(TlsError, match=words):
         make_context(filled)
 
 
 def in_der(certs: Path, target: Path) -> str:
+    """Write the authority's certificate as DER. Gives the path."""
     authority = x509.load_pem_x509_certificate((certs / "ca.pem").read_bytes())
     target.write_bytes(authority.public_bytes(serialization.Encoding.DER))
     return str(target)
 
 
 @pytest.mark.parametrize("store", ["keystore", "truststore"])
-def test_a_store_that_is_no_pem_is_refused_with_what_to_do(
+def test_a_der_store_is_refused_with_the_command_that_converts_it(
     certs: Path, tmp_path: Path, store: str
 ) -> None:
     settings = {
@@ -190,7 +196,7 @@ def test_a_store_that_is_no_pem_is_refused_with_what_to_do(
         make_context(settings)
 
 
-def test_around_the_parts_of_a_store_any_text_may_stand(certs: Path, tmp_path: Path) -> None:
+def test_a_pem_store_may_contain_other_text(certs: Path, tmp_path: Path) -> None:
     for store in ("broker", "ca"):
         text = "# Főtanúsítvány\n".encode() + (certs / f"{store}.pem").read_bytes() + b"\xff\n"
         (tmp_path / f"{store}.pem").write_bytes(text)
@@ -204,7 +210,7 @@ def test_around_the_parts_of_a_store_any_text_may_stand(certs: Path, tmp_path: P
     assert context.cert_store_stats()["x509_ca"] == 1
 
 
-def test_a_text_of_the_settings_that_is_no_certificate(certs: Path) -> None:
+def test_a_setting_whose_text_is_no_certificate_is_refused(certs: Path) -> None:
     settings = {
         "ssl.keystore.location": str(certs / "broker.pem"),
         "ssl.truststore.certificates": "Főtanúsítvány",
@@ -224,9 +230,7 @@ def test_a_wrong_password_of_a_store_is_not_shown(certs: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     "name", [name for name, row in BROKER_SETTINGS.items() if row.kind is Kind.PASSWORD]
 )
-def test_no_secret_of_the_settings_stands_in_what_is_wrong_with_them(
-    certs: Path, tmp_path: Path, name: str
-) -> None:
+def test_errors_of_tls_settings_show_no_secret(certs: Path, tmp_path: Path, name: str) -> None:
     store = in_pkcs12(certs, tmp_path / "broker.p12", with_key=True)
     settings = {
         "ssl.keystore.location": store,
@@ -252,6 +256,7 @@ class Peers:
         certs: Path,
         on_shaken: Callable[[ssl.SSLSocket], None] | None = None,
     ) -> None:
+        """A server's and a client's TLS socket, connected to each other."""
         near, far = socket.socketpair()
         near.setblocking(False)
         far.setblocking(False)
@@ -275,6 +280,7 @@ class Peers:
         return count
 
     def shake_hands(self) -> None:
+        """Carry out the handshake of both sides."""
         for _ in range(10):
             try:
                 self.client.do_handshake()
@@ -296,7 +302,7 @@ def peers(certs: Path) -> Iterator[Peers]:
     peers.close()
 
 
-def test_bytes_both_ways(peers: Peers) -> None:
+def test_bytes_are_sent_in_both_directions(peers: Peers) -> None:
     peers.shake_hands()
     peers.client.send(b"hello")
     assert peers.receive() == 5
@@ -305,7 +311,7 @@ def test_bytes_both_ways(peers: Peers) -> None:
     assert peers.client.recv(100) == b"goodbye"
 
 
-def test_what_tls_holds_back_is_told_of(peers: Peers) -> None:
+def test_decrypted_bytes_that_were_not_read_are_pending(peers: Peers) -> None:
     """A part of a decrypted record is still pending, although the socket itself has nothing to
     read.
     """
@@ -327,7 +333,7 @@ def test_one_read_takes_several_records(peers: Peers) -> None:
     assert peers.receive() == 5000
 
 
-def test_a_socket_that_takes_no_more_says_so(peers: Peers) -> None:
+def test_a_full_socket_raises_blocking_io_error(peers: Peers) -> None:
     peers.shake_hands()
     sent = 0
     try:
@@ -343,13 +349,15 @@ def test_a_socket_that_takes_no_more_says_so(peers: Peers) -> None:
             sent += peers.server.send(bytes(1 << 16))
 
 
-def test_a_client_that_hangs_up(peers: Peers) -> None:
+def test_the_end_of_the_clients_connection_is_read_as_0_bytes(peers: Peers) -> None:
     peers.shake_hands()
     peers.client.close()
     assert peers.receive() == 0
 
 
-def test_a_client_that_hangs_up_amid_an_answer_is_one_that_has_gone(peers: Peers) -> None:
+def test_sending_to_a_disconnected_client_fails_with_an_errno_that_is_not_logged(
+    peers: Peers,
+) -> None:
     """The error has an errno for which the server logs nothing."""
     peers.shake_hands()
     with contextlib.suppress(BlockingIOError):
@@ -361,7 +369,7 @@ def test_a_client_that_hangs_up_amid_an_answer_is_one_that_has_gone(peers: Peers
     assert caught.value.errno in (errno.EPIPE, errno.ECONNRESET)
 
 
-def test_a_client_without_tls(certs: Path) -> None:
+def test_a_client_that_does_not_use_tls_is_an_error(certs: Path) -> None:
     near, far = socket.socketpair()
     near.setblocking(False)
     server = TlsListener({"ssl.keystore.location": str(certs / "broker.pem")}).wrap(near)
@@ -372,7 +380,7 @@ def test_a_client_without_tls(certs: Path) -> None:
     far.close()
 
 
-def test_who_a_client_is_is_told_before_its_first_bytes(certs: Path) -> None:
+def test_the_clients_certificate_is_reported_with_its_first_bytes(certs: Path) -> None:
     listener = TlsListener(
         {
             "ssl.keystore.location": str(certs / "broker.pem"),
@@ -411,7 +419,7 @@ def test_who_a_client_is_is_told_before_its_first_bytes(certs: Path) -> None:
     assert PrincipalMapper("DEFAULT").principal(nothing) == ANONYMOUS  # type: ignore[arg-type]
 
 
-def test_who_a_client_is_is_told_though_it_hangs_up_at_once(certs: Path) -> None:
+def test_the_client_is_identified_although_it_disconnects_with_its_first_bytes(certs: Path) -> None:
     """The request arrives together with the end of the connection, and must still be attributed to
     the client.
     """
@@ -427,7 +435,7 @@ def test_who_a_client_is_is_told_though_it_hangs_up_at_once(certs: Path) -> None
     peers.server.close()
 
 
-def test_a_clients_certificate_that_has_run_out(certs: Path, tmp_path: Path) -> None:
+def test_an_expired_client_certificate_is_refused(certs: Path, tmp_path: Path) -> None:
     """The trusted authority signed the certificate, which expired yesterday."""
     authority = x509.load_pem_x509_certificate((certs / "ca.pem").read_bytes())
     authoritys_key = serialization.load_pem_private_key((certs / "ca-key.pem").read_bytes(), None)
@@ -473,6 +481,7 @@ def test_a_clients_certificate_that_has_run_out(certs: Path, tmp_path: Path) -> 
 
 
 def serial_number(listener: TlsListener, certs: Path) -> int:
+    """The serial number of the certificate that the listener presents."""
     peers = Peers(listener, certs)
     peers.shake_hands()
     certificate = peers.client.getpeercert(binary_form=True)
@@ -481,7 +490,7 @@ def serial_number(listener: TlsListener, certs: Path) -> int:
     return x509.load_der_x509_certificate(certificate).serial_number
 
 
-def test_a_trust_store_that_is_replaced_by_bytes_leaves_the_former_one(
+def test_a_trust_store_that_becomes_unreadable_leaves_the_previous_one_in_use(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_certificates(tmp_path)
@@ -500,7 +509,7 @@ def test_a_trust_store_that_is_replaced_by_bytes_leaves_the_former_one(
     assert "the former ones stay in use" in caplog.text
 
 
-def test_certificates_that_change_are_taken_up(
+def test_changed_certificate_files_are_used_for_new_connections(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_certificates(tmp_path)

@@ -14,13 +14,13 @@ def test_names_that_may_be(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "größe"])
-def test_names_that_may_not_be(name: str) -> None:
+def test_invalid_topic_names_are_refused(name: str) -> None:
     with pytest.raises(KafkaError) as refused:
         check_topic_name(name)
     assert refused.value.code is Code.INVALID_TOPIC_EXCEPTION
 
 
-def test_names_that_differ_by_dot_and_underscore_alone_collide() -> None:
+def test_topic_names_that_differ_only_by_dot_and_underscore_collide() -> None:
     taken = TakenNames(["a.b"])
     taken.check("a.b")
     taken.add("c_d")

@@ -62,7 +62,7 @@ def walks(law: Law, durability: CommitDurability) -> Iterator[tuple[Event, list[
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("durability", CommitDurability)
-def test_each_way_ends_with_markers_before_the_complete_record(
+def test_each_way_writes_its_markers_before_the_complete_record(
     durability: CommitDurability, law: Law
 ) -> None:
     markers = Action.WRITE_MARKERS if law is LAW else Action.WRITE_PARTS
@@ -75,7 +75,7 @@ def test_each_way_ends_with_markers_before_the_complete_record(
 
 
 @pytest.mark.parametrize("durability", CommitDurability)
-def test_what_is_marked_in_parts_is_answered_when_all_of_it_can_be_read(
+def test_an_end_in_parts_is_answered_after_all_markers_are_written(
     durability: CommitDurability,
 ) -> None:
     ways = list(walks(LAW_IN_PARTS, durability))
@@ -86,7 +86,7 @@ def test_what_is_marked_in_parts_is_answered_when_all_of_it_can_be_read(
 
 
 @pytest.mark.parametrize("durability", [CommitDurability.JOURNAL, CommitDurability.FLUSH])
-def test_a_commit_that_survives_a_power_loss_is_answered_when_it_is_on_the_disk(
+def test_a_durable_commit_is_answered_after_its_decision_is_flushed(
     durability: CommitDurability,
 ) -> None:
     in_parts = dict(walks(LAW_IN_PARTS, durability))[Event.COMMIT]
@@ -109,7 +109,7 @@ def test_only_the_last_action_of_a_row_waits() -> None:
             assert waits != (row.step is Step.COMPLETE), (step, event, durability)
 
 
-def test_every_step_event_and_action_is_in_the_law() -> None:
+def test_every_step_event_and_action_is_in_the_table() -> None:
     rows = [row for law in LAWS for cells in law.values() for row in cells.values()]
     assert {step for law in LAWS for step, _ in law} | {row.step for row in rows} == set(Step)
     assert {event for law in LAWS for _, event in law} == set(Event)
@@ -140,12 +140,15 @@ def ready(**settings: str) -> tuple[DiskBroker, Producer]:
         (False, CommitDurability.OS, {}),
     ],
 )
-def test_an_end_takes_the_steps_of_the_law(
+def test_an_end_takes_the_steps_of_the_table(
     commit: bool,
     durability: CommitDurability,
     settings: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The events that the code receives, with the step at each, are those of LAW for this
+    durability.
+    """
     b, p = ready(**settings)
     events: list[tuple[Step, Event]] = []
     lead_on = Ends._on
@@ -184,7 +187,9 @@ def waiting_for_data(version: int = 3) -> tuple[DiskBroker, Producer, int]:
     return b, p, p.connection
 
 
-def test_partitions_that_are_added_before_the_decision_are_committed_with_it() -> None:
+def test_a_waiting_commit_of_an_abandoned_connection_is_dropped_when_the_producer_writes_on() -> (
+    None
+):
     b, p, old = waiting_for_data()
     p.connection = b.connect()
     assert p.add("u", 0) == 0 and p.produce("u", 0, b"y") == 0
@@ -197,7 +202,7 @@ def test_partitions_that_are_added_before_the_decision_are_committed_with_it() -
     assert b.read("u", committed=True) == [b"x", b"y"]
 
 
-def test_in_version_5_an_end_that_was_held_back_is_heard_whatever_connection_it_came_by() -> None:
+def test_a_waiting_commit_of_version_5_takes_effect_from_any_connection() -> None:
     """A late EndTxn of version 5 is recognised by its epoch, not by its connection (KIP-890)."""
     b, p, old = waiting_for_data(version=5)
     p.connection = b.connect()
@@ -208,7 +213,7 @@ def test_in_version_5_an_end_that_was_held_back_is_heard_whatever_connection_it_
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_an_end_over_a_connection_that_was_given_up(version: int) -> None:
+def test_an_end_over_an_abandoned_connection_takes_effect_only_in_version_5(version: int) -> None:
     b, p = ready()
     old, p.connection = p.connection, b.connect()
     assert p.add("t", 0) == 0
@@ -221,7 +226,7 @@ def test_an_end_over_a_connection_that_was_given_up(version: int) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_where_one_partition_is_full_the_others_have_their_markers(
+def test_markers_are_written_although_a_partition_without_records_has_no_space(
     commit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The full partition has no record of the transaction, so it needs no marker."""
@@ -245,7 +250,7 @@ def test_where_one_partition_is_full_the_others_have_their_markers(
     assert b.state("txn")[0] == ("CompleteCommit" if commit else "CompleteAbort")
 
 
-def test_who_reads_the_coordinators_log_hears_of_each_step() -> None:
+def test_an_end_completes_a_waiting_fetch_of_the_transaction_log() -> None:
     b, p = ready()
     reader = b.connect()
     log = b.broker.topics.logs_of("__transaction_state")
@@ -257,7 +262,7 @@ def test_who_reads_the_coordinators_log_hears_of_each_step() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_each_step_is_told_at_debug_level(commit: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_step_is_logged_at_debug_level(commit: bool, caplog: pytest.LogCaptureFixture) -> None:
     _, p = ready()
     with caplog.at_level(logging.DEBUG, logger="barnabas.transactions"):
         assert p.end(commit) == 0
@@ -268,7 +273,7 @@ def test_each_step_is_told_at_debug_level(commit: bool, caplog: pytest.LogCaptur
     assert {(step["producer_id"], step["producer_epoch"]) for step in steps} == {(p.pid, p.epoch)}
 
 
-def test_markers_of_which_the_journal_has_the_decision_begin_no_flush_of_their_own() -> None:
+def test_markers_whose_decision_is_in_the_journal_start_no_flush() -> None:
     """No such flush is needed even if readers see only flushed records."""
     b = DiskBroker()
     b.topic("t", flush_messages="1")
@@ -286,7 +291,7 @@ def test_markers_of_which_the_journal_has_the_decision_begin_no_flush_of_their_o
     assert b.read("t", committed=True) == [b"a", b"b"]
 
 
-def test_data_that_come_before_the_decision_are_flushed_before_it() -> None:
+def test_data_written_before_the_decision_are_flushed_before_it() -> None:
     """The data come from another client on an earlier connection, after which EndTxn is processed
     again.
 
@@ -321,7 +326,7 @@ def test_an_abort_overtakes_a_commit_that_waits_for_its_data() -> None:
     assert b.parts.transaction_ends.is_idle
 
 
-def test_the_same_commit_again_waits_for_the_first() -> None:
+def test_a_repeated_commit_waits_for_the_first_one() -> None:
     b, p, old = waiting_for_data()
     p.connection = b.connect()
     p.start_end(True)
@@ -330,7 +335,9 @@ def test_the_same_commit_again_waits_for_the_first() -> None:
     assert b.read("t", committed=True) == [b"a", b"b"]
     assert len(b.markers("t")) == 2
     p.connection = old
-    assert p.add("t", 0) == 0, "who ended over a later connection gave this one up for ends alone"
+    assert p.add("t", 0) == 0, (
+        "an end over a later connection abandons the earlier one only for ends"
+    )
 
 
 # --- a walk -------------------------------------------------------------------------------------
@@ -355,7 +362,7 @@ def walk_of_a_commit(version: int) -> Walk:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_a_walk_of_one_commit_is_short(version: int) -> None:
+def test_a_commit_takes_few_function_calls_and_files(version: int) -> None:
     """Broker and coordinator make the decisions; protocol and storage do the work.
 
     The limits are the current numbers: a further call, file or change of file on this path must be

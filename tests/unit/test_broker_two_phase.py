@@ -44,6 +44,9 @@ class TwoPhase(Producer):
     def __init__(
         self, b: DiskBroker, version: int = 2, *, keep: bool = False, enable: bool = True
     ) -> None:
+        """A producer of two-phase commit, in the given version of transactions (KIP-890). With
+        `keep`, its session keeps the open transaction; without `enable`, it is an ordinary session.
+        """
         self.version, self.keep, self.enable = version, keep, enable
         self.ongoing: Pair = NO_PRODUCER
         super().__init__(b, "txn")
@@ -53,6 +56,9 @@ class TwoPhase(Producer):
         return self.pid, self.epoch
 
     def begin_session(self) -> None:
+        """Initialise the producer. `ongoing` is the id and epoch of the transaction that the
+        session keeps.
+        """
         answer = self.b.call(init_6(keep=self.keep, enable=self.enable), 6, self.connection)
         assert answer.error_code == Code.NONE, answer.error_code
         self.pid, self.epoch = answer.producer_id, answer.producer_epoch
@@ -93,6 +99,7 @@ class TwoPhase(Producer):
 def init_6(
     *, keep: bool = False, enable: bool = False, timeout_ms: int = 60_000, of: Pair = NO_PRODUCER
 ) -> InitProducerIdRequest:
+    """InitProducerId of version 6, the first with the fields of two-phase commit (KIP-939)."""
     return InitProducerIdRequest(
         transactional_id="txn",
         transaction_timeout_ms=timeout_ms,
@@ -154,7 +161,7 @@ def version(request: pytest.FixtureRequest) -> int:
 # --- requests for two-phase commit --------------------------------------------------------------
 
 
-def test_it_is_refused_where_it_is_not_enabled() -> None:
+def test_two_phase_commit_is_refused_unless_the_broker_enables_it() -> None:
     b = DiskBroker()
     refused = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert b.call(init_6(enable=True), 6).error_code == refused
@@ -163,9 +170,12 @@ def test_it_is_refused_where_it_is_not_enabled() -> None:
     assert longest.error_code == Code.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_without_it_what_is_open_can_only_be_aborted_and_a_start_says_so(
+def test_a_broker_that_disabled_two_phase_commit_warns_of_open_transactions_and_aborts_them(
     b: DiskBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """After the setting was removed, an open transaction of two-phase commit remains until an
+    ordinary session aborts it. Only the start with such a transaction warns.
+    """
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
     b.stop()
@@ -182,7 +192,7 @@ def test_without_it_what_is_open_can_only_be_aborted_and_a_start_says_so(
     assert caplog.text.count("two-phase") == 1
 
 
-def test_a_start_without_it_names_no_other_transactions(
+def test_a_start_without_two_phase_commit_does_not_warn_of_other_transactions(
     b: DiskBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The broker has a transaction of an ordinary session, and one of two-phase commit that has
@@ -197,7 +207,7 @@ def test_a_start_without_it_names_no_other_transactions(
     assert "two-phase" not in caplog.text
 
 
-def test_without_a_transactional_id_both_flags_say_nothing() -> None:
+def test_without_a_transactional_id_the_flags_of_two_phase_commit_have_no_effect() -> None:
     asked = InitProducerIdRequest(None, 1, enable2_pc=True, keep_prepared_txn=True)
     answer = DiskBroker().call(asked, 6)
     assert answer.error_code == 0 and answer.producer_id >= 0
@@ -210,7 +220,7 @@ def test_any_timeout_is_taken_for_none(b: DiskBroker, timeout_ms: int) -> None:
     assert timeout_of(b) == NO_TIMEOUT_MS
 
 
-def test_to_keep_what_is_not_there_is_a_session_as_any_other(b: DiskBroker) -> None:
+def test_a_session_that_keeps_without_an_open_transaction_is_an_ordinary_one(b: DiskBroker) -> None:
     p = keep(b)
     assert (p.epoch, p.ongoing) == (0, NO_PRODUCER)
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
@@ -222,7 +232,7 @@ def test_to_keep_what_is_not_there_is_a_session_as_any_other(b: DiskBroker) -> N
 # --- prepared transactions stay -----------------------------------------------------------------
 
 
-def test_no_time_ends_it(b: DiskBroker, version: int) -> None:
+def test_a_transaction_of_two_phase_commit_does_not_time_out(b: DiskBroker, version: int) -> None:
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     for _ in range(3):
@@ -236,7 +246,7 @@ def test_no_time_ends_it(b: DiskBroker, version: int) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_that_finds_no_space_gives_it_no_timeout(
+def test_after_an_end_without_disk_space_the_transaction_has_no_timeout_either(
     b: DiskBroker, version: int, commit: bool
 ) -> None:
     p = TwoPhase(b, version)
@@ -254,7 +264,7 @@ def test_an_end_that_finds_no_space_gives_it_no_timeout(
 @each_flush
 @ways()
 @pytest.mark.parametrize("commit", [True, False])
-def test_whoever_comes_after_a_crash_ends_it_as_was_decided(
+def test_the_session_after_a_crash_can_commit_or_abort_the_transaction(
     b: DiskBroker, version: int, way: str, commit: bool
 ) -> None:
     p = TwoPhase(b, version)
@@ -273,7 +283,7 @@ def test_whoever_comes_after_a_crash_ends_it_as_was_decided(
 
 @each_flush
 @ways()
-def test_its_own_producer_goes_on_over_a_loss_of_power(
+def test_its_own_producer_continues_the_transaction_after_a_power_loss(
     b: DiskBroker, version: int, way: str
 ) -> None:
     """All acknowledged writes are durable, and the producer can continue to write after each
@@ -292,7 +302,7 @@ def test_its_own_producer_goes_on_over_a_loss_of_power(
 
 @each_flush
 @ways()
-def test_an_abort_that_was_answered_is_not_forgotten(b: DiskBroker, version: int, way: str) -> None:
+def test_an_acknowledged_abort_survives_a_crash(b: DiskBroker, version: int, way: str) -> None:
     """If the abort were lost, the transaction would be open again, and the next session could
     commit it.
     """
@@ -305,7 +315,7 @@ def test_an_abort_that_was_answered_is_not_forgotten(b: DiskBroker, version: int
 
 
 @ways()
-def test_group_offsets_are_part_of_it(b: DiskBroker, way: str) -> None:
+def test_group_offsets_are_part_of_the_kept_transaction(b: DiskBroker, way: str) -> None:
     p = TwoPhase(b, 1)
     p.send_offset("group", "t", 7)
     getattr(b, way)()
@@ -315,7 +325,7 @@ def test_group_offsets_are_part_of_it(b: DiskBroker, way: str) -> None:
     assert b.group_offset("group", "t") == (0, 7)
 
 
-def test_offsets_that_add_their_group_are_answered_when_both_are_on_the_disk(
+def test_offsets_are_answered_when_they_and_the_group_record_are_durable(
     b: DiskBroker,
 ) -> None:
     p = TwoPhase(b)
@@ -363,7 +373,7 @@ def test_an_addition_that_is_repeated_is_answered_when_it_is_on_the_disk(b: Disk
 
 @pytest.mark.parametrize("enable", [True, False])
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_session_is_answered_when_it_is_on_the_disk(
+def test_a_new_session_is_answered_when_its_epoch_is_durable(
     b: DiskBroker, keeps: bool, enable: bool
 ) -> None:
     """An epoch that is not durable could be assigned again after a power loss."""
@@ -382,7 +392,9 @@ def test_a_session_is_answered_when_it_is_on_the_disk(
 
 
 @each_flush
-def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBroker) -> None:
+def test_after_a_power_loss_a_partition_without_its_record_can_be_written_again(
+    b: DiskBroker,
+) -> None:
     """A batch may be durable before the record that adds its partition to the transaction. With an
     ordinary producer, such a batch is aborted.
     """
@@ -395,12 +407,12 @@ def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBro
     b.lose_power()
     assert b.markers("t", 1) == [(other.pid, other.epoch, False)]
     p.reconnect()
-    assert p.write("t", 1, b"b") == 0, "as it had no answer"
+    assert p.write("t", 1, b"b") == 0, "the producer repeats the batch, which got no response"
     assert p.finish(True) == 0
     assert b.read("t", committed=True) == [b"a"] and b.read("t", 1, committed=True) == [b"b"]
 
 
-def test_in_version_1_a_partition_of_which_the_record_was_lost_is_no_part_of_it(
+def test_in_version_1_a_batch_whose_partition_record_was_lost_is_aborted(
     b: DiskBroker,
 ) -> None:
     """In version 1, several transactions share an epoch. A client that waits for the response to
@@ -435,7 +447,7 @@ def test_a_batch_without_any_record_of_its_transaction_is_aborted(b: DiskBroker)
     assert b.read("t", committed=True) == [b"a"]
 
 
-def test_of_an_ordinary_session_a_partition_without_its_record_is_told_of(
+def test_a_batch_of_an_ordinary_session_without_its_partition_record_is_logged_and_aborted(
     b: DiskBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     p = TwoPhase(b, enable=False)
@@ -449,7 +461,7 @@ def test_of_an_ordinary_session_a_partition_without_its_record_is_told_of(
 
 
 @each_flush
-def test_in_a_copy_that_may_lack_what_was_answered_it_is_aborted(b: DiskBroker) -> None:
+def test_in_a_standbys_copy_that_may_lack_acknowledged_records_it_is_aborted(b: DiskBroker) -> None:
     """The leader sent its responses without waiting for this copy."""
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
@@ -463,7 +475,7 @@ def test_in_a_copy_that_may_lack_what_was_answered_it_is_aborted(b: DiskBroker) 
     assert q.pid > p.pid + UNHEARD_PRODUCER_IDS, "ids that the leader may have given out since"
 
 
-def test_what_nobody_was_told_of_may_be_lost_alone(b: DiskBroker) -> None:
+def test_a_batch_without_a_response_may_be_lost_with_its_transaction(b: DiskBroker) -> None:
     p = TwoPhase(b)
     b.hold_flushes()
     b.send(p.connection, produce_12(p, 0, b"a"), 12)
@@ -476,6 +488,7 @@ def test_what_nobody_was_told_of_may_be_lost_alone(b: DiskBroker) -> None:
 
 
 def produce_12(p: TwoPhase, partition: int, value: bytes) -> Any:
+    """A Produce request for version 12, in which a batch adds its partition to the transaction."""
     return p.b.produce_request(
         "t", (value,), partition=partition, pid=p.pid, epoch=p.epoch, sequence=0, txn="txn"
     )
@@ -498,7 +511,9 @@ def test_with_durability_os_a_loss_of_power_aborts_it(written: str) -> None:
     assert b.end_offset("t", committed=True) == b.end_offset("t")
 
 
-def test_what_is_kept_open_over_a_loss_of_power_does_not_spare_others(b: DiskBroker) -> None:
+def test_a_power_loss_fences_other_producers_although_one_transaction_stays_open(
+    b: DiskBroker,
+) -> None:
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
     other = Producer(b, "other")
@@ -509,7 +524,7 @@ def test_what_is_kept_open_over_a_loss_of_power_does_not_spare_others(b: DiskBro
     assert other.add("t", 1) == Code.PRODUCER_FENCED
 
 
-def test_who_begins_an_ordinary_session_waits_for_the_disk_no_longer(b: DiskBroker) -> None:
+def test_a_later_ordinary_session_ends_the_rules_of_two_phase_commit(b: DiskBroker) -> None:
     """The open transaction of an ordinary session may be lost with the power, since its producer is
     then fenced.
     """
@@ -526,7 +541,7 @@ def test_who_begins_an_ordinary_session_waits_for_the_disk_no_longer(b: DiskBrok
 # --- sessions and epochs-------------------------------------------------------------------------
 
 
-def test_ids_and_epochs_are_those_of_the_kip(b: DiskBroker) -> None:
+def test_producer_ids_and_epochs_are_those_of_kip_939(b: DiskBroker) -> None:
     """The example of the KIP: the markers have the epoch after that of the transaction, and the
     last producer continues with its own next epoch.
     """
@@ -540,7 +555,7 @@ def test_ids_and_epochs_are_those_of_the_kip(b: DiskBroker) -> None:
     assert b.markers("t") == [(p.pid, p.epoch + 1, True)]
 
 
-def test_at_the_end_of_epochs_whoever_keeps_it_has_another_id(b: DiskBroker) -> None:
+def test_at_the_last_epoch_the_session_that_keeps_gets_a_new_producer_id(b: DiskBroker) -> None:
     p = TwoPhase(b)
     b.set_epoch("txn", LAST_EPOCH)
     p.epoch = LAST_EPOCH
@@ -554,7 +569,7 @@ def test_at_the_end_of_epochs_whoever_keeps_it_has_another_id(b: DiskBroker) -> 
     assert b.read("t", committed=True) == [b"a"]
 
 
-def test_epochs_end_while_it_is_kept(b: DiskBroker) -> None:
+def test_a_commit_at_the_last_epoch_returns_a_new_producer_id(b: DiskBroker) -> None:
     """A commit with the last epoch returns a new producer id, and so does a retry of the commit."""
     p = TwoPhase(b)
     b.set_epoch("txn", LAST_EPOCH - 1)
@@ -572,7 +587,9 @@ def test_epochs_end_while_it_is_kept(b: DiskBroker) -> None:
 
 
 @ways()
-def test_an_end_that_had_no_answer_is_answered_again(b: DiskBroker, way: str) -> None:
+def test_an_end_that_got_no_response_can_be_repeated_after_a_restart(
+    b: DiskBroker, way: str
+) -> None:
     """After a power loss the repeated EndTxn is refused, since each transactional id without an
     open transaction gets a new producer id.
     """
@@ -591,7 +608,7 @@ def test_an_end_that_had_no_answer_is_answered_again(b: DiskBroker, way: str) ->
     assert keep(b).ongoing == NO_PRODUCER
 
 
-def test_the_producer_of_before_is_fenced(b: DiskBroker, version: int) -> None:
+def test_the_previous_producer_of_a_kept_transaction_is_fenced(b: DiskBroker, version: int) -> None:
     """The earlier producer must not end the kept transaction, or write to it, even to a partition
     that is part of it.
     """
@@ -628,7 +645,7 @@ def test_nothing_is_added_to_a_kept_transaction(b: DiskBroker, version: int) -> 
 
 @each_level
 @each_flush
-def test_the_producer_of_before_is_fenced_until_the_markers_are_there(
+def test_the_previous_producer_is_fenced_while_the_decision_is_flushed(
     b: DiskBroker, version: int
 ) -> None:
     """While the decision is flushed, a late batch must not be appended, since it would be
@@ -654,7 +671,7 @@ def test_the_producer_of_before_is_fenced_until_the_markers_are_there(
     assert b.group_offset("group", "t") == (0, 7)
 
 
-def test_others_write_on_while_a_transaction_is_kept(b: DiskBroker) -> None:
+def test_other_producers_can_write_while_a_transaction_is_kept(b: DiskBroker) -> None:
     p, other = TwoPhase(b), Producer(b, "other")
     assert p.write("t", 0, b"a") == 0
     other.send("t", 0, b"b")
@@ -677,7 +694,7 @@ def test_offsets_of_the_producer_of_before_are_fenced(b: DiskBroker) -> None:
     assert b.group_offset("group", "t") == (0, 7)
 
 
-def test_who_keeps_it_can_only_end_it(b: DiskBroker, version: int) -> None:
+def test_the_session_that_keeps_can_only_end_the_transaction(b: DiskBroker, version: int) -> None:
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)
@@ -687,7 +704,7 @@ def test_who_keeps_it_can_only_end_it(b: DiskBroker, version: int) -> None:
     assert b.read("t", committed=True) == [b"a"]
 
 
-def test_a_session_that_does_not_keep_it_aborts_it(b: DiskBroker, version: int) -> None:
+def test_a_session_that_does_not_keep_aborts_the_transaction(b: DiskBroker, version: int) -> None:
     """An operator can thus end an abandoned transaction without the right to two-phase commit."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
@@ -729,7 +746,7 @@ def test_a_new_session_overtakes_a_commit_that_is_not_decided_yet() -> None:
     assert b.state("txn")[0] == "Ongoing", "it has no timeout after that either"
 
 
-def test_what_has_a_timeout_is_kept_too_and_has_it_still(b: DiskBroker) -> None:
+def test_a_kept_transaction_of_an_ordinary_session_keeps_its_timeout(b: DiskBroker) -> None:
     """KeepPreparedTxn without Enable2Pc is for users for whom a long timeout is enough."""
     p = TwoPhase(b, enable=False)
     assert p.write("t", 0, b"a") == 0
@@ -744,7 +761,7 @@ def test_what_has_a_timeout_is_kept_too_and_has_it_still(b: DiskBroker) -> None:
 
 
 @pytest.mark.parametrize(("timeout_ms", "lasts_ms"), [(10_000, 60_000), (90_000, 90_000)])
-def test_to_keep_a_transaction_never_shortens_its_timeout(
+def test_keeping_a_transaction_never_shortens_its_timeout(
     b: DiskBroker, timeout_ms: int, lasts_ms: int
 ) -> None:
     """The transaction was prepared with the longer timeout, and the other system may decide on it
@@ -759,7 +776,7 @@ def test_to_keep_a_transaction_never_shortens_its_timeout(
     assert b.state("txn")[0] == "CompleteAbort"
 
 
-def test_what_is_kept_for_two_phase_commit_has_no_timeout_from_then_on(b: DiskBroker) -> None:
+def test_a_transaction_that_is_kept_for_two_phase_commit_loses_its_timeout(b: DiskBroker) -> None:
     p = TwoPhase(b, enable=False)
     assert p.write("t", 0, b"a") == 0
     q = keep(b)
@@ -772,7 +789,7 @@ def test_what_is_kept_for_two_phase_commit_has_no_timeout_from_then_on(b: DiskBr
 
 @each_flush
 @ways()
-def test_what_is_kept_for_two_phase_commit_is_on_the_disk_from_then_on(
+def test_a_transaction_that_is_kept_for_two_phase_commit_is_durable_from_then_on(
     b: DiskBroker, version: int, way: str
 ) -> None:
     """The responses to the batches did not wait for a flush, but from now on another system may
@@ -790,14 +807,14 @@ def test_what_is_kept_for_two_phase_commit_is_on_the_disk_from_then_on(
     assert b.read("t", committed=True) == [b"a"] and b.read("t", 1, committed=True) == [b"b"]
 
 
-def test_what_has_no_timeout_is_given_none_by_who_keeps_it(b: DiskBroker) -> None:
+def test_an_ordinary_session_cannot_keep_a_transaction_without_timeout(b: DiskBroker) -> None:
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
     assert b.call(init_6(keep=True), 6).error_code == Code.INVALID_TXN_STATE
     assert p.finish(True) == 0, "a refused request has changed nothing"
 
 
-def test_below_level_2_a_fence_goes_beyond_who_kept_it() -> None:
+def test_below_transaction_version_2_the_next_epoch_is_above_that_of_the_keeping_session() -> None:
     b = DiskBroker(barnabas_features="transaction.version=0", **ENABLED)
     b.topic("t")
     p = TwoPhase(b, 1)
@@ -811,7 +828,7 @@ def test_below_level_2_a_fence_goes_beyond_who_kept_it() -> None:
     assert b.read("t", committed=True) == []
 
 
-def test_an_end_of_a_kept_transaction_that_comes_late_does_not_end_the_next(b: DiskBroker) -> None:
+def test_a_late_end_of_a_kept_transaction_does_not_end_the_next_one(b: DiskBroker) -> None:
     """The session sends EndTxn over a connection that breaks, and repeats it over another one."""
     TwoPhase(b, 1).write("t", 0, b"kept")
     keeper = keep(b, 1)

@@ -25,6 +25,9 @@ class Producer2(Producer):
     """
 
     def write(self, topic: str, partition: int, *values: bytes, version: int = 12) -> int:
+        """Write records without adding the partition first, as version 2 allows. Gives the error
+        code.
+        """
         at = self.sequences.get((topic, partition), 0)
         code, _ = self.b.produce(
             topic,
@@ -48,6 +51,7 @@ class Producer2(Producer):
         return int(answer.error_code)
 
     def take(self, answer: Any) -> None:
+        """Take over the id and epoch that the end of a transaction returned."""
         if answer.error_code == 0:
             self.pid, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()
@@ -66,7 +70,7 @@ def end_of(pid: int, epoch: int, commit: bool) -> EndTxnRequest:
     return EndTxnRequest("txn", pid, epoch, commit)
 
 
-def test_without_a_transaction_a_commit_is_refused_and_an_abort_gives_the_next_epoch(
+def test_without_an_open_transaction_commit_is_refused_and_abort_returns_the_next_epoch(
     b: DiskBroker,
 ) -> None:
     p = Producer2(b, "txn")
@@ -74,7 +78,7 @@ def test_without_a_transaction_a_commit_is_refused_and_an_abort_gives_the_next_e
     assert (p.finish(False), p.epoch) == (Code.NONE, 1)
 
 
-def test_writing_begins_a_transaction_and_each_end_gives_the_next_epoch(b: DiskBroker) -> None:
+def test_a_write_begins_a_transaction_and_each_end_returns_the_next_epoch(b: DiskBroker) -> None:
     p = Producer2(b, "txn")
     for number, commit in enumerate((True, False, True)):
         assert p.epoch == number
@@ -87,7 +91,7 @@ def test_writing_begins_a_transaction_and_each_end_gives_the_next_epoch(b: DiskB
 
 
 @pytest.mark.parametrize("way", ["", "kill", "stop"])
-def test_an_end_that_is_sent_again_is_answered_again(b: DiskBroker, way: str) -> None:
+def test_a_repeated_end_gets_the_same_response(b: DiskBroker, way: str) -> None:
     p = Producer2(b, "txn")
     first = p.pid, p.epoch
     for commit in (True, False):
@@ -122,7 +126,7 @@ def test_an_end_that_comes_late_does_not_end_the_next_transaction(b: DiskBroker)
     assert b.read("t", committed=True) == [b"1", b"2"]
 
 
-def test_a_batch_that_comes_late_begins_and_joins_nothing(b: DiskBroker) -> None:
+def test_a_late_batch_neither_begins_nor_joins_a_transaction(b: DiskBroker) -> None:
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     late = Producer2(b, "other")
@@ -140,7 +144,7 @@ def test_a_batch_that_comes_late_begins_and_joins_nothing(b: DiskBroker) -> None
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_kill_between_the_adding_and_the_batch_leaves_nothing_open(
+def test_a_kill_between_adding_the_partition_and_the_batch_leaves_no_hanging_transaction(
     b: DiskBroker, commit: bool
 ) -> None:
     """The kill comes before each write of a Produce request in turn; the first write adds the
@@ -167,7 +171,7 @@ def test_a_kill_between_the_adding_and_the_batch_leaves_nothing_open(
     assert {("Empty", False), ("Ongoing", False), ("Ongoing", True)} <= outcomes
 
 
-def test_after_a_power_loss_nobody_goes_on(b: DiskBroker) -> None:
+def test_after_a_power_loss_the_producer_is_fenced(b: DiskBroker) -> None:
     """The epoch that the abort returned may be lost. No other producer gets the same pair, since
     the next session has a new id.
     """
@@ -190,7 +194,9 @@ def test_after_a_power_loss_nobody_goes_on(b: DiskBroker) -> None:
 
 
 @pytest.mark.parametrize(("level", "next_level"), [(2, 1), (2, 0), (1, 1), (0, 0), (0, 2)])
-def test_after_a_power_loss_nobody_goes_on_at_another_level(level: int, next_level: int) -> None:
+def test_after_a_power_loss_the_producer_is_fenced_at_any_transaction_version(
+    level: int, next_level: int
+) -> None:
     """An abort with EndTxn 5 returns a new epoch at each level, and is not flushed at any level."""
     b = DiskBroker(barnabas_features=f"transaction.version={level}")
     b.topic("t", 2)
@@ -209,7 +215,7 @@ def test_after_a_power_loss_nobody_goes_on_at_another_level(level: int, next_lev
     assert b.read("t", 1, committed=True) == []
 
 
-def test_a_write_right_after_an_end_waits_for_its_markers(b: DiskBroker) -> None:
+def test_a_write_after_an_end_waits_for_the_markers(b: DiskBroker) -> None:
     """The write waits, and does not get CONCURRENT_TRANSACTIONS, even if the disk is slow."""
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
@@ -251,7 +257,7 @@ def test_a_write_that_waited_for_an_end_lets_the_next_request_come(
 
 
 @pytest.mark.parametrize("way", ["", "kill", "stop"])
-def test_at_the_last_epoch_an_end_gives_another_id(b: DiskBroker, way: str) -> None:
+def test_an_end_at_the_last_epoch_returns_a_new_producer_id(b: DiskBroker, way: str) -> None:
     p = Producer2(b, "txn")
     b.set_epoch("txn", LAST_EPOCH - 1)
     p.begin_session()
@@ -274,7 +280,9 @@ def test_at_the_last_epoch_an_end_gives_another_id(b: DiskBroker, way: str) -> N
 
 
 @pytest.mark.parametrize("way", ["", "kill"])
-def test_who_is_out_of_time_aborts_and_goes_on(b: DiskBroker, way: str) -> None:
+def test_a_producer_whose_transaction_timed_out_can_abort_and_continue(
+    b: DiskBroker, way: str
+) -> None:
     """The late commit is refused, since the transaction was aborted. In version 1 the producer
     would be fenced.
     """
@@ -293,7 +301,7 @@ def test_who_is_out_of_time_aborts_and_goes_on(b: DiskBroker, way: str) -> None:
     assert b.read("t", committed=True) == [b"z"]
 
 
-def test_one_id_goes_from_one_version_to_the_other_and_back(b: DiskBroker) -> None:
+def test_a_transactional_id_can_change_between_versions_1_and_2(b: DiskBroker) -> None:
     p = Producer2(b, "txn")
     for number in range(6):
         value = b"%d" % number
@@ -310,7 +318,7 @@ def test_one_id_goes_from_one_version_to_the_other_and_back(b: DiskBroker) -> No
     assert p.epoch == 4, "the ends of version 1 gave none"
 
 
-def test_what_is_late_of_version_1_does_not_meet_version_2_in_the_same_epoch(
+def test_late_requests_of_version_1_do_not_affect_a_later_transaction_of_version_2(
     b: DiskBroker,
 ) -> None:
     """An EndTxn of version 1 returns no new epoch, so late requests are recognised by their
@@ -329,7 +337,7 @@ def test_what_is_late_of_version_1_does_not_meet_version_2_in_the_same_epoch(
     assert b.read("t", committed=True) == [b"2", b"3"]
 
 
-def test_offsets_begin_a_transaction(b: DiskBroker) -> None:
+def test_a_txn_offset_commit_begins_a_transaction_from_version_5_on(b: DiskBroker) -> None:
     p = Producer2(b, "txn")
     request = p.offset_request("group", "t", 7)
     assert b.call(request, 3, p.connection).topics[0].partitions[0].error_code == (
@@ -345,14 +353,14 @@ def test_offsets_begin_a_transaction(b: DiskBroker) -> None:
     assert b.group_offset("group", "t") == (0, 7)
 
 
-def test_without_adding_older_versions_are_told_so(b: DiskBroker) -> None:
+def test_older_versions_of_produce_need_the_partition_to_be_added_first(b: DiskBroker) -> None:
     p = Producer2(b, "txn")
     assert p.write("t", 0, b"x", version=10) == Code.INVALID_TXN_STATE
     assert p.write("t", 0, b"x", version=11) == Code.TRANSACTION_ABORTABLE
     assert p.write("t", 0, b"x", version=12) == 0
 
 
-def test_a_start_of_another_session_is_two_epochs_on(b: DiskBroker) -> None:
+def test_a_new_session_that_aborts_a_transaction_raises_the_epoch_by_two(b: DiskBroker) -> None:
     """The abort takes one epoch, and the session another. A producer that sends its own id and
     epoch gets the first of them.
     """

@@ -83,6 +83,7 @@ class Host(CoreHost):
     """
 
     def __init__(self, directory: Path, **settings: str) -> None:
+        """A broker with the topic t, and a connection for each of three users."""
         super().__init__(directory, **settings)
         for connection, user in ((ANN, "User:ann"), (BOB, "User:bob"), (ADMIN, "User:admin")):
             self.connect(connection)
@@ -143,7 +144,9 @@ def test_a_group_that_is_named_a_thousand_times_is_described_once(host: Host) ->
     assert [row.group_id for row in answer.groups] == ["g", "h"]
 
 
-def test_all_offsets_of_a_group_are_fetched_once(host: Host) -> None:
+def test_a_group_named_several_times_is_fetched_once_for_all_topics_and_once_for_some(
+    host: Host,
+) -> None:
     """If the request also names topics, the response has these as well, as in Apache Kafka 3.9."""
     some = OffsetFetchRequestTopics("t", partition_indexes=[0, 1, 0, 1])
     groups = [
@@ -160,7 +163,7 @@ def test_all_offsets_of_a_group_are_fetched_once(host: Host) -> None:
     assert reported == [[], [("t", 2)], []]
 
 
-def test_keys_configs_producers_and_elections_are_answered_once(host: Host) -> None:
+def test_repeated_elements_are_answered_once_in_four_kinds_of_requests(host: Host) -> None:
     keys = FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b", "a"])
     assert [row.key for row in host.call(ANN, keys, 4).coordinators] == ["a", "b"]
     resources = [
@@ -181,8 +184,10 @@ def test_keys_configs_producers_and_elections_are_answered_once(host: Host) -> N
     assert [row.partition_id for row in topic.partition_result] == [2]
 
 
-def test_records_are_deleted_up_to_the_last_offset_that_is_named(host: Host) -> None:
-    """Apache Kafka puts the offsets into a map, which keeps the last one."""
+def test_delete_records_uses_the_last_offset_named_for_a_partition(host: Host) -> None:
+    """Apache Kafka puts the offsets into a map, which keeps the last one. The first offset, 7, is
+    out of range.
+    """
     rows = [
         DeleteRecordsPartition(0, 7),
         DeleteRecordsPartition(1, 0),
@@ -193,7 +198,7 @@ def test_records_are_deleted_up_to_the_last_offset_that_is_named(host: Host) -> 
     assert reported == {0: Code.NONE, 1: Code.NONE} and len(topic.partitions) == 2
 
 
-def test_commits_are_done_in_their_order_however_often(host: Host) -> None:
+def test_repeated_commits_of_a_partition_are_applied_in_order(host: Host) -> None:
     rows = [OffsetCommitRequestPartition(0, offset) for offset in range(3)]
     topics = [OffsetCommitRequestTopic("t", partitions=rows)]
     commit = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics)
@@ -240,7 +245,7 @@ def _shapes() -> Iterator[tuple[str, Shape]]:
 @pytest.mark.parametrize(
     ("name", "shape"), list(_shapes()), ids=lambda one: one if isinstance(one, str) else ""
 )
-def test_what_is_named_many_times_is_read_once(name: str, shape: Shape) -> None:
+def test_elements_named_many_times_are_reduced_to_one(name: str, shape: Shape) -> None:
     """In each array of the schemas, at any depth, equal elements are reduced to one."""
     api = next(api for api in APIS if api.name == name)
     version = min(api.max_version, shape.last_version)
@@ -268,7 +273,7 @@ def _read(api: Api, version: int, giant: Giant) -> Any:
 # --- in parts -----------------------------------------------------------------------------------
 
 
-def test_others_are_served_between_the_parts_of_a_wide_request(host: Host) -> None:
+def test_other_requests_are_served_between_the_parts_of_a_wide_request(host: Host) -> None:
     host.ask(ANN, offsets_request(list(range(2000))), 5)
     assert not host.answers[ANN]
     host.tick(0)
@@ -295,7 +300,7 @@ def test_wide_requests_take_turns(host: Host) -> None:
     assert host.answers[BOB] and not host.answers[ANN]
 
 
-def test_a_request_whose_client_hangs_up_goes_no_further(host: Host) -> None:
+def test_a_wide_request_ends_when_its_client_disconnects(host: Host) -> None:
     host.ask(ANN, offsets_request(list(range(20_000))), 5)
     host.tick(0)
     host.broker.on_closed(ANN)
@@ -306,7 +311,7 @@ def test_a_request_whose_client_hangs_up_goes_no_further(host: Host) -> None:
     assert answer.topics[0].partitions[0].error_code == Code.NONE
 
 
-def test_what_many_may_not_see_is_refused_in_slices(guarded: Host) -> None:
+def test_denied_access_to_thousands_of_resources_is_answered_in_slices(guarded: Host) -> None:
     for request, version, field in (
         (DescribeGroupsRequest(groups=names(5000)), 5, "groups"),
         (
@@ -324,10 +329,11 @@ def test_what_many_may_not_see_is_refused_in_slices(guarded: Host) -> None:
             guarded.go_on()
         rows = getattr(guarded.answers[ANN].pop(), field)
         codes = {row.error_code for row in rows}
+        # 29 and 30 are TOPIC_ and GROUP_AUTHORIZATION_FAILED
         assert len(rows) == 5000 and codes <= {29, 30}, codes
 
 
-def test_topics_that_may_be_made_are_made_beside_thousands_that_may_not(guarded: Host) -> None:
+def test_allowed_topics_are_created_although_thousands_of_others_are_denied(guarded: Host) -> None:
     from barnabas.broker.logs.metadata import Acl
 
     acl = Acl(2, "n00000", 4, "User:ann", "*", 5, 3)  # CREATE on topics with this prefix
@@ -342,7 +348,7 @@ def test_topics_that_may_be_made_are_made_beside_thousands_that_may_not(guarded:
     assert hidden == {Code.TOPIC_AUTHORIZATION_FAILED}  # User:ann may not describe their settings
 
 
-def test_metadata_of_many_topics_is_that_of_few(host: Host) -> None:
+def test_metadata_of_many_topics_equals_that_of_few(host: Host) -> None:
     request = MetadataRequest(
         [MetadataRequestTopic(None, one) for one in ["t", *names(2000), "t"]],
         allow_auto_topic_creation=False,
@@ -354,7 +360,7 @@ def test_metadata_of_many_topics_is_that_of_few(host: Host) -> None:
     assert {row.error_code for row in answer.topics[1:]} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_missing_topics_of_a_wide_metadata_request_are_made(host: Host) -> None:
+def test_a_wide_metadata_request_creates_missing_topics(host: Host) -> None:
     request = MetadataRequest([MetadataRequestTopic(None, one) for one in names(700)])
     answer = host.ask_and_wait(ANN, request, 9)
     assert {row.error_code for row in answer.topics} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
@@ -380,13 +386,13 @@ def test_a_request_with_more_elements_than_its_row_allows_ends_its_connection(
         assert "has more elements in its lists" in host.closed.pop(100), giant.name
 
 
-def test_the_bound_grows_with_the_size_that_requests_may_have(tmp_path: Path) -> None:
+def test_the_element_limit_grows_with_the_maximum_request_size(tmp_path: Path) -> None:
     host = Host(tmp_path, barnabas_request_max_bytes=str(8 << 20))
     answer = host.ask_and_wait(ANN, FindCoordinatorRequest(coordinator_keys=[""] * 200_000), 4)
     assert len(answer.coordinators) == 1
 
 
-def test_what_clients_send_in_2_mib_is_within_the_bounds() -> None:
+def test_large_requests_that_clients_send_are_within_the_element_limits() -> None:
     """The requests are a commit of 100,000 offsets, an OffsetFetch of 4,000 topics with 100
     partitions each, a Fetch of 60,000 partitions, and the deletion of 10,000 topics.
     """
@@ -416,7 +422,7 @@ def test_what_clients_send_in_2_mib_is_within_the_bounds() -> None:
             read_request(api.name, data, 0, version)
 
 
-def test_an_answer_that_grows_too_long_refuses_the_rest(
+def test_elements_beyond_the_maximum_response_size_are_refused(
     host: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(wide_requests, "MOST_ANSWER_BYTES", 20_000)
@@ -429,7 +435,7 @@ def test_an_answer_that_grows_too_long_refuses_the_rest(
     assert "DescribeConfigs" in caplog.text and len(caplog.records) == 1
 
 
-def test_large_requests_are_decoded_a_few_at_a_time_and_count_until_they_are_answered(
+def test_large_requests_are_decoded_a_few_at_a_time_and_their_memory_is_counted(
     host: Host,
 ) -> None:
     request = FindCoordinatorRequest(coordinator_keys=names(20_000))
@@ -460,7 +466,7 @@ def test_each_of_many_large_requests_with_few_names_is_answered(host: Host) -> N
 # --- the pieces ---------------------------------------------------------------------------------
 
 
-def test_parts_have_all_rows_once_and_tell_what_goes_on() -> None:
+def test_the_parts_of_a_request_have_each_row_once_and_the_levels_that_continue() -> None:
     shape = shape_of("OffsetFetch", 8)
     assert shape is not None
     groups = [
@@ -499,7 +505,7 @@ def test_parts_have_all_rows_once_and_tell_what_goes_on() -> None:
     assert parts[0][0][0].topics is None
 
 
-def test_what_was_collected_of_parts_is_written_as_the_whole() -> None:
+def test_a_response_collected_from_parts_is_encoded_as_a_whole_one() -> None:
     from barnabas.protocol.messages import offset_fetch as messages
 
     def group(name: str, *topics: tuple[str, list[int]]) -> messages.OffsetFetchResponseGroup:
@@ -528,7 +534,7 @@ def test_what_was_collected_of_parts_is_written_as_the_whole() -> None:
     assert collected.whole().encode(8) == expected
 
 
-def test_the_answer_to_the_whole_has_the_error_of_any_part() -> None:
+def test_a_response_collected_from_parts_has_the_error_of_any_part() -> None:
     from barnabas.protocol.messages.elect_leaders import ElectLeadersResponse, ReplicaElectionResult
 
     shape = shape_of("ElectLeaders", 2)
@@ -542,7 +548,7 @@ def test_the_answer_to_the_whole_has_the_error_of_any_part() -> None:
     assert answer.error_code == 41 and len(answer.replica_election_results) == 1
 
 
-def test_encoded_rows_are_written_like_a_list() -> None:
+def test_rows_that_are_already_encoded_are_written_like_a_list() -> None:
     rows = EncodedRows()
     assert len(rows) == 0 and list(rows) == []
     topics = [DeleteTopicState("a"), DeleteTopicState("b")]

@@ -11,7 +11,7 @@ from cryptography import x509
 from barnabas.certificates import CertificatesError, make_certificates
 
 
-def test_files_of_an_authority_a_broker_and_clients(tmp_path: Path) -> None:
+def test_the_files_of_an_authority_a_broker_and_clients_are_written(tmp_path: Path) -> None:
     written = make_certificates(tmp_path / "c", hosts=["here", "192.0.2.1"], clients=["a", "b.c"])
     names = {path.name for path in written}
     assert names == {path.name for path in (tmp_path / "c").iterdir()}
@@ -27,7 +27,7 @@ def test_files_of_an_authority_a_broker_and_clients(tmp_path: Path) -> None:
         certificate.verify_directly_issued_by(authority)
 
 
-def test_an_authority_that_is_there_signs_more(tmp_path: Path) -> None:
+def test_an_existing_authority_signs_further_certificates(tmp_path: Path) -> None:
     make_certificates(tmp_path, clients=["a"])
     before = (tmp_path / "ca.pem").read_bytes()
     for path in tmp_path.glob("broker*"):
@@ -41,7 +41,7 @@ def test_an_authority_that_is_there_signs_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "ca", "broker", "../up", "a b"])
-def test_a_name_that_makes_no_file(tmp_path: Path, name: str) -> None:
+def test_invalid_and_reserved_client_names_are_refused(tmp_path: Path, name: str) -> None:
     make_certificates(tmp_path, clients=())
     with pytest.raises(CertificatesError):
         make_certificates(tmp_path, clients=[name])

@@ -19,7 +19,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("request_name", OF_REQUEST)
-def test_the_operation_of_a_request_is_one_that_the_broker_asks_for(request_name: str) -> None:
+def test_the_operation_named_for_a_request_is_one_that_the_broker_checks(request_name: str) -> None:
     for kind, operation in OF_REQUEST[request_name].items():
         asked = {
             ask.operation.name.lower().replace("_", "-")

@@ -12,6 +12,7 @@ from barnabas.cli.group_rows import status
 def _row(
     *partitions: dict[str, Any], state: str = "Stable", change: int | None = None
 ) -> dict[str, Any]:
+    """A group as the console describes it, with the given partitions."""
     return {
         "state": state,
         "members": [{}] if state == "Stable" else [],

@@ -89,7 +89,7 @@ def test_headers_may_be_an_object() -> None:
     assert RecordEncoding({}).record(item).headers == (("a", b"1"),)
 
 
-def test_clients_settings_by_kafkas_names() -> None:
+def test_client_settings_with_kafkas_names_are_translated() -> None:
     assert client_settings(
         {
             "security.protocol": "SASL_SSL",
@@ -114,7 +114,7 @@ def test_clients_settings_by_kafkas_names() -> None:
         client_settings({"ssl.truststore.location": "trust.jks"})
 
 
-def test_addresses() -> None:
+def test_bootstrap_addresses_are_parsed() -> None:
     assert Connection("a:1,b, [::1]:3", None, 1).addresses() == [("a", 1), ("b", 9092), ("::1", 3)]
     with pytest.raises(CommandError, match="HOST:PORT"):
         Connection("a:port", None, 1).addresses()
@@ -213,7 +213,7 @@ def test_nearest_command_is_named(barnabas: CommandLine) -> None:
     assert "`barnabas topics`" in barnabas("topcs").err
 
 
-def test_an_option_before_its_command_is_told_where_to_stand(barnabas: CommandLine) -> None:
+def test_an_option_before_its_command_causes_a_hint_on_its_place(barnabas: CommandLine) -> None:
     run = barnabas("topics", "-b", "127.0.0.1:9092", "list")
     assert (run.code, "after the command" in run.err) == (2, True)
     assert "whole command" not in barnabas("topics", "list", "--nonsense").err
@@ -251,7 +251,7 @@ def test_completion_script(barnabas: CommandLine, shell: str) -> None:
         ("barnabas produce t --input c", {"csv"}),
     ],
 )
-def test_completion(
+def test_shell_completion_suggests_commands_options_and_values(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     words: str,
@@ -279,7 +279,7 @@ def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
         client_settings({name: "https://issuer.example/token"})
 
 
-def test_a_table_in_a_pipe_is_the_one_that_rich_draws(
+def test_a_table_in_a_pipe_equals_the_one_that_rich_draws(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [

@@ -91,7 +91,9 @@ MONEY = 'syntax = "proto3"; package shop; message Money { string currency = 1; i
         ("00000000080402000a01731003", 8, (1, 0)),  # Order.Line
     ],
 )
-def test_header_of_protobuf(record: str, schema_id: int, indexes: tuple[int, ...]) -> None:
+def test_a_protobuf_header_has_the_schema_id_and_the_message_indexes(
+    record: str, schema_id: int, indexes: tuple[int, ...]
+) -> None:
     data = bytes.fromhex(record)
     found, rest = wire_format.split(data)
     named, payload = wire_format.split_indexes(rest)
@@ -99,7 +101,7 @@ def test_header_of_protobuf(record: str, schema_id: int, indexes: tuple[int, ...
     assert wire_format.header(schema_id, indexes) + payload == data
 
 
-def test_header_without_indexes() -> None:
+def test_a_header_without_indexes_has_the_schema_id_alone() -> None:
     assert wire_format.header(9) == b"\0\0\0\0\x09"
     assert wire_format.split(b'\0\0\0\0\t{"id":4}') == (9, b'{"id":4}')
     assert wire_format.split(wire_format.header(2**32 - 1)) == (2**32 - 1, b"")
@@ -141,7 +143,7 @@ def avro(schema: Any) -> AvroSerde:
     return AvroSerde(json.dumps(schema))
 
 
-def test_avro_record_of_another_client() -> None:
+def test_an_avro_record_of_another_client_is_decoded_and_encoded() -> None:
     serde = avro(ORDER)
     assert serde.decode(ORDER_DATA) == ORDER_JSON
     assert serde.encode(ORDER_JSON) == ORDER_DATA
@@ -185,7 +187,7 @@ def test_avro_value_that_does_not_fit(changes: dict[str, Any], text: str) -> Non
         avro(ORDER).encode({**ORDER_JSON, **changes})
 
 
-def test_avro_fields_that_are_left_out() -> None:
+def test_missing_avro_fields_get_their_defaults_or_are_errors() -> None:
     serde = avro(ORDER)
     short = {name: ORDER_JSON[name] for name in ("id", "item", "price", "at")}
     assert serde.decode(serde.encode(short)) == {**short, "note": None, "tags": [], "alt": None}
@@ -275,7 +277,7 @@ def test_avro_values_have_several_forms(schema: Any, value: Any, read: Any) -> N
     assert serde.decode(serde.encode(value)) == read
 
 
-def test_avro_data_that_are_not_of_the_schema() -> None:
+def test_data_that_do_not_fit_the_avro_schema_are_refused() -> None:
     serde = avro(ORDER)
     for data in (b"", ORDER_DATA[:-1], b"\xff" * 30):
         with pytest.raises(SerdeError, match="it is not data of the Avro schema"):
@@ -284,7 +286,7 @@ def test_avro_data_that_are_not_of_the_schema() -> None:
         serde.decode(ORDER_DATA + b"x")
 
 
-def test_avro_schema_that_is_none_and_one_with_references() -> None:
+def test_invalid_avro_schemas_are_refused_and_references_are_resolved() -> None:
     for text in ("{", '"no.such.type"', '{"type": "record"}', '{"type": "fixed", "name": "f"}'):
         with pytest.raises(SchemaError, match=r"order\.avsc is no Avro schema"):
             AvroSerde(text, (), "order.avsc")
@@ -307,6 +309,9 @@ def test_avro_schema_that_is_none_and_one_with_references() -> None:
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
 ))  # fmt: skip
 def test_any_json_is_encoded_or_refused(value: Any) -> None:
+    """Refused are lists and objects, numbers that JSON lacks, and texts with letters that UTF-8 may
+    not be able to encode. Another value is decoded to the same value; a number may change its type.
+    """
     serde = avro(
         {
             "type": "record",
@@ -347,7 +352,7 @@ def schema(folder: Path) -> ProtobufSchema:
     return compile_file(folder / "shop" / "order.proto", [folder], "order.proto")
 
 
-def test_protobuf_record_of_another_client(schema: ProtobufSchema) -> None:
+def test_a_protobuf_record_of_another_client_is_decoded_and_encoded(schema: ProtobufSchema) -> None:
     data = bytes.fromhex("080912037465611a070a03455552100532060a016b120176420200ff")
     serde = schema.named("Order")
     value = serde.decode(data)
@@ -378,7 +383,7 @@ def test_protobuf_record_of_another_client(schema: ProtobufSchema) -> None:
     }
 
 
-def test_messages_by_name_and_by_indexes(schema: ProtobufSchema) -> None:
+def test_protobuf_messages_are_found_by_name_and_by_indexes(schema: ProtobufSchema) -> None:
     assert schema.named(None).indexes == (0,)
     assert schema.named("shop.Order").indexes == (1,)
     assert schema.named("Order.Line").indexes == (1, 0)
@@ -390,7 +395,9 @@ def test_messages_by_name_and_by_indexes(schema: ProtobufSchema) -> None:
             schema.at(indexes)
 
 
-def test_protobuf_that_does_not_fit(schema: ProtobufSchema) -> None:
+def test_values_and_data_that_do_not_fit_the_protobuf_message_are_refused(
+    schema: ProtobufSchema,
+) -> None:
     serde = schema.named("Order")
     for value, text in (
         ({"id": "x"}, "id"),
@@ -404,7 +411,7 @@ def test_protobuf_that_does_not_fit(schema: ProtobufSchema) -> None:
         serde.decode(b"\xff\xff")
 
 
-def test_proto_file_that_is_wrong(folder: Path) -> None:
+def test_invalid_proto_files_are_refused(folder: Path) -> None:
     wrong = folder / "wrong.proto"
     wrong.write_text('syntax = "proto3"; message A { strng x = 1; }')
     with pytest.raises(SchemaError, match=r'wrong.+compiled.+"strng" is not defined'):
@@ -415,7 +422,9 @@ def test_proto_file_that_is_wrong(folder: Path) -> None:
         compile_file(folder / "shop" / "order.proto", [], "order.proto")  # imports shop/…
 
 
-def test_schemas_of_a_registry_with_imports(schema: ProtobufSchema) -> None:
+def test_protobuf_schemas_of_a_registry_are_compiled_with_their_imports(
+    schema: ProtobufSchema,
+) -> None:
     found = compile_text(PROTO, {"shop/money.proto": MONEY}, "schema 6")
     assert found.named("Order").encode({"price": {"cents": 5}}) == schema.named("Order").encode(
         {"price": {"cents": "5"}}
@@ -431,7 +440,7 @@ def test_schemas_of_a_registry_with_imports(schema: ProtobufSchema) -> None:
     assert compile_text(encoded, {}, "schema 7").named("A").decode(b"\x08\x05") == {"x": 5}
 
 
-def test_a_compiled_schema(folder: Path, tmp_path: Path) -> None:
+def test_a_compiled_protobuf_schema_is_read(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "orders.desc"
     subprocess.run(
         [
@@ -462,7 +471,7 @@ ITEM = {
 }
 
 
-def test_json_that_fits_and_that_does_not() -> None:
+def test_values_are_checked_against_the_json_schema() -> None:
     serde = JsonSchemaSerde(json.dumps(ITEM))
     assert serde.decode(b'{"id":4,"paid":true}') == {"id": 4, "paid": True}
     assert serde.encode({"id": 4, "paid": None}) == b'{"id":4,"paid":null}'
@@ -477,7 +486,7 @@ def test_json_that_fits_and_that_does_not() -> None:
         serde.decode(b"\xff")
 
 
-def test_json_schema_that_is_none_and_references() -> None:
+def test_invalid_json_schemas_and_unknown_references_are_refused() -> None:
     with pytest.raises(SchemaError, match="the schema is not JSON"):
         JsonSchemaSerde("{")
     with pytest.raises(SchemaError, match="the schema is no JSON Schema: 'integr' is not"):

@@ -23,6 +23,9 @@ def members(
     had: Mapping[str, Assignment] | None = None,
     instances: Mapping[str, str] | None = None,
 ) -> dict[str, MemberToAssign]:
+    """The members of a group. `wanted`: their topics; `had`: their present assignments;
+    `instances`: the instance ids of static members.
+    """
     return {
         name: MemberToAssign(
             (instances or {}).get(name), frozenset(topics), (had or {}).get(name, {})
@@ -36,13 +39,13 @@ def test_uniform_shares_out_evenly() -> None:
     assert given == {"a": {T: (0, 1, 4)}, "b": {T: (2, 3)}}
 
 
-def test_uniform_moves_no_more_than_a_new_member_needs() -> None:
+def test_uniform_moves_only_the_partitions_that_a_new_member_needs() -> None:
     had = {"a": {T: (0, 1, 2)}, "b": {T: (3, 4, 5)}}
     given = assign_uniform(members({"a": (T,), "b": (T,), "c": (T,)}, had), {T: 6})
     assert given == {"a": {T: (0, 1)}, "b": {T: (3, 4)}, "c": {T: (2, 5)}}
 
 
-def test_uniform_gives_what_a_member_left_to_the_others() -> None:
+def test_uniform_gives_the_partitions_of_a_removed_member_to_the_others() -> None:
     had = {"a": {T: (0, 3)}, "c": {T: (2,)}}
     given = assign_uniform(members({"a": (T,), "c": (T,)}, had), {T: 4})
     assert given == {"a": {T: (0, 3)}, "c": {T: (1, 2)}}
@@ -54,7 +57,7 @@ def test_an_assignment_that_stays_is_the_very_same_object() -> None:
     assert given["a"] is had["a"] and given["b"] is had["b"] and given["c"] == {}
 
 
-def test_uniform_takes_away_partitions_that_are_gone_and_those_that_two_had() -> None:
+def test_uniform_removes_missing_partitions_and_those_that_two_members_have() -> None:
     had = {"a": {T: (0, 1, 9), V: (0,)}, "b": {T: (1,)}}
     given = assign_uniform(members({"a": (T,), "b": (T,)}, had), {T: 2})
     assert given == {"a": {T: (0,)}, "b": {T: (1,)}}
@@ -65,7 +68,7 @@ def test_uniform_with_subscriptions_of_their_own() -> None:
     assert given == {"a": {T: (0, 1, 2)}, "b": {U: (0, 1, 2)}}
 
 
-def test_uniform_hands_on_along_a_path() -> None:
+def test_uniform_balances_members_without_a_common_topic_through_a_third() -> None:
     """Member a has two partitions and c has none. They have no topic in common, but b has one in
     common with each.
     """
@@ -75,14 +78,14 @@ def test_uniform_hands_on_along_a_path() -> None:
     assert given == {"a": {T: (0,)}, "b": {T: (1,)}, "c": {U: (0,)}}
 
 
-def test_a_topic_that_nobody_wants_and_members_that_want_nothing() -> None:
+def test_topics_without_subscribers_and_members_without_topics_get_no_assignment() -> None:
     assert assign_uniform({}, {T: 1}) == {}
     assert assign_uniform(members({"a": ()}), {T: 1}) == {"a": {}}
     assert assign_uniform(members({"a": (), "b": (U,)}), {T: 1, U: 1}) == {"a": {}, "b": {U: (0,)}}
     assert assign_range(members({"a": ()}), {T: 1}) == {"a": {}}
 
 
-def test_range_gives_runs_and_the_same_of_topics_of_a_size() -> None:
+def test_range_gives_consecutive_partitions_and_the_same_ones_of_equal_topics() -> None:
     given = assign_range(members({"b": (T, U), "a": (T, U), "c": (T,)}), {T: 7, U: 7})
     assert given == {
         "a": {T: (0, 1, 2), U: (0, 1, 2, 3)},
@@ -93,7 +96,7 @@ def test_range_gives_runs_and_the_same_of_topics_of_a_size() -> None:
     assert all(given[T] == given[U] for given in alike.values())
 
 
-def test_range_keeps_the_runs_of_instances_that_come_back_under_another_id() -> None:
+def test_range_keeps_the_partitions_of_a_static_member_with_a_new_member_id() -> None:
     wanted = {"x": (T,), "y": (T,), "z": (T,)}
     first = assign_range(members(wanted, instances={"x": "1", "y": "2"}), {T: 3})
     wanted = {"a": (T,), "y": (T,), "z": (T,)}
@@ -105,7 +108,7 @@ def test_range_gives_nothing_to_members_that_are_too_many() -> None:
     assert assign_range(members({"a": (T,), "b": (T,)}), {T: 1}) == {"a": {T: (0,)}, "b": {}}
 
 
-def test_range_begins_with_instances_by_their_names() -> None:
+def test_range_begins_with_static_members_in_the_order_of_their_instance_ids() -> None:
     instances = {"y": "2", "z": "1"}
     given = assign_range(members({"a": (T,), "y": (T,), "z": (T,)}, instances=instances), {T: 3})
     assert given == {"z": {T: (0,)}, "y": {T: (1,)}, "a": {T: (2,)}}
@@ -115,20 +118,20 @@ def test_range_shares_out_the_topics_behind_one_that_nobody_wants() -> None:
     assert assign_range(members({"a": (U,)}), {T: 1, U: 1}) == {"a": {U: (0,)}}
 
 
-def test_uniform_leaves_a_member_what_it_still_wants() -> None:
+def test_uniform_leaves_a_member_the_partitions_of_topics_that_it_still_wants() -> None:
     had: dict[str, Assignment] = {"a": {U: (0,), T: (0,)}, "b": {T: (1,)}}
     given = assign_uniform(members({"new": (T,), "a": (T,), "b": (T,)}, had), {T: 3})
     assert given == {"new": {T: (2,)}, "a": {T: (0,)}, "b": {T: (1,)}}
 
 
-def test_uniform_gives_what_is_left_over_to_those_who_have_no_more_than_their_share() -> None:
+def test_uniform_gives_spare_partitions_to_members_at_their_share() -> None:
     had: dict[str, Assignment] = {"a": {T: (0, 1)}}
     given = assign_uniform(members({"a": (T,), "b": (T,), "c": (T,)}, had), {T: 5})
     assert sorted(sum(map(len, one.values())) for one in given.values()) == [1, 2, 2]
     assert given["a"] == had["a"]
 
 
-def test_uniform_with_subscriptions_of_their_own_has_no_topic_without_a_partition() -> None:
+def test_uniform_with_different_subscriptions_omits_topics_without_a_partition() -> None:
     """Member a gives its partition of T to b, and keeps U, to which only a is subscribed."""
     had: dict[str, Assignment] = {"a": {T: (0,), U: (0,)}}
     given = assign_uniform(members({"a": (T, U), "b": (T,)}, had), {T: 1, U: 1})
@@ -142,28 +145,28 @@ def loads(given: Mapping[str, Assignment]) -> dict[str, int]:
     return {name: sum(map(len, one.values())) for name, one in given.items()}
 
 
-def test_a_member_hands_on_as_long_as_another_has_two_fewer() -> None:
+def test_a_member_passes_partitions_on_while_another_has_two_fewer() -> None:
     had: dict[str, Assignment] = {"a": {T: (0, 1, 2, 3, 4, 5)}}
     given = assign_uniform(members({"a": (T,), "b": (T, U), "c": (U,)}, had), {T: 6, U: 1})
     assert loads(given) == {"a": 3, "b": 3, "c": 1}
     assert given["a"] == {T: (0, 1, 2)}
 
 
-def test_a_member_hands_on_of_another_topic_when_it_has_no_more_of_the_first() -> None:
+def test_a_member_passes_on_partitions_of_another_topic_when_the_first_is_used_up() -> None:
     had: dict[str, Assignment] = {"a": {T: (0,), U: (0, 1, 2)}}
     wanted = {"a": (T, U), "b": (T, U), "c": (V,)}
     given = assign_uniform(members(wanted, had), {T: 1, U: 3, V: 1})
     assert loads(given) == {"a": 2, "b": 2, "c": 1}
 
 
-def test_whoever_has_fewest_gets_it_though_others_are_as_near() -> None:
+def test_the_member_with_the_fewest_partitions_gets_one_of_those_reachable() -> None:
     had: dict[str, Assignment] = {"a": {T: (0, 1, 2)}, "b": {U: (0, 1)}}
     given = assign_uniform(members({"a": (T,), "b": (T, U), "c": (T,)}, had), {T: 3, U: 2})
     assert loads(given) == {"a": 2, "b": 2, "c": 1}
     assert given["b"] == had["b"]
 
 
-def test_a_path_leads_over_whichever_topic_a_member_has() -> None:
+def test_a_partition_can_be_passed_on_through_a_member_with_another_topic() -> None:
     """The path from a to c leads over b, which has as many partitions afterwards as before."""
     had: dict[str, Assignment] = {
         "a": {T: (0, 1, 2)},
@@ -175,7 +178,7 @@ def test_a_path_leads_over_whichever_topic_a_member_has() -> None:
     assert loads(given) == {"a": 2, "b": 2, "c": 2}
 
 
-def test_who_is_handed_something_after_its_turn_has_another() -> None:
+def test_a_member_that_receives_a_partition_later_is_balanced_again() -> None:
     """First x, y and w get 2, 2 and 1 partitions of W. Then g gives x its only partition of T, so x
     must pass on one of W.
     """

@@ -47,6 +47,7 @@ def classic_group(host: GroupHost, *partitions: int, **join: Any) -> GroupMember
 
 
 def parts(member: GroupMember) -> list[int]:
+    """The partitions of t in the response to the member's SyncGroup."""
     answer = member.sync()
     assert answer.error_code == Code.NONE
     given = read_assignment(answer.assignment)
@@ -62,7 +63,7 @@ def kind_and_state(host: GroupHost) -> tuple[str, str]:
 # --- a classic member among consumers -----------------------------------------------------------
 
 
-def test_it_joins_learns_and_leaves() -> None:
+def test_a_classic_member_joins_a_consumer_group_gets_partitions_and_leaves() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     old = GroupMember(host, topics=["t"])
@@ -98,14 +99,14 @@ def test_it_joins_learns_and_leaves() -> None:
         ({"session_ms": 1}, Code.INVALID_SESSION_TIMEOUT),
     ],
 )
-def test_joins_that_are_refused(join: dict[str, Any], code: Code) -> None:
+def test_invalid_joins_of_classic_members_are_refused(join: dict[str, Any], code: Code) -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     answer = host.join("g", **{"protocols": {"range": subscription("t")}, **join})
     assert answer.error_code == code
 
 
-def test_classic_members_share_a_protocol() -> None:
+def test_classic_members_must_have_a_protocol_in_common() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     new_member(host)
@@ -116,7 +117,7 @@ def test_classic_members_share_a_protocol() -> None:
     assert (answer.error_code, answer.protocol_name) == (Code.NONE, "roundrobin")
 
 
-def test_the_group_may_be_full_or_the_policy_against_it() -> None:
+def test_a_classic_join_is_refused_by_a_full_group_or_the_policy() -> None:
     host = new_host(max_size=1)
     host.consumer_heartbeat("m")
     full = host.join("g", "x", protocols={"range": subscription("t")})
@@ -127,7 +128,7 @@ def test_the_group_may_be_full_or_the_policy_against_it() -> None:
     assert refused.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_requests_of_a_consumer_in_the_classic_way() -> None:
+def test_classic_requests_of_a_consumer_are_refused_except_its_leave() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     assert host.heartbeat("g", 2, "m") == Code.UNKNOWN_MEMBER_ID
@@ -150,7 +151,7 @@ def test_generations_protocols_and_instances_are_checked() -> None:
     assert host.leave("g", ("", "i")).members[0].error_code == Code.NONE
 
 
-def test_one_that_is_silent_does_not_sync_or_does_not_join_again_is_removed() -> None:
+def test_a_classic_member_that_sends_no_heartbeat_sync_or_join_in_time_is_removed() -> None:
     host = new_host()
     host.consumer_heartbeat("m", subscribed_topic_names=[])
     old = new_member(host)
@@ -176,7 +177,7 @@ def test_one_that_is_silent_does_not_sync_or_does_not_join_again_is_removed() ->
     assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID
 
 
-def test_commits_of_a_classic_member_are_judged_by_its_generation() -> None:
+def test_commits_of_a_classic_member_are_checked_by_its_generation() -> None:
     host = new_host()
     host.consumer_heartbeat("m", subscribed_topic_names=[])
     old = new_member(host)
@@ -205,7 +206,7 @@ def test_a_consumer_joins_a_classic_group() -> None:
     assert host.fetch("g") == {("t", 0): (5, "")}
 
 
-def test_members_that_wait_hear_that_they_are_to_join_again() -> None:
+def test_waiting_joins_are_answered_when_the_group_becomes_one_of_consumers() -> None:
     host = new_host()
     old = classic_group(host, 0)
     waiting = host.join_later("g", "", protocols={"range": subscription("t")}, version=3)
@@ -227,7 +228,9 @@ def test_members_that_wait_hear_that_they_are_to_join_again() -> None:
         ({}, {"protocols": {"range": b"x"}}),
     ],
 )
-def test_classic_groups_that_stay_so(settings: dict[str, Any], join: dict[str, Any]) -> None:
+def test_some_classic_groups_cannot_become_groups_of_consumers(
+    settings: dict[str, Any], join: dict[str, Any]
+) -> None:
     host = new_host(**settings)
     classic_group(host, 0, **join)
     before = len(host.log)
@@ -253,7 +256,7 @@ def test_an_empty_group_is_replaced_by_either_kind_whatever_the_policy() -> None
     assert kind_and_state(host) == (CLASSIC, "Stable")
 
 
-def test_a_static_member_that_goes_over_under_its_own_id_need_not_join_again() -> None:
+def test_a_static_member_that_changes_protocol_with_its_id_need_not_join_again() -> None:
     host = new_host()
     host.consumer_heartbeat("n")
     old = new_member(host, instance="i")
@@ -268,7 +271,7 @@ def test_a_static_member_that_goes_over_under_its_own_id_need_not_join_again() -
 # --- and back -----------------------------------------------------------------------------------
 
 
-def test_the_last_consumer_leaves() -> None:
+def test_a_group_becomes_classic_when_its_last_consumer_leaves() -> None:
     host = new_host()
     old = classic_group(host, 0, 1, 2, 3)
     host.consumer_heartbeat("m")
@@ -286,7 +289,7 @@ def test_the_last_consumer_leaves() -> None:
     assert old.sync({old.id: b"x"}).error_code == Code.NONE
 
 
-def test_the_last_consumer_falls_silent() -> None:
+def test_a_group_becomes_classic_when_its_last_consumer_times_out() -> None:
     host = new_host()
     old = classic_group(host, 0)
     host.consumer_heartbeat("m")
@@ -303,7 +306,7 @@ def test_the_last_consumer_falls_silent() -> None:
     assert kind_and_state(host) == (CLASSIC, "Stable")
 
 
-def test_a_consumer_that_comes_back_at_once_gets_nothing_that_is_still_owned() -> None:
+def test_a_consumer_that_returns_immediately_gets_no_partition_that_is_still_owned() -> None:
     """If the target assignment became the classic one, `n` would get partitions that `old` still
     owns.
     """
@@ -316,7 +319,9 @@ def test_a_consumer_that_comes_back_at_once_gets_nothing_that_is_still_owned() -
 
 
 @pytest.mark.parametrize("policy", ["upgrade", "too many"])
-def test_without_the_policy_or_room_it_stays_a_consumer_group(policy: str) -> None:
+def test_a_group_with_another_policy_or_too_many_members_does_not_become_classic(
+    policy: str,
+) -> None:
     if policy == "upgrade":
         host = new_host("upgrade")
         members = [classic_group(host, 0)]
@@ -330,7 +335,7 @@ def test_without_the_policy_or_room_it_stays_a_consumer_group(policy: str) -> No
     assert kind_and_state(host)[0] == CONSUMER
 
 
-def test_classic_members_alone_get_what_the_last_consumer_had() -> None:
+def test_classic_members_get_the_partitions_of_the_last_consumer() -> None:
     """No consumer is left whose heartbeat would compute an assignment. Once the interval between
     two assignments has passed, heartbeats of classic members make them join again.
     """
@@ -359,7 +364,7 @@ def test_classic_members_alone_get_what_the_last_consumer_had() -> None:
     [({"t": 3}, {"t": [0, 1, 2]}), ({"u": 1}, {"t": [0, 1], "u": [0]}), ({"t": 0}, {})],
     ids=["grows", "is created", "is deleted"],
 )
-def test_classic_members_alone_join_again_when_a_topic_of_theirs_changes(
+def test_classic_members_without_consumers_join_again_when_their_topics_change(
     change: dict[str, int], assigned: dict[str, list[int]]
 ) -> None:
     """In a classic group the leader would notice the change, but no member is a leader here. All
@@ -404,7 +409,7 @@ def test_classic_members_alone_join_again_when_a_topic_of_theirs_changes(
     assert [member.heartbeat() for member in members] == [Code.NONE, Code.NONE]
 
 
-def test_with_a_consumer_in_the_group_its_heartbeat_notices_topics() -> None:
+def test_only_the_heartbeat_of_a_consumer_notices_changed_topics() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     old = new_member(host)
@@ -420,7 +425,7 @@ def test_with_a_consumer_in_the_group_its_heartbeat_notices_topics() -> None:
     assert len(parts(old)) == 3
 
 
-def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
+def test_a_static_member_can_change_to_the_classic_protocol() -> None:
     """The static member may also join while its predecessor is in the group. Only if both use the
     consumer protocol must the predecessor leave first, as in Apache Kafka 4.3.
     """
@@ -433,7 +438,7 @@ def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
     assert host.consumer_heartbeat("m", 2, instance_id="i").error_code == Code.FENCED_INSTANCE_ID
 
 
-def test_the_last_static_consumer_comes_back_with_the_classic_protocol() -> None:
+def test_a_group_becomes_classic_when_its_last_static_consumer_joins_as_classic() -> None:
     host = new_host()
     host.consumer_heartbeat("m", instance_id="i")
     old = new_member(host)
@@ -445,7 +450,7 @@ def test_the_last_static_consumer_comes_back_with_the_classic_protocol() -> None
     assert host.answers[later].error_code == Code.NONE
 
 
-def test_a_static_member_comes_back_with_the_consumer_protocol() -> None:
+def test_a_static_member_can_change_to_the_consumer_protocol() -> None:
     host = new_host()
     host.consumer_heartbeat("n", subscribed_topic_names=[])
     old = new_member(host, instance="i")
@@ -456,7 +461,7 @@ def test_a_static_member_comes_back_with_the_consumer_protocol() -> None:
 
 
 @pytest.mark.parametrize("was_told_to_join", [False, True])
-def test_a_member_that_goes_over_to_the_consumer_protocol_neither_syncs_nor_joins_again(
+def test_a_member_that_changes_to_the_consumer_protocol_need_not_sync_or_join_again(
     was_told_to_join: bool,
 ) -> None:
     host = new_host()
@@ -471,7 +476,7 @@ def test_a_member_that_goes_over_to_the_consumer_protocol_neither_syncs_nor_join
     assert host.consumer_heartbeat(old.id, epoch).error_code == Code.NONE
 
 
-def test_a_group_that_became_classic_waits_for_its_members_as_long_as_they_said() -> None:
+def test_a_group_that_became_classic_waits_for_its_members_rebalance_timeout() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     first, second = new_member(host), new_member(host)
@@ -486,7 +491,7 @@ def test_a_group_that_became_classic_waits_for_its_members_as_long_as_they_said(
     assert (answer.error_code, [row.member_id for row in answer.members]) == (0, [first.id])
 
 
-def test_a_consumer_group_that_is_deleted_is_gone() -> None:
+def test_a_deleted_consumer_group_leaves_no_state() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     host.consumer_heartbeat("m", LEAVE)
@@ -497,7 +502,7 @@ def test_a_consumer_group_that_is_deleted_is_gone() -> None:
     assert host.coordinator._groups == {}, "names that are used once would pile up"
 
 
-def test_after_a_restart_a_classic_member_has_its_session_to_hear_what_it_is_to_give_up() -> None:
+def test_after_a_restart_a_classic_member_has_time_to_learn_of_its_revocation() -> None:
     """The response to the member's next heartbeat requests the revocation, and starts the
     rebalance timeout.
     """
@@ -512,7 +517,7 @@ def test_after_a_restart_a_classic_member_has_its_session_to_hear_what_it_is_to_
     assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
 
 
-def test_what_was_due_of_a_member_that_left_is_not_due_of_another_under_its_id() -> None:
+def test_timers_of_a_member_that_left_do_not_affect_a_later_member_with_its_id() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     assert host.join("g", "x", protocols={"range": subscription("t")}).error_code == Code.NONE
@@ -533,7 +538,7 @@ def test_an_id_is_required_from_version_4_on() -> None:
         assert answer.error_code == code
 
 
-def test_who_joins_again_as_it_was_changes_nothing() -> None:
+def test_a_repeated_join_without_changes_writes_nothing() -> None:
     host = new_host(max_size=2)
     host.consumer_heartbeat("m")
     old = new_member(host)
@@ -544,7 +549,7 @@ def test_who_joins_again_as_it_was_changes_nothing() -> None:
     assert len(host.log) == before
 
 
-def test_who_joins_again_may_have_other_protocols() -> None:
+def test_a_member_may_join_again_with_other_protocols() -> None:
     """No other classic member is left with which the member needs a protocol in common."""
     host = new_host()
     host.consumer_heartbeat("m")
@@ -552,7 +557,7 @@ def test_who_joins_again_may_have_other_protocols() -> None:
     assert old.join(protocols={"roundrobin": subscription("t")}).error_code == Code.NONE
 
 
-def test_a_static_member_comes_back_with_the_classic_protocol_whatever_the_policy() -> None:
+def test_a_static_member_can_change_to_the_classic_protocol_with_any_policy() -> None:
     host = new_host("disabled")
     host.consumer_heartbeat("m", instance_id="i")
     host.consumer_heartbeat("n")
@@ -562,14 +567,14 @@ def test_a_static_member_comes_back_with_the_classic_protocol_whatever_the_polic
 
 
 @pytest.mark.parametrize("join", [{"instance": "i"}, {"version": 3}])
-def test_a_members_subscription_has_to_be_readable(join: dict[str, Any]) -> None:
+def test_a_join_with_an_unreadable_subscription_is_refused(join: dict[str, Any]) -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     answer = host.join("g", **join, protocols={"range": b"x"})
     assert answer.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_session_begins_with_the_join_and_goes_on_with_the_sync() -> None:
+def test_a_session_begins_with_the_join_and_is_extended_by_the_sync() -> None:
     host = new_host()
     host.consumer_heartbeat("m", subscribed_topic_names=[])
     old = new_member(host, rebalance_ms=60_000)
@@ -582,7 +587,7 @@ def test_a_session_begins_with_the_join_and_goes_on_with_the_sync() -> None:
     assert old.heartbeat() == Code.NONE
 
 
-def test_who_has_joined_again_in_time_is_not_removed() -> None:
+def test_a_member_that_joined_again_in_time_is_not_removed() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     old = new_member(host)
@@ -595,7 +600,7 @@ def test_who_has_joined_again_in_time_is_not_removed() -> None:
     assert old.heartbeat() == Code.NONE
 
 
-def test_who_hears_by_its_sync_that_it_is_to_join_has_its_rebalance_timeout() -> None:
+def test_a_sync_with_rebalance_in_progress_starts_the_rebalance_timeout() -> None:
     host = new_host()
     host.consumer_heartbeat("m", subscribed_topic_names=[])
     old = new_member(host)
@@ -611,7 +616,7 @@ def later_subscription(*topics: str) -> bytes:
     return b"\0\1" + subscription(*topics)[2:] + bytes(4)
 
 
-def test_assignments_are_of_the_version_of_the_subscription() -> None:
+def test_an_assignment_has_the_version_of_the_members_subscription() -> None:
     """A SyncGroup of an older version has no protocol. A group that becomes classic keeps the
     version.
     """
@@ -668,7 +673,7 @@ def test_leaving_by_id_and_instance() -> None:
     assert host.leave("g", (old.id, "i")).members[0].error_code == Code.NONE
 
 
-def test_in_the_preview_of_3_9_members_of_the_consumer_protocol_do_not_leave_so() -> None:
+def test_in_the_preview_of_3_9_consumers_cannot_use_leave_group() -> None:
     host = new_host(is_preview=True)
     host.consumer_heartbeat("m")
     old = new_member(host)
@@ -679,7 +684,7 @@ def test_in_the_preview_of_3_9_members_of_the_consumer_protocol_do_not_leave_so(
 # --- the records of a conversion ---------------------------------------------------------------
 
 
-def test_the_records_of_a_group_that_becomes_one_of_consumers() -> None:
+def test_a_conversion_writes_the_records_of_a_consumer_group_and_a_tombstone() -> None:
     """No record of the classic group remains, and topics of which the member has no partition
     are left out.
     """
@@ -689,13 +694,14 @@ def test_the_records_of_a_group_that_becomes_one_of_consumers() -> None:
     before = len(host.log)
     host.consumer_heartbeat("m")
     written = [(row[1][1], row[2] is None) for row in host.log[before:] if row[1] is not None]
+    # the record type of each key, and whether the value is a tombstone
     assert written[:6] == [(2, True), (5, False), (3, False), (7, False), (6, False), (8, False)]
     group = host.coordinator.group("g")
     assert group.classic.members == {}
     assert [sorted(row) for row in group.consumer.currents[old.id].assigned.values()] == [[0, 1]]
 
 
-def test_sessions_go_on_over_a_conversion() -> None:
+def test_the_session_of_a_classic_member_continues_over_a_conversion() -> None:
     host = new_host()
     old = classic_group(host, 0)
     host.consumer_heartbeat("m")
@@ -703,14 +709,14 @@ def test_sessions_go_on_over_a_conversion() -> None:
     assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
 
 
-def test_a_classic_group_that_is_full_has_no_room_for_a_consumer_and_is_no_other_for_it() -> None:
+def test_a_full_classic_group_refuses_a_consumer_and_stays_classic() -> None:
     host = new_host(max_size=1)
     classic_group(host, 0)
     assert host.consumer_heartbeat("m").error_code == Code.GROUP_MAX_SIZE_REACHED
     assert kind_and_state(host) == (CLASSIC, "Stable")
 
 
-def test_a_group_becomes_classic_with_as_many_members_as_a_classic_one_may_have() -> None:
+def test_a_group_becomes_classic_with_the_maximum_number_of_members() -> None:
     host = new_host(classic=GroupSettings(max_size=2))
     host.consumer_heartbeat("m")
     new_member(host), new_member(host)
@@ -718,7 +724,7 @@ def test_a_group_becomes_classic_with_as_many_members_as_a_classic_one_may_have(
     assert kind_and_state(host)[0] == CLASSIC
 
 
-def test_a_group_stays_one_of_consumers_as_long_as_it_has_one() -> None:
+def test_a_group_stays_one_of_consumers_while_it_has_a_consumer() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     host.consumer_heartbeat("n")
@@ -748,7 +754,7 @@ def test_a_group_that_becomes_classic_has_the_protocols_of_its_members() -> None
 
 
 @pytest.mark.parametrize("then", ["becomes classic", "is replaced"])
-def test_patterns_are_not_looked_up_of_a_group_that_is_none_of_consumers_any_more(
+def test_patterns_are_not_resolved_for_a_group_that_became_classic(
     then: str,
 ) -> None:
     host = new_host()
@@ -777,7 +783,7 @@ def test_timers_of_members_end_with_the_consumer_group() -> None:
     assert old.heartbeat() == Code.NONE
 
 
-def test_a_group_that_becomes_classic_has_the_time_of_that_by_the_wall_clock() -> None:
+def test_a_conversion_to_classic_is_recorded_with_the_wall_clock_time() -> None:
     """Tools show the time of the change, and Apache Kafka computes the retention of offsets from
     it.
     """
@@ -791,7 +797,7 @@ def test_a_group_that_becomes_classic_has_the_time_of_that_by_the_wall_clock() -
     assert decode_group(value).state_timestamp_ms == host.now_ms + 5_000
 
 
-def test_a_sync_that_waits_hears_that_it_is_to_join_again() -> None:
+def test_a_waiting_sync_is_answered_when_the_group_becomes_one_of_consumers() -> None:
     host = new_host()
     leader = classic_group(host, 0)
     follower = GroupMember(host, topics=["t"])
@@ -804,7 +810,7 @@ def test_a_sync_that_waits_hears_that_it_is_to_join_again() -> None:
     assert host.answers[waiting].error_code == Code.REBALANCE_IN_PROGRESS
 
 
-def test_a_converted_member_wants_what_it_told_in_the_groups_protocol() -> None:
+def test_a_converted_member_has_the_subscription_of_the_groups_protocol() -> None:
     host = new_host()
     both = {"range": subscription("t"), "roundrobin": subscription("u")}
     first = GroupMember(host, topics=["t"], protocols=both)

@@ -44,6 +44,7 @@ class Topics(Directory):
         return super().topic(name)
 
     def id_of(self, name: str) -> uuid.UUID:
+        """The id of a topic that exists."""
         topic = self.topic(name)
         assert topic is not None
         return topic[0]
@@ -62,6 +63,7 @@ class Group:
     """A group that replays the records of its own changes."""
 
     def __init__(self, **topics: int) -> None:
+        """An empty group, and topics with these numbers of partitions."""
         self.table = dict(topics)
         self.topics = Topics(self.table)
         self.group = ConsumerGroup()
@@ -80,6 +82,7 @@ class Group:
         return versions
 
     def join(self, **members: MemberValue) -> None:
+        """Let these members join, compute an assignment, and replay the records."""
         change = self.change()
         for name, value in members.items():
             change.set_member(name, value)
@@ -94,7 +97,7 @@ def partitions(assignment: Mapping[uuid.UUID, tuple[int, ...]]) -> list[tuple[in
     return list(assignment.values())
 
 
-def test_each_step_sees_those_before_it_and_the_group_does_not() -> None:
+def test_each_step_of_a_change_sees_the_steps_before_it_and_leaves_the_group_unchanged() -> None:
     group = Group(t=2)
     group.join(one=member("t"), two=member("t"))
     before = copy.deepcopy(hard_state(group.group))
@@ -114,7 +117,7 @@ def test_each_step_sees_those_before_it_and_the_group_does_not() -> None:
     assert "one" in group.group.members and group.group.targets["two"] != change.target("two")
 
 
-def test_what_is_so_already_is_not_written() -> None:
+def test_values_that_do_not_change_are_not_written() -> None:
     group = Group(t=2)
     group.join(one=member("t"))
     current, value = group.group.current("one"), group.group.members["one"]
@@ -131,7 +134,7 @@ def test_what_is_so_already_is_not_written() -> None:
     assert group.replay(change) == [records.CURRENT_VERSION]
 
 
-def test_topics_are_looked_at_once_as_long_as_nothing_changes() -> None:
+def test_unchanged_topics_are_looked_up_only_once() -> None:
     """Otherwise the cost of each heartbeat would grow with the number of the group's topics."""
     group = Group(t=2, u=1)
     group.join(one=member("t", "u"))
@@ -147,7 +150,7 @@ def test_topics_are_looked_at_once_as_long_as_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_targets_that_stay_are_not_written_again_and_an_empty_one_is_written(assignor: str) -> None:
+def test_unchanged_targets_are_not_written_again_but_a_first_empty_one_is(assignor: str) -> None:
     settings = ConsumerGroupSettings(assignment_interval_ms=0, assignors=(assignor,))
     group = Group(t=1)
     change = group.change()
@@ -167,7 +170,7 @@ def test_targets_that_stay_are_not_written_again_and_an_empty_one_is_written(ass
     assert group.group.target_epoch == group.group.epoch
 
 
-def test_a_static_members_next_incarnation_has_all_but_its_epoch() -> None:
+def test_a_static_member_that_returns_takes_over_all_but_the_epoch() -> None:
     """The next incarnation starts with epoch 0; the next step then sets it to the group's epoch."""
     group = Group(t=2)
     group.join(one=member("t", instance="i"))
@@ -190,7 +193,7 @@ def test_a_static_members_next_incarnation_has_all_but_its_epoch() -> None:
     assert set(group.group.owners[group.topics.id_of("t")].values()) == {"other"}
 
 
-def test_patterns_that_nobody_names_go_all_and_others_stay() -> None:
+def test_patterns_without_a_member_are_removed_and_others_remain() -> None:
     group = Group(t=1)
     group.join(one=member("t", regex="b"))
     change = group.change()
@@ -207,7 +210,7 @@ def test_patterns_that_nobody_names_go_all_and_others_stay() -> None:
 # --- the group's epoch --------------------------------------------------------------------------
 
 
-def test_the_epochs_record_names_the_topics_that_members_want_then() -> None:
+def test_the_group_epoch_record_has_the_hash_of_the_subscribed_topics() -> None:
     group = Group(t=1, u=1)
     group.join(one=member("t"))
     assert group.group.metadata_hash == hash_of_topics(["t"], group.topics)
@@ -227,7 +230,7 @@ def test_the_epochs_record_names_the_topics_that_members_want_then() -> None:
     assert change.epoch == epoch + 1
 
 
-def test_a_new_group_that_wants_what_is_there_has_its_topics_in_its_first_record() -> None:
+def test_the_first_record_of_a_new_group_has_the_hash_of_its_topics() -> None:
     group = Group(t=1)
     group.group.topics_version = group.topics.version  # remains of an earlier group of that name
     change = group.change()
@@ -240,7 +243,7 @@ def test_a_new_group_that_wants_what_is_there_has_its_topics_in_its_first_record
 # --- a member's assignment ---------------------------------------------------------------------
 
 
-def test_of_a_target_of_an_earlier_epoch_only_what_the_member_still_wants_is_left() -> None:
+def test_an_outdated_target_is_reduced_to_the_topics_that_the_member_still_wants() -> None:
     group = Group(t=1, u=1)
     group.join(one=member("t", "u"))
     t, u = group.topics.id_of("t"), group.topics.id_of("u")
@@ -252,7 +255,7 @@ def test_of_a_target_of_an_earlier_epoch_only_what_the_member_still_wants_is_lef
     assert (set(current.assigned), set(current.pending_revocation)) == ({u}, {t})
 
 
-def test_a_target_of_the_groups_epoch_is_followed_whatever_the_member_names() -> None:
+def test_a_current_target_is_followed_even_for_topics_without_subscription() -> None:
     """Members of a group that was classic may have partitions of topics to which they are not
     subscribed.
     """
@@ -265,7 +268,7 @@ def test_a_target_of_the_groups_epoch_is_followed_whatever_the_member_names() ->
     assert set(change.reconcile("one", None).assigned) == {t}
 
 
-def test_what_a_member_has_given_up_in_the_same_event_is_free() -> None:
+def test_partitions_revoked_in_the_same_event_can_be_assigned() -> None:
     group = Group(t=2)
     group.join(one=member("t"))
     t = group.topics.id_of("t")
@@ -281,7 +284,7 @@ def test_what_a_member_has_given_up_in_the_same_event_is_free() -> None:
     assert len(row) == 1 and t in change.current("one").assigned
 
 
-def test_what_a_removed_member_had_is_free() -> None:
+def test_partitions_of_a_removed_member_can_be_assigned() -> None:
     group = Group(t=2)
     group.join(one=member("t"))
     t = group.topics.id_of("t")

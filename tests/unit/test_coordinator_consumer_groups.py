@@ -44,6 +44,9 @@ class Consumer:
     """A member's state in its client; `take` makes it own the assigned partitions."""
 
     def __init__(self, host: GroupHost, name: str, *topics: str, **more: Any) -> None:
+        """A client of the consumer protocol. `given`: the assigned partitions; `owned`: those that
+        it reports.
+        """
         self.host, self.name, self.more = host, name, more
         self.topics = list(topics) or ["t"]
         self.epoch = 0
@@ -51,6 +54,9 @@ class Consumer:
         self.owned: dict[str, list[int]] = {}
 
     def beat(self, **more: Any) -> Any:
+        """Send a heartbeat, the first one with the subscription, and take over the epoch and the
+        assignment of the response.
+        """
         if self.epoch == 0:
             more = {"subscribed_topic_names": self.topics, **self.more, **more}
         elif "instance_id" in self.more:
@@ -108,7 +114,7 @@ def test_a_member_joins_alone() -> None:
     assert (again.member_epoch, host.assigned(again)) == (2, {"t": [0, 1, 2, 3]})
 
 
-def test_a_full_request_is_told_all() -> None:
+def test_a_heartbeat_with_all_fields_gets_the_assignment() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     answer = host.consumer_heartbeat(
@@ -117,7 +123,7 @@ def test_a_full_request_is_told_all() -> None:
     assert host.assigned(answer) == {"t": [0, 1, 2, 3]}
 
 
-def test_a_member_that_lists_others_than_it_has_may_have_missed_an_answer() -> None:
+def test_a_member_that_reports_other_partitions_gets_its_assignment_again() -> None:
     """After a timeout, librdkafka sends its list of partitions again, but not the other fields."""
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
@@ -140,13 +146,13 @@ def test_a_member_that_lists_others_than_it_has_may_have_missed_an_answer() -> N
     assert host.consumer_heartbeat("two", two.epoch, owned=two.given).assignment is None
 
 
-def test_the_first_member_that_wants_nothing_is_in_the_first_epoch() -> None:
+def test_a_first_member_without_topics_gets_epoch_1() -> None:
     host = new_host()
     answer = host.consumer_heartbeat("m", subscribed_topic_names=[])
     assert (answer.error_code, answer.member_epoch, host.assigned(answer)) == (0, 1, {})
 
 
-def test_version_0_gives_an_id_and_version_1_wants_one() -> None:
+def test_version_0_assigns_a_member_id_and_version_1_requires_one() -> None:
     host = new_host()
     assert host.consumer_heartbeat("", version=0).member_id.startswith("member-")
     assert host.consumer_heartbeat("").error_code == Code.INVALID_REQUEST
@@ -197,7 +203,7 @@ def test_heartbeats_that_are_refused(epoch: int, fields: dict[str, Any], code: C
     assert len(host.log) == before
 
 
-def test_the_last_to_leave_leaves_an_empty_group() -> None:
+def test_a_group_is_empty_when_its_last_member_leaves() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     answer = host.consumer_heartbeat("m", LEAVE)
@@ -207,7 +213,7 @@ def test_the_last_to_leave_leaves_an_empty_group() -> None:
     assert host.consumer_heartbeat("m").member_epoch == 4
 
 
-def test_a_group_has_a_size() -> None:
+def test_a_full_group_refuses_a_new_member_but_not_a_known_one() -> None:
     host = GroupHost(consumer_settings=ConsumerGroupSettings(max_size=1))
     assert host.consumer_heartbeat("m").error_code == 0
     assert host.consumer_heartbeat("n").error_code == Code.GROUP_MAX_SIZE_REACHED
@@ -215,7 +221,7 @@ def test_a_group_has_a_size() -> None:
 
 
 @pytest.mark.parametrize("letter", ["a", "\u00e4"])
-def test_names_are_as_long_as_a_records_key_can_tell(letter: str) -> None:
+def test_member_ids_are_limited_to_the_length_that_a_record_key_can_have(letter: str) -> None:
     """The length of a string in a record has 16 bits and counts bytes."""
     host = new_host()
     longest = letter * (LONGEST_NAME_BYTES // len(letter.encode()))
@@ -223,20 +229,20 @@ def test_names_are_as_long_as_a_records_key_can_tell(letter: str) -> None:
     assert host.consumer_heartbeat(longest + letter).error_code == Code.INVALID_REQUEST
 
 
-def test_in_version_0_the_id_is_given_to_those_alone_who_join() -> None:
+def test_version_0_assigns_a_member_id_only_to_a_join() -> None:
     host = new_host()
     host.consumer_heartbeat("", version=0)
     assert host.consumer_heartbeat("", 1, version=0).error_code == Code.INVALID_REQUEST
 
 
-def test_a_member_that_joins_the_preview_of_3_9_names_a_topic() -> None:
+def test_in_the_preview_of_3_9_a_join_must_name_a_topic() -> None:
     """The preview has no patterns yet."""
     for is_preview, code in ((True, Code.INVALID_REQUEST), (False, Code.NONE)):
         host = GroupHost(consumer_settings=AT_ONCE._replace(is_preview=is_preview))
         assert host.consumer_heartbeat(subscribed_topic_names=[]).error_code == code
 
 
-def test_what_a_heartbeat_leaves_out_stays_as_it_was() -> None:
+def test_fields_that_a_heartbeat_omits_remain_unchanged() -> None:
     """A heartbeat contains only what has changed since the previous one."""
     host = new_host()
     host.consumer_heartbeat(
@@ -258,7 +264,7 @@ def test_what_a_heartbeat_leaves_out_stays_as_it_was() -> None:
     assert host.describe_consumer_group().members[0].rack_id == "r"
 
 
-def test_a_full_request_with_a_pattern_is_told_all() -> None:
+def test_a_heartbeat_with_a_pattern_and_partitions_gets_the_assignment() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     answer = host.consumer_heartbeat(
@@ -269,7 +275,7 @@ def test_a_full_request_with_a_pattern_is_told_all() -> None:
     assert answer.assignment is None
 
 
-def test_members_of_two_groups_fall_silent_in_one_tick() -> None:
+def test_one_tick_removes_silent_members_of_two_groups() -> None:
     """The records of both groups are in the same internal partition."""
     host = new_host(partition_count=1)
     for group in ("g", "h"):
@@ -279,7 +285,7 @@ def test_members_of_two_groups_fall_silent_in_one_tick() -> None:
     assert states == {"g": "Empty", "h": "Empty"}
 
 
-def test_the_records_of_a_member_that_leaves_come_in_kafkas_order() -> None:
+def test_the_tombstones_of_a_member_that_leaves_have_kafkas_order() -> None:
     host = new_host()
     m = Consumer(host, "m", "t", subscribed_topic_regex="u")
     m.beat()
@@ -288,14 +294,16 @@ def test_the_records_of_a_member_that_leaves_come_in_kafkas_order() -> None:
     before = len(host.log)
     m.leave()
     assert [row[1][:2] for row in host.log[before:] if row[1] is not None] == [
-        bytes((0, version)) for version in (8, 7, 5, 16, 3)
+        # current assignment, target assignment, member, pattern, group
+        bytes((0, version))
+        for version in (8, 7, 5, 16, 3)
     ]
 
 
 # --- reconciliation (KIP-848, "Rebalance Process") ----------------------------------------------
 
 
-def test_partitions_go_from_one_to_the_other_when_they_are_given_up() -> None:
+def test_partitions_are_assigned_to_another_member_after_their_revocation() -> None:
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
     one.beat()
@@ -311,7 +319,7 @@ def test_partitions_go_from_one_to_the_other_when_they_are_given_up() -> None:
     assert state(host) == ("Stable", 3, 3)
 
 
-def test_a_member_that_does_not_give_up_in_time_is_removed() -> None:
+def test_a_member_that_does_not_revoke_within_its_rebalance_timeout_is_removed() -> None:
     host = new_host()
     one, two = Consumer(host, "one", rebalance_timeout_ms=REBALANCE_MS), Consumer(host, "two")
     one.beat()
@@ -325,7 +333,7 @@ def test_a_member_that_does_not_give_up_in_time_is_removed() -> None:
     assert two.count() == 4
 
 
-def test_one_that_has_given_up_is_not() -> None:
+def test_a_member_that_revoked_in_time_is_not_removed() -> None:
     host = new_host()
     one, two = Consumer(host, "one", rebalance_timeout_ms=REBALANCE_MS), Consumer(host, "two")
     one.beat()
@@ -348,7 +356,7 @@ def test_a_silent_member_is_removed_after_its_session() -> None:
     assert two.count() == 4
 
 
-def test_two_that_fall_silent_at_once_are_removed_at_once() -> None:
+def test_two_members_that_time_out_together_raise_the_epoch_once() -> None:
     host = new_host()
     one, two, three = (Consumer(host, name) for name in ("one", "two", "three"))
     one.beat()
@@ -360,7 +368,7 @@ def test_two_that_fall_silent_at_once_are_removed_at_once() -> None:
     assert three.count() == 4
 
 
-def test_sessions_and_revocations_begin_again_after_a_restart() -> None:
+def test_session_and_rebalance_timeouts_start_again_after_a_restart() -> None:
     host = new_host()
     one, two = Consumer(host, "one", rebalance_timeout_ms=REBALANCE_MS), Consumer(host, "two")
     one.beat()
@@ -387,7 +395,7 @@ def test_after_a_power_loss_all_join_again() -> None:
 # --- epochs (KIP-848, "Heartbeat Handling") -----------------------------------------------------
 
 
-def test_epochs_that_are_taken() -> None:
+def test_a_heartbeat_may_have_the_current_or_with_the_same_partitions_the_last_epoch() -> None:
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
     one.beat()
@@ -406,7 +414,7 @@ def test_epochs_that_are_taken() -> None:
 # --- subscriptions ------------------------------------------------------------------------------
 
 
-def test_the_subscription_changes() -> None:
+def test_the_assignment_follows_the_subscription() -> None:
     host = new_host()
     m = Consumer(host, "m", "t")
     m.beat()
@@ -424,7 +432,7 @@ def test_the_subscription_changes() -> None:
     assert (m.epoch, m.given) == (5, {})
 
 
-def test_a_topic_grows_and_goes_and_comes_again() -> None:
+def test_the_assignment_follows_the_growth_deletion_and_creation_of_a_topic() -> None:
     host = new_host()
     m = Consumer(host, "m", "u")
     m.beat()
@@ -444,7 +452,7 @@ def test_a_topic_grows_and_goes_and_comes_again() -> None:
     assert m.beat().member_epoch == 5
 
 
-def test_most_members_wish_chooses_the_assignor() -> None:
+def test_the_assignor_that_most_members_want_is_used() -> None:
     host = new_host()
     for name, assignor in (("a", "range"), ("b", "range"), ("c", "uniform")):
         host.consumer_heartbeat(name, server_assignor=assignor)
@@ -476,7 +484,7 @@ def test_the_assignment_is_computed_once_in_an_interval() -> None:
     assert sorted(member.count() for member in (one, two, three)) == [1, 1, 2]
 
 
-def test_a_heartbeat_whose_records_are_dropped_is_decided_again_at_once() -> None:
+def test_a_heartbeat_whose_records_were_dropped_is_decided_again_immediately() -> None:
     """The coordinator looks the topics up again, and the assignment that was not written does not
     delay the next one.
     """
@@ -495,7 +503,7 @@ def test_a_heartbeat_whose_records_are_dropped_is_decided_again_at_once() -> Non
     assert (m.epoch, m.count()) == (3, 6)
 
 
-def test_what_a_member_ceases_to_want_goes_before_there_is_a_new_assignment() -> None:
+def test_unsubscribed_topics_are_revoked_before_the_next_assignment() -> None:
     host = GroupHost(topics={"t": 2, "u": 1})
     m = Consumer(host, "m", "t")
     m.beat()
@@ -512,7 +520,7 @@ def test_what_a_member_ceases_to_want_goes_before_there_is_a_new_assignment() ->
 # --- patterns (KIP-848, "Regular Expressions") --------------------------------------------------
 
 
-def test_topics_by_a_pattern() -> None:
+def test_topics_that_match_a_pattern_are_assigned() -> None:
     host = new_host()
     m = Consumer(host, "m", more=None)
     m.more = {"subscribed_topic_names": None, "subscribed_topic_regex": r"orders\..*"}
@@ -535,7 +543,7 @@ def test_topics_by_a_pattern() -> None:
     assert not any(key[:2] == b"\0\x10" for key in living_keys(host))
 
 
-def test_names_and_a_pattern_count_both() -> None:
+def test_topics_by_name_and_by_pattern_are_both_assigned() -> None:
     host = new_host()
     m = Consumer(host, "m", "u", subscribed_topic_regex="orders.a|u")
     m.beat()
@@ -544,7 +552,7 @@ def test_names_and_a_pattern_count_both() -> None:
     assert m.given == {"orders.a": [0], "u": [0, 1]}
 
 
-def test_a_pattern_that_another_member_has_counts_at_once() -> None:
+def test_a_pattern_that_another_member_uses_applies_immediately() -> None:
     host = new_host()
     one = Consumer(host, "one", "u", subscribed_topic_regex="orders.b")
     one.beat()
@@ -557,7 +565,7 @@ def test_a_pattern_that_another_member_has_counts_at_once() -> None:
     assert any(key[:2] == b"\0\x10" for key in living_keys(host))
 
 
-def test_a_pattern_that_cannot_be_read_changes_nothing() -> None:
+def test_an_invalid_pattern_is_refused_and_changes_nothing() -> None:
     host = new_host()
     m = Consumer(host, "m", "u")
     m.beat()
@@ -567,7 +575,7 @@ def test_a_pattern_that_cannot_be_read_changes_nothing() -> None:
     assert m.beat().error_code == 0
 
 
-def test_patterns_are_looked_up_after_a_restart() -> None:
+def test_patterns_are_resolved_after_a_restart() -> None:
     host = new_host()
     m = Consumer(host, "m", "u", subscribed_topic_regex="orders.b")
     m.beat()
@@ -578,7 +586,7 @@ def test_patterns_are_looked_up_after_a_restart() -> None:
     assert m.given == {"orders.b": [0, 1], "u": [0, 1]}
 
 
-def test_patterns_of_two_groups_are_looked_up_in_one_tick() -> None:
+def test_one_tick_resolves_the_patterns_of_two_groups() -> None:
     """The records of both groups are in the same internal partition."""
     host = new_host(partition_count=1)
     for group in ("g", "h"):
@@ -591,7 +599,7 @@ def test_patterns_of_two_groups_are_looked_up_in_one_tick() -> None:
         assert host.assigned(answer) == {"orders.a": [0]}, group
 
 
-def test_without_a_wish_the_first_assignor_of_the_settings_counts() -> None:
+def test_without_a_preference_the_first_assignor_of_the_settings_is_used() -> None:
     for assignors in (("uniform", "range"), ("range", "uniform")):
         settings = ConsumerGroupSettings(assignment_interval_ms=0, assignors=assignors)
         host = GroupHost(topics={"t": 4}, consumer_settings=settings)
@@ -599,7 +607,7 @@ def test_without_a_wish_the_first_assignor_of_the_settings_counts() -> None:
         assert host.describe_consumer_group().assignor_name == assignors[0]
 
 
-def test_patterns_find_what_the_member_may_describe_that_asks() -> None:
+def test_patterns_match_only_topics_that_the_requesting_member_may_describe() -> None:
     """As in Apache Kafka 4.3, the heartbeat of a single member triggers the look-up, whose result
     is used for the whole group.
     """
@@ -628,7 +636,7 @@ def test_patterns_find_what_the_member_may_describe_that_asks() -> None:
     assert seeing.given == {"orders.a": [0], "orders.b": [0, 1]}
 
 
-def test_patterns_are_looked_up_bit_by_bit() -> None:
+def test_patterns_are_resolved_in_slices() -> None:
     """A tick does only a part of a look-up. A pattern that arrives in the meantime is looked up
     afterwards.
     """
@@ -661,7 +669,7 @@ def looks(host: GroupHost) -> list[int]:
     return times
 
 
-def test_a_group_without_patterns_looks_none_up() -> None:
+def test_a_group_without_patterns_does_not_list_the_topics() -> None:
     host = new_host()
     times = looks(host)
     one, two, three = (Consumer(host, name) for name in ("one", "two", "three"))
@@ -677,7 +685,7 @@ def test_a_group_without_patterns_looks_none_up() -> None:
     assert times == []
 
 
-def test_patterns_are_looked_up_where_topics_have_changed_and_again_after_the_interval() -> None:
+def test_patterns_are_resolved_after_topic_changes_and_after_the_refresh_interval() -> None:
     """Patterns are looked up at most once a second, no matter how often topics change."""
     settings = AT_ONCE._replace(regex_refresh_interval_ms=10_000)
     host = GroupHost(topics={"t": 1}, consumer_settings=settings)
@@ -709,7 +717,7 @@ def test_patterns_are_looked_up_where_topics_have_changed_and_again_after_the_in
     assert len(host.log) == records, "nothing new was found, and nothing is written"
 
 
-def test_patterns_that_match_nothing_are_noted_and_leave_the_epoch() -> None:
+def test_a_pattern_without_matches_is_recorded_and_does_not_raise_the_epoch() -> None:
     host = new_host()
     host.wall_ahead_ms = 7_000
     m = Consumer(host, "m", "t", subscribed_topic_regex="nothing")
@@ -724,7 +732,7 @@ def test_patterns_that_match_nothing_are_noted_and_leave_the_epoch() -> None:
     assert state(host)[1] == epoch
 
 
-def test_each_pattern_that_finds_something_raises_the_epoch() -> None:
+def test_a_pattern_with_matches_raises_the_epoch() -> None:
     """The same look-up includes another pattern, which matches no topic."""
     host = new_host()
     one = Consumer(host, "one", "t", subscribed_topic_regex="orders.a")
@@ -738,7 +746,7 @@ def test_each_pattern_that_finds_something_raises_the_epoch() -> None:
     assert one.given["orders.a"] == [0]
 
 
-def test_a_pattern_that_came_meanwhile_does_not_hold_up_the_others() -> None:
+def test_a_pattern_that_arrives_during_a_lookup_does_not_delay_the_others() -> None:
     host = new_host()
     heavy = "([a-z.]?[a-z._]?){500}" * 4
     one = Consumer(host, "one", "u", subscribed_topic_regex=heavy)
@@ -757,7 +765,7 @@ def test_a_pattern_that_came_meanwhile_does_not_hold_up_the_others() -> None:
 
 
 @pytest.mark.parametrize("ticks", [1, 3])
-def test_a_topic_that_is_made_while_patterns_are_looked_up_is_found_soon(ticks: int) -> None:
+def test_a_topic_created_during_a_lookup_of_patterns_is_found_soon(ticks: int) -> None:
     """The topic may be created during any slice of a look-up, which uses the topics that existed at
     its start.
     """
@@ -777,7 +785,7 @@ def test_a_topic_that_is_made_while_patterns_are_looked_up_is_found_soon(ticks: 
     assert m.given["later"] == [0]
 
 
-def test_patterns_are_looked_up_though_a_member_falls_silent_at_that_time() -> None:
+def test_patterns_are_resolved_in_a_tick_that_removes_a_silent_member() -> None:
     host = new_host()
     silent = Consumer(host, "silent")
     silent.beat()
@@ -800,7 +808,7 @@ def living_keys(host: GroupHost) -> set[bytes]:
 # --- static members (KIP-848, "Static Membership") ----------------------------------------------
 
 
-def test_a_static_member_goes_for_a_while_and_comes_back() -> None:
+def test_a_static_member_can_leave_temporarily_and_return() -> None:
     host = new_host()
     first = Consumer(host, "first", instance_id="i")
     second = Consumer(host, "second", instance_id="i")
@@ -821,7 +829,7 @@ def test_a_static_member_goes_for_a_while_and_comes_back() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_static_member_that_went_while_it_gave_partitions_up_keeps_its_session(
+def test_a_static_member_that_left_during_a_revocation_keeps_its_session(
     restarts: bool,
 ) -> None:
     """The partitions that the member had to give up are free at once, even if the coordinator
@@ -847,7 +855,7 @@ def test_a_static_member_that_went_while_it_gave_partitions_up_keeps_its_session
     assert other.count() == 2
 
 
-def test_a_static_member_that_does_not_come_back_is_removed_after_its_session() -> None:
+def test_a_static_member_that_does_not_return_is_removed_after_its_session() -> None:
     host = new_host()
     first, other = Consumer(host, "first", instance_id="i"), Consumer(host, "other")
     first.beat()
@@ -860,7 +868,7 @@ def test_a_static_member_that_does_not_come_back_is_removed_after_its_session() 
     assert other.count() == 4
 
 
-def test_what_a_member_owns_of_a_topic_that_it_names_twice_is_not_free() -> None:
+def test_owned_partitions_count_although_a_heartbeat_names_their_topic_twice() -> None:
     """If a topic's second row were ignored, its partition would have two owners."""
     host = new_host()
     first, second = Consumer(host, "a"), Consumer(host, "b")
@@ -880,7 +888,7 @@ def test_what_a_member_owns_of_a_topic_that_it_names_twice_is_not_free() -> None
     assert second.given == {"t": [2, 3]}
 
 
-def test_a_static_member_joins_again_under_its_own_id() -> None:
+def test_a_static_member_can_join_again_with_its_own_member_id() -> None:
     """The client may have lost the response, or all of its state."""
     host = new_host()
     first = Consumer(host, "first", instance_id="i")
@@ -891,7 +899,7 @@ def test_a_static_member_joins_again_under_its_own_id() -> None:
     assert (first.epoch, first.count()) == (epoch, 4)
 
 
-def test_a_member_may_name_its_instance_later() -> None:
+def test_a_member_may_add_its_instance_id_later() -> None:
     """With an instance id it is still the same member, and does not count twice towards the
     maximum size.
     """
@@ -927,13 +935,14 @@ def test_a_group_has_settings_of_its_own() -> None:
 
 
 def commit(host: GroupHost, epoch: int, member: str, partition: int = 0, version: int = 9) -> Code:
+    """Commit an offset with the member's epoch. Gives the error code."""
     answer = host.commit(
         "g", {"t": {partition: 5}}, generation=epoch, member=member, version=version
     )
     return Code(answer["t", partition])
 
 
-def test_commits_by_epoch() -> None:
+def test_commits_are_checked_by_member_epoch() -> None:
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
     one.beat()
@@ -958,7 +967,7 @@ def test_commits_by_epoch() -> None:
     assert commit(host, -1, "") == Code.NONE
 
 
-def test_commits_by_epoch_in_the_preview_of_3_9() -> None:
+def test_in_the_preview_of_3_9_commits_need_the_current_member_epoch() -> None:
     """In the preview, only the member's epoch is checked, not the owner of the partition."""
     host = GroupHost(
         topics={"t": 1},
@@ -970,7 +979,7 @@ def test_commits_by_epoch_in_the_preview_of_3_9() -> None:
     assert commit(host, 1, "absent") == Code.UNKNOWN_MEMBER_ID
 
 
-def test_the_preview_of_3_9_takes_no_earlier_epoch_and_nobody() -> None:
+def test_the_preview_of_3_9_refuses_earlier_epochs_and_transactions_without_a_member() -> None:
     host = GroupHost(
         topics={"t": 4},
         consumer_settings=ConsumerGroupSettings(assignment_interval_ms=0, is_preview=True),
@@ -987,7 +996,7 @@ def test_the_preview_of_3_9_takes_no_earlier_epoch_and_nobody() -> None:
     assert answer == {("t", 0): Code.UNKNOWN_MEMBER_ID}
 
 
-def test_a_member_may_commit_its_partitions_of_an_earlier_epoch_and_no_others() -> None:
+def test_with_an_earlier_epoch_a_member_may_commit_only_its_own_partitions() -> None:
     """See KIP-1251. A member has no partitions of a deleted topic."""
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
@@ -1010,7 +1019,7 @@ def test_a_member_may_commit_its_partitions_of_an_earlier_epoch_and_no_others() 
         ({"instance": "somebody"}, Code.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_a_transaction_of_nobody_in_particular_names_neither_member_nor_epoch(
+def test_a_txn_offset_commit_without_a_member_may_have_no_epoch_or_instance(
     no_member: dict[str, Any], code: Code
 ) -> None:
     host = new_host()
@@ -1018,7 +1027,7 @@ def test_a_transaction_of_nobody_in_particular_names_neither_member_nor_epoch(
     assert host.txn_commit("g", {"t": {0: 5}}, **no_member) == {("t", 0): code}
 
 
-def test_a_partition_that_is_to_be_given_up_may_be_committed_until_then() -> None:
+def test_a_partition_may_be_committed_until_it_is_revoked() -> None:
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
     one.beat()
@@ -1031,7 +1040,7 @@ def test_a_partition_that_is_to_be_given_up_may_be_committed_until_then() -> Non
     assert commit(host, 2, "one", given_up) == Code.STALE_MEMBER_EPOCH
 
 
-def test_commits_in_a_transaction() -> None:
+def test_txn_offset_commits_are_checked_by_member_epoch() -> None:
     host = new_host()
     Consumer(host, "one").beat()
 
@@ -1063,7 +1072,7 @@ def test_offsets_are_fetched_in_the_members_epoch() -> None:
     assert fetch("absent", 2) == (Code.UNKNOWN_MEMBER_ID, 0)
 
 
-def test_offsets_by_topic_id() -> None:
+def test_offsets_are_committed_and_fetched_by_topic_id() -> None:
     host = new_host()
     t, u, unknown = host.directory.topic("t"), host.directory.topic("u"), uuid.UUID(int=99)
     assert t is not None and u is not None
@@ -1121,7 +1130,7 @@ def unknown_topic(topic_id: uuid.UUID) -> OffsetFetchRequestTopics:
     return OffsetFetchRequestTopics("", topic_id, [0])
 
 
-def test_a_group_without_members_goes_with_its_offsets_and_records() -> None:
+def test_deleting_an_empty_group_removes_its_offsets_and_records() -> None:
     host = new_host()
     m = Consumer(host, "m", "t", subscribed_topic_regex="u")
     m.beat()
@@ -1134,7 +1143,7 @@ def test_a_group_without_members_goes_with_its_offsets_and_records() -> None:
     assert host.describe_consumer_group().error_code == Code.GROUP_ID_NOT_FOUND
 
 
-def test_an_empty_group_without_offsets_goes_by_itself() -> None:
+def test_an_empty_group_without_offsets_is_removed_automatically() -> None:
     host = new_host()
     m = Consumer(host, "m")
     m.beat()
@@ -1156,7 +1165,7 @@ def test_a_group_is_listed_by_its_type() -> None:
     assert host.call("ListGroups", 5, types_filter=["classic"]).groups == []
 
 
-def test_a_consumer_group_is_no_classic_one() -> None:
+def test_describe_groups_does_not_find_a_consumer_group() -> None:
     host = new_host()
     Consumer(host, "m").beat()
     older = host.call("DescribeGroups", 5, groups=["g"]).groups[0]
@@ -1165,14 +1174,14 @@ def test_a_consumer_group_is_no_classic_one() -> None:
     assert (later.error_code, later.group_state) == (Code.GROUP_ID_NOT_FOUND, "Dead")
 
 
-def test_types_of_members_are_told_from_version_1_on() -> None:
+def test_a_description_has_member_types_from_version_1_on() -> None:
     host = new_host()
     Consumer(host, "m").beat()
     assert host.describe_consumer_group(version=1).members[0].member_type == 1
     assert host.describe_consumer_group(version=0).members[0].member_type == -1
 
 
-def test_a_heartbeat_with_the_id_of_no_topic_is_taken() -> None:
+def test_a_heartbeat_with_a_null_topic_id_is_accepted() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     assert (
@@ -1197,7 +1206,7 @@ def test_offsets_of_topics_that_no_member_wants_may_be_deleted() -> None:
     }
 
 
-def test_a_group_with_members_stays_though_it_has_no_offsets() -> None:
+def test_a_group_with_members_but_without_offsets_is_not_removed() -> None:
     host = new_host()
     m = Consumer(host, "m")
     m.beat()

@@ -40,6 +40,9 @@ def commit(group: Group, partition: TopicPartition, since_ms: int) -> None:
 
 
 def value_of(kind: str, *subscriptions: bytes, since_ms: int = -1) -> GroupMetadataValue:
+    """The value of a group's record. `kind`: the protocol type; `subscriptions`: the metadata of
+    each member; `since_ms`: the time of the state.
+    """
     members = tuple(
         MemberMetadata(f"m{number}", None, "c", "h", 60_000, 60_000, metadata, b"")
         for number, metadata in enumerate(subscriptions)
@@ -53,7 +56,7 @@ def expired(group: Group, now_ms: int) -> list[TopicPartition] | None:
     return None if expiry is None else expiry.expired
 
 
-def test_without_members_ever_an_offset_is_retained_since_its_commit() -> None:
+def test_in_a_group_that_never_had_members_retention_starts_with_the_commit() -> None:
     group = new_group()
     commit(group, T0, 1_000)
     commit(group, T1, 2_000)
@@ -69,7 +72,7 @@ def test_a_record_without_a_protocol_type_is_of_a_group_that_never_had_members()
     assert expired(group, 11_000) == [T0]
 
 
-def test_once_a_group_is_empty_its_offsets_are_retained_since_then() -> None:
+def test_in_an_empty_group_retention_starts_when_it_became_empty() -> None:
     group = new_group(value_of("consumer", since_ms=30_000))
     assert group.classic.state is State.EMPTY
     commit(group, T0, 1_000)
@@ -77,28 +80,28 @@ def test_once_a_group_is_empty_its_offsets_are_retained_since_then() -> None:
     assert expired(group, 40_000) == [T0]
 
 
-def test_where_the_record_does_not_say_since_when_the_commit_counts() -> None:
+def test_without_a_time_of_the_state_retention_starts_with_the_commit() -> None:
     """Versions 0 and 1 of the record have no time of the state, which is then read as -1."""
     group = new_group(value_of("consumer", since_ms=-1))
     commit(group, T0, 1_000)
     assert expired(group, 11_000) == [T0]
 
 
-def test_the_first_moment_there_is_is_a_time_too() -> None:
+def test_a_state_time_of_0_is_a_valid_start_of_the_retention() -> None:
     group = new_group(value_of("consumer", since_ms=0))
     commit(group, T0, 5_000)
     assert expired(group, 9_999) == []
     assert expired(group, 10_000) == [T0]
 
 
-def test_consumers_keep_the_offsets_of_the_topics_that_they_read() -> None:
+def test_offsets_of_topics_to_which_members_are_subscribed_do_not_expire() -> None:
     group = new_group(value_of("consumer", subscription("t"), subscription()))
     commit(group, T0, 1_000)
     commit(group, U0, 1_000)
     assert expired(group, 60_000) == [U0]
 
 
-def test_members_whose_topics_are_unknown_keep_all_offsets() -> None:
+def test_no_offset_expires_while_members_topics_are_unknown() -> None:
     for value in (
         value_of("consumer", b"no subscription"),
         value_of("connect", subscription("t")),
@@ -108,7 +111,7 @@ def test_members_whose_topics_are_unknown_keep_all_offsets() -> None:
         assert expired(group, 60_000) is None
 
 
-def test_a_rebalance_keeps_all_offsets() -> None:
+def test_no_offset_expires_during_a_rebalance() -> None:
     group = new_group(value_of("consumer", subscription("t")))
     commit(group, U0, 1_000)
     leader = group.classic.members["m0"]
@@ -121,7 +124,7 @@ def test_a_rebalance_keeps_all_offsets() -> None:
     assert expired(group, 60_000) is None
 
 
-def test_the_next_check_comes_with_the_next_expiry_but_not_before_its_interval() -> None:
+def test_the_next_retention_check_is_at_the_next_expiry_or_after_the_interval() -> None:
     group = new_group()
     assert group.next_retention_check_ms(SETTINGS, 1_000) == 1_100
     commit(group, T0, 2_000)
@@ -138,13 +141,14 @@ def test_a_group_with_members_is_checked_at_every_interval() -> None:
 
 
 def deleted(group: Group, *partitions: TopicPartition) -> tuple[Result, PartitionCodes]:
+    """Delete the offsets of the partitions. Gives the result, and the error codes."""
     codes: PartitionCodes = {topic: {} for topic, _ in partitions}
     result = Result()
     group.delete_offsets(partitions, codes, result)
     return result, codes
 
 
-def test_a_group_goes_with_the_last_of_its_offsets() -> None:
+def test_a_group_is_removed_with_its_last_offset() -> None:
     group = new_group()
     commit(group, T0, 0)
     commit(group, T1, 0)
@@ -156,7 +160,7 @@ def test_a_group_goes_with_the_last_of_its_offsets() -> None:
     ], "there is nothing to delete of u"
 
 
-def test_a_group_stays_while_anybody_needs_it() -> None:
+def test_a_group_with_pending_offsets_or_members_is_not_removed_with_its_last_offset() -> None:
     pending, joining, member = (
         new_group(),
         new_group(),
@@ -179,7 +183,7 @@ def test_pending_offsets_are_deleted_too() -> None:
     assert result.records == [group_tombstone("another"), offset_tombstone("g", *T1)]
 
 
-def test_what_members_read_is_not_deleted() -> None:
+def test_offsets_of_subscribed_topics_cannot_be_deleted() -> None:
     group = new_group(value_of("consumer", subscription("t")))
     commit(group, T0, 0)
     result, codes = deleted(group, T0, T1)

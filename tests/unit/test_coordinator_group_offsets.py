@@ -30,7 +30,7 @@ def test_the_offsets_of_a_transaction_are_pending_until_its_end() -> None:
     assert numbers(offsets) == {P0: 5} and not offsets.is_pending(P0)
 
 
-def test_an_abort_drops_the_offsets_of_its_producer_alone() -> None:
+def test_an_abort_drops_only_the_offsets_of_its_producer() -> None:
     offsets = GroupOffsets()
     offsets.replay_pending(7, P0, offset(5))
     offsets.replay_pending(8, P1, offset(6))
@@ -84,6 +84,7 @@ def test_the_hard_state_does_not_depend_on_the_clock() -> None:
 
 
 def expiry(offsets: GroupOffsets, now_ms: int, max_count: int | None = None) -> Expiry:
+    """The offsets that have expired, with a group that is subscribed to the topic u."""
     return offsets.expiry(
         now_ms, DAY_MS, lambda committed: committed.since_ms, lambda topic: topic == "u", max_count
     )
@@ -99,7 +100,7 @@ def test_an_offset_expires_at_the_end_of_its_retention() -> None:
     assert expiry(offsets, DAY_MS + 9) == Expiry([P0, P1, P2], None, is_complete=True)
 
 
-def test_a_retention_time_of_its_own_counts_from_the_commit() -> None:
+def test_an_own_retention_time_of_an_offset_starts_with_its_commit() -> None:
     """The retention time is the difference of two wall clock timestamps, and is added to the
     steady time.
     """
@@ -131,7 +132,7 @@ def test_a_group_with_pending_offsets_alone_is_not_complete() -> None:
     assert expiry(offsets, 2 * DAY_MS) == Expiry([], None, is_complete=False)
 
 
-def test_at_most_so_many_offsets_expire_at_once() -> None:
+def test_at_most_the_given_number_of_offsets_expires_at_once() -> None:
     offsets = GroupOffsets()
     for partition in (P0, P1, P2):
         offsets.replay_commit(partition, offset(1))

@@ -49,7 +49,7 @@ def test_an_id_is_not_given_if_its_block_could_not_be_reserved() -> None:
     assert reserved == [15, 15]
 
 
-def test_what_was_used_is_skipped_and_a_block_is_not_given_up_for_less() -> None:
+def test_used_ids_are_skipped_and_a_block_is_kept_when_it_still_has_ids() -> None:
     reserved: list[int] = []
     allocator = ProducerIdAllocator(block_size=3, persist=reserved.append, next_id=0)
     assert allocator.allocate() == 0
@@ -60,7 +60,7 @@ def test_what_was_used_is_skipped_and_a_block_is_not_given_up_for_less() -> None
     assert reserved == [3, 12]
 
 
-def test_ids_that_are_skipped_are_given_by_no_later_run_either() -> None:
+def test_skipped_ids_are_not_assigned_by_a_later_run_either() -> None:
     """After this copy of its directory was made, the leader may have assigned these ids."""
     reserved = [0]
     allocator = ProducerIdAllocator(block_size=3, persist=reserved.append, next_id=0)

@@ -41,7 +41,7 @@ def test_hash_codes_are_javas(name: str, hash_code: int) -> None:
 
 
 @pytest.mark.parametrize("length", [*range(1, 20), 255, 256, 32_767])
-def test_hash_codes_of_any_length_are_what_the_definition_says(length: int) -> None:
+def test_the_hash_equals_javas_definition_for_any_length(length: int) -> None:
     """The definition in java.lang.String: s[0]*31^(n-1) + s[1]*31^(n-2) + ... + s[n-1], in 32
     bits.
     """
@@ -53,7 +53,7 @@ def test_hash_codes_of_any_length_are_what_the_definition_says(length: int) -> N
     assert java_string_hash("".join(map(chr, letters))) % (1 << 32) == value
 
 
-def test_keys_that_are_remembered_are_few_for_they_may_be_long() -> None:
+def test_the_cache_of_partitions_has_few_keys_since_they_may_be_long() -> None:
     """A key may have 32,767 letters, so a cache of thousands of keys would take a hundred
     megabytes.
     """
@@ -62,12 +62,13 @@ def test_keys_that_are_remembered_are_few_for_they_may_be_long() -> None:
 
 
 def letter_by_letter(text: str) -> None:
+    """Compute the hash with a loop over the letters, for comparison."""
     value, units = 0, text.encode("utf-16-be")
     for position in range(0, len(units), 2):
         value = (value * 31 + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
 
 
-def test_the_hash_of_a_long_key_takes_a_fraction_of_what_its_letters_take_one_by_one() -> None:
+def test_the_hash_of_a_long_key_is_faster_than_a_loop_over_its_letters() -> None:
     """The measure is CPU time, the shortest of some attempts."""
     spent = {}
     for hashed in (java_string_hash, letter_by_letter):
@@ -100,7 +101,7 @@ def test_the_results_of_several_partitions_become_one() -> None:
     assert [reply.ticket for reply in last.replies] == [9, 8], "the reply leaves after all of them"
 
 
-def test_a_partition_gets_another_batch_where_one_is_full() -> None:
+def test_records_beyond_a_full_batch_are_in_another_batch() -> None:
     results = ResultsByPartition()
     records = [record(number) for number in range(2 * RECORDS_PER_BATCH + 1)]
     results.add(0, records)
@@ -111,7 +112,7 @@ def test_a_partition_gets_another_batch_where_one_is_full() -> None:
     assert [each for batch in batches for each in batch] == [*records, record(-1)]
 
 
-def test_of_nothing_there_is_an_empty_result() -> None:
+def test_without_records_the_result_is_empty() -> None:
     empty = ResultsByPartition().as_one(Reply(8, HeartbeatResponse()))
     assert (empty.records, empty.more) == ([], [])
     assert [reply.ticket for reply in empty.replies] == [8]

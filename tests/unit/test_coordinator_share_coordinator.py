@@ -47,6 +47,9 @@ class Host:
     """
 
     def __init__(self, partitions: int = 10, updates: int = 3) -> None:
+        """A share coordinator with a log. `partitions`: the size of the topic; `updates`: the
+        updates between two snapshots.
+        """
         self.partitions, self.updates = partitions, updates
         self.log: list[tuple[int, bytes, bytes | None]] = []
         self.now_ms = 1_000_000
@@ -68,12 +71,14 @@ class Host:
         self.log.append((partition, *record))
 
     def take(self, change: Change) -> int:
+        """Append and replay the record of a change. Gives the error code."""
         if change.record is not None:
             self._append(change.log_partition, change.record)
         self.check()
         return change.error_code
 
     def run(self, result: Result) -> int:
+        """Append and replay the records of a result. Gives their number."""
         rows = [(each.partition, row) for each in (result, *result.more) for row in each.records]
         for partition, record in rows:
             self._append(partition, record)
@@ -81,6 +86,7 @@ class Host:
         return len(rows)
 
     def check(self) -> None:
+        """Check that a replay of the whole log gives the same state."""
         fresh = self.new()
         for offset, (partition, key, value) in enumerate(self.log):
             fresh.replay(partition, offset, key, value)
@@ -104,7 +110,7 @@ def test_a_key_goes_to_kafkas_partition() -> None:
     assert Host().made.partition_of(key(7)) == expected
 
 
-def test_nothing_is_read_or_written_before_it_is_initialized() -> None:
+def test_a_share_state_must_be_initialised_before_it_is_read_or_written() -> None:
     h = Host()
     assert h.write(key(), (0, 1, 2, 1)) == Code.INVALID_REQUEST
     assert h.take(h.made.read(key(), 0, 0)) == Code.INVALID_REQUEST
@@ -162,13 +168,13 @@ def test_a_start_offset_below_minus_one_is_refused() -> None:
     assert result.replies[0].response.results[0].partitions[0].error_code == Code.INVALID_REQUEST
 
 
-def test_a_start_offset_that_is_given_has_no_delivered_records() -> None:
+def test_a_state_with_a_given_start_offset_has_no_completed_records() -> None:
     h = Host()
     h.begin(key(), start=7)
     assert h.made.summary(key()) == Summary(7, 0, 0, 0)
 
 
-def test_updates_add_up_and_a_snapshot_follows_them() -> None:
+def test_updates_accumulate_and_a_snapshot_follows_every_two() -> None:
     h = Host(updates=2)
     h.begin(key())
     for at in range(5):
@@ -177,6 +183,7 @@ def test_updates_add_up_and_a_snapshot_follows_them() -> None:
     assert state is not None
     assert [run[:2] for run in state.batches] == [(10 * at, 10 * at + 4) for at in range(5)]
     versions = [row[1][1] for row in h.log]
+    # 0 is a snapshot, 1 an update
     assert versions == [0, 1, 1, 0, 1, 1]
     assert state.snapshot_epoch == 1
 
@@ -227,7 +234,7 @@ def test_a_start_offset_drops_what_is_before_it() -> None:
     assert state.batches == [(15, 19, 0, 2)]
 
 
-def test_a_leader_that_was_replaced_is_fenced() -> None:
+def test_an_earlier_leader_epoch_is_fenced() -> None:
     h = Host()
     h.begin(key())
     assert h.take(h.made.read(key(), 5, 0)) == Code.NONE
@@ -240,7 +247,7 @@ def test_a_leader_that_was_replaced_is_fenced() -> None:
     assert len(h.log) == size, "a leader that reads again changes nothing"
 
 
-def test_a_state_that_is_initialized_again_fences_writers_of_the_one_before() -> None:
+def test_a_new_initialisation_fences_writers_of_the_earlier_state_epoch() -> None:
     h = Host()
     h.begin(key())
     h.write(key(), (0, 3, 2, 1), start_offset=0)
@@ -291,7 +298,7 @@ def test_the_redundant_records_are_before_the_oldest_of_the_last_snapshots() -> 
     assert h.made.redundant_offset(log_partition) == 7
 
 
-def test_a_cold_partition_gets_a_snapshot_while_others_change() -> None:
+def test_a_partition_without_writes_gets_a_snapshot_after_the_interval() -> None:
     h = Host(updates=500)
     for at in range(4):
         h.begin(key(at))

@@ -28,12 +28,16 @@ class Member:
     """A member's state in its client."""
 
     def __init__(self, host: GroupHost, name: str, *topics: str, group: str = "g") -> None:
+        """A client of a share group. `given`: the assigned partitions."""
         self.host, self.name, self.group = host, name, group
         self.topics = list(topics) or ["t"]
         self.epoch = 0
         self.given: dict[str, list[int]] = {}
 
     def beat(self, topics: list[str] | None = None) -> Any:
+        """Send a heartbeat, the first one with the subscription, and take over the epoch and the
+        assignment of the response.
+        """
         if self.epoch == 0:
             topics = self.topics
         answer = self.host.share_heartbeat(self.name, self.epoch, group=self.group, topics=topics)
@@ -104,20 +108,20 @@ def test_a_full_request_and_one_that_joins_again_get_the_whole_assignment() -> N
         {"rack": ""},
     ],
 )
-def test_a_request_that_lacks_something_is_refused(fields: dict[str, Any]) -> None:
+def test_invalid_share_group_heartbeats_are_refused(fields: dict[str, Any]) -> None:
     host = new_host()
     answer = host.share_heartbeat(**{"member": "m", **fields})
     assert (answer.error_code, bool(answer.error_message)) == (Code.INVALID_REQUEST, True)
     assert host.log == [] and host.coordinator.all_groups() == []
 
 
-def test_a_member_that_joins_names_a_topic() -> None:
+def test_a_join_without_topics_is_refused() -> None:
     host = new_host()
     ticket = host.send("ShareGroupHeartbeat", 1, group_id="g", member_id="m", member_epoch=0)
     assert host.answers[ticket].error_code == Code.INVALID_REQUEST
 
 
-def test_an_epoch_of_a_group_or_a_member_that_does_not_exist() -> None:
+def test_an_epoch_of_an_unknown_group_or_member_is_refused() -> None:
     host = new_host()
     assert host.share_heartbeat("m", 1).error_code == Code.GROUP_ID_NOT_FOUND
     assert host.share_heartbeat("m", LEAVE).error_code == Code.GROUP_ID_NOT_FOUND
@@ -127,7 +131,8 @@ def test_an_epoch_of_a_group_or_a_member_that_does_not_exist() -> None:
     assert host.share_heartbeat("n", LEAVE).error_code == Code.UNKNOWN_MEMBER_ID
 
 
-def test_the_epoch_before_is_accepted_since_the_answer_may_be_lost_and_no_other() -> None:
+def test_only_the_current_and_the_previous_epoch_are_accepted() -> None:
+    """The response with the current epoch may be lost, so the member may send the previous one."""
     host = new_host()
     m = Member(host, "m")
     m.beat()
@@ -138,7 +143,7 @@ def test_the_epoch_before_is_accepted_since_the_answer_may_be_lost_and_no_other(
         assert host.share_heartbeat("m", epoch).error_code == Code.FENCED_MEMBER_EPOCH
 
 
-def test_a_member_leaves_and_its_group_stays() -> None:
+def test_a_share_group_remains_after_its_last_member_left() -> None:
     host = new_host()
     m = Member(host, "m")
     settle(m)
@@ -151,7 +156,7 @@ def test_a_member_leaves_and_its_group_stays() -> None:
     assert host.list_groups() == {"g": ("share", "Empty")}
 
 
-def test_a_silent_member_is_removed_and_others_get_what_it_had() -> None:
+def test_a_silent_member_is_removed_and_its_partitions_are_assigned_to_others() -> None:
     host = new_host()
     m, n = Member(host, "m"), Member(host, "n")
     settle(m, n)
@@ -164,7 +169,7 @@ def test_a_silent_member_is_removed_and_others_get_what_it_had() -> None:
     assert n.beat().error_code == Code.UNKNOWN_MEMBER_ID
 
 
-def test_sessions_begin_again_after_a_restart() -> None:
+def test_session_timeouts_of_share_members_start_again_after_a_restart() -> None:
     host = new_host()
     m = Member(host, "m")
     settle(m)
@@ -177,7 +182,8 @@ def test_sessions_begin_again_after_a_restart() -> None:
     assert state(host)[0] == "Empty"
 
 
-def test_members_stay_after_a_power_loss_since_they_have_no_position() -> None:
+def test_share_members_remain_after_a_power_loss() -> None:
+    """Members of share groups have no position that the power loss could make invalid."""
     host = new_host()
     m = Member(host, "m")
     settle(m)
@@ -229,7 +235,7 @@ def test_a_topic_that_grows_is_initialised_and_assigned() -> None:
     assert len(host.share_states.offsets) == 6
 
 
-def test_a_topic_that_comes_later_is_assigned_and_one_that_is_deleted_is_not() -> None:
+def test_topics_are_assigned_when_created_and_removed_when_deleted() -> None:
     host = new_host()
     m = Member(host, "m", "t", "later")
     settle(m)
@@ -246,7 +252,7 @@ def test_a_topic_that_comes_later_is_assigned_and_one_that_is_deleted_is_not() -
     assert m.given == {"later": [0], "t": [0, 1]}
 
 
-def test_other_topics_are_wanted_later() -> None:
+def test_a_member_can_change_its_topics() -> None:
     host = new_host()
     m = Member(host, "m")
     settle(m)
@@ -269,7 +275,7 @@ def test_the_assignment_is_computed_once_in_its_interval() -> None:
     assert (m.epoch, m.given) == (3, {"t": [0, 1, 2, 3]})
 
 
-def test_a_group_s_own_settings_are_its_members() -> None:
+def test_the_settings_of_a_group_apply_to_its_members() -> None:
     host = new_host()
     host.overrides["g"] = {"share.heartbeat.interval.ms": 700, "share.session.timeout.ms": 2_000}
     assert host.share_heartbeat("m").heartbeat_interval_ms == 700
@@ -277,7 +283,7 @@ def test_a_group_s_own_settings_are_its_members() -> None:
     assert state(host)[0] == "Empty"
 
 
-def test_a_member_that_moves_to_another_client_is_described_with_it() -> None:
+def test_a_member_is_described_with_its_latest_client() -> None:
     host = new_host()
     settle(Member(host, "m"))
     host.share_heartbeat("m", 0, rack="r", client_id="other")
@@ -292,7 +298,7 @@ def test_a_member_that_moves_to_another_client_is_described_with_it() -> None:
 # --- the states of partitions -------------------------------------------------------------------
 
 
-def test_states_that_are_being_initialised_are_not_begun_twice_and_again_after_a_while() -> None:
+def test_a_lost_initialisation_of_states_is_repeated_after_30_seconds() -> None:
     host = new_host()
     host.share_states.at_once = False
     m = Member(host, "m")
@@ -314,7 +320,7 @@ def test_states_that_are_being_initialised_are_not_begun_twice_and_again_after_a
     assert m.given == {"t": [0, 1, 2, 3]}
 
 
-def test_states_are_begun_again_after_a_restart() -> None:
+def test_a_lost_initialisation_of_states_is_repeated_after_a_restart() -> None:
     host = new_host()
     host.share_states.at_once = False
     m = Member(host, "m")
@@ -327,7 +333,7 @@ def test_states_are_begun_again_after_a_restart() -> None:
     assert m.given == {"t": [0, 1, 2, 3]}
 
 
-def test_states_that_cannot_be_initialised_are_tried_again_with_the_next_heartbeat() -> None:
+def test_a_failed_initialisation_of_states_is_repeated_at_the_next_heartbeat() -> None:
     host = new_host()
     host.share_states.failing = Code.COORDINATOR_NOT_AVAILABLE
     m = Member(host, "m")
@@ -338,7 +344,7 @@ def test_states_that_cannot_be_initialised_are_tried_again_with_the_next_heartbe
     assert m.given == {"t": [0, 1, 2, 3]}
 
 
-def test_a_topic_that_is_deleted_meanwhile_has_no_states() -> None:
+def test_a_topic_deleted_during_the_initialisation_has_no_states() -> None:
     host = new_host()
     host.share_states.at_once = False
     m = Member(host, "m", "u")
@@ -349,7 +355,7 @@ def test_a_topic_that_is_deleted_meanwhile_has_no_states() -> None:
     assert (m.given, host.share_states.offsets) == ({}, {})
 
 
-def test_a_heartbeat_whose_records_are_dropped_is_decided_again() -> None:
+def test_a_share_heartbeat_whose_records_were_dropped_is_decided_again() -> None:
     host = new_host()
     m = Member(host, "m")
     settle(m)
@@ -366,7 +372,7 @@ def test_a_heartbeat_whose_records_are_dropped_is_decided_again() -> None:
 # --- groups of other kinds ----------------------------------------------------------------------
 
 
-def test_a_share_group_is_no_place_for_members_and_offsets_of_other_kinds() -> None:
+def test_a_share_group_refuses_members_and_offsets_of_other_group_types() -> None:
     host = new_host()
     m = Member(host, "m")
     settle(m)
@@ -387,7 +393,7 @@ def test_a_share_group_is_no_place_for_members_and_offsets_of_other_kinds() -> N
         m.leave()
 
 
-def test_a_group_of_another_kind_is_no_place_for_members_of_share_groups() -> None:
+def test_groups_of_other_types_refuse_share_members() -> None:
     host = new_host()
     alone(host, "classic")
     host.commit("offsets", {"t": {0: 1}})

@@ -33,7 +33,7 @@ RUNS_HEX = (
 COUNT_TAG = "01000400000005"
 
 
-def test_a_snapshot() -> None:
+def test_a_snapshot_record_has_the_bytes_of_kafkas_schema() -> None:
     one = Snapshot(7, 1, 2, 10, 5, 1000, 2000, list(RUNS))
     record = snapshot_record(KEY, one)
     assert record.key.hex() == "0000" + KEY_END
@@ -46,7 +46,7 @@ def test_a_snapshot() -> None:
     assert decode_snapshot(record.value) == one
 
 
-def test_an_update_without_a_count() -> None:
+def test_an_update_record_without_a_count_has_the_bytes_of_kafkas_schema() -> None:
     one = Update(7, 2, -1, -1, list(RUNS))
     record = update_record(KEY, one)
     assert record.key.hex() == "0001" + KEY_END

@@ -48,7 +48,7 @@ def combined(current: Rows, added: Rows, start_offset: int = -1) -> Rows:
         ([(100, 109, 0, 1)], [(105, 104, 2, 1)], -1, [(100, 109, 0, 1)]),
     ],
 )
-def test_the_higher_delivery_wins(
+def test_the_run_with_the_higher_delivery_count_replaces_the_other(
     current: Rows, added: Rows, start_offset: int, expected: Rows
 ) -> None:
     assert combined(current, added, start_offset) == expected
@@ -64,7 +64,7 @@ runs = st.builds(
 
 
 @given(st.lists(st.tuples(st.lists(runs, max_size=4), st.integers(-1, 45)), max_size=8))
-def test_a_list_of_runs_is_a_map_of_offsets(steps: list[tuple[Rows, int]]) -> None:
+def test_combined_runs_equal_a_map_of_offsets(steps: list[tuple[Rows, int]]) -> None:
     batches: list[StateBatch] = []
     model: dict[int, tuple[int, int]] = {}
     for added, start_offset in steps:

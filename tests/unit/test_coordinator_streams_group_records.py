@@ -40,7 +40,7 @@ CURRENT = (
 EPOCHS = dict.fromkeys(range(4), 3)
 
 
-def test_the_record_of_a_group() -> None:
+def test_a_group_record_of_kafka_is_read_and_written_again() -> None:
     value = GroupEpochValue(2, -6940483555626475077, 0, (("num.standby.replicas", "0"),))
     assert records.decode_group_epoch(bytes.fromhex(GROUP)) == value
     key, encoded = records.group_epoch_record("g", value)
@@ -55,7 +55,7 @@ def test_a_group_without_configs_has_no_validated_topology(tags: bytes) -> None:
     assert again == bytes.fromhex(GROUP)[:14] + b"\1\1\1\1"
 
 
-def test_the_record_of_a_member() -> None:
+def test_a_member_record_of_kafka_is_read_and_written_again() -> None:
     value = MemberValue(None, None, "c", "/127.0.0.1", 10_000, 0, "p-m1", ("h1", 1), ())
     assert records.decode_member(bytes.fromhex(MEMBER)) == value
     key, encoded = records.member_record("g", "m1", value)
@@ -68,7 +68,7 @@ def test_the_record_of_a_member() -> None:
         assert again is not None and records.decode_member(again) == more
 
 
-def test_the_record_of_a_topology() -> None:
+def test_a_topology_record_of_kafka_is_read_and_written_again() -> None:
     source = Subtopology("0", ("s7926977",), (), (), ("rep7926977",), (), ())
     counting = Subtopology(
         "1", (), (), (InternalTopic("log7926977", 0, 0, (("cleanup.policy", "compact"),)),), (),
@@ -82,7 +82,7 @@ def test_the_record_of_a_topology() -> None:
     assert topology.subtopology_of == {"s7926977": "0", "rep7926977": "1"}
 
 
-def test_the_records_of_a_target_assignment() -> None:
+def test_target_assignment_records_of_kafka_are_read_and_written_again() -> None:
     target = TaskSet({"0": (0, 1, 2, 3), "1": tuple(range(7))}, {}, {})
     assert records.decode_member_target(bytes.fromhex(TARGET)) == target
     assert records.member_target_record("g", "m1", target).value == bytes.fromhex(TARGET)
@@ -93,7 +93,7 @@ def test_the_records_of_a_target_assignment() -> None:
     assert records.target_epoch_record("g", 2, 0).value == bytes.fromhex(TARGET_EPOCH)[:6] + b"\0"
 
 
-def test_the_record_of_a_members_tasks() -> None:
+def test_a_current_assignment_record_of_kafka_is_read_and_written_again() -> None:
     held = HeldTasks({"0": EPOCHS, "1": dict.fromkeys(range(7), 3)}, {}, {})
     current = CurrentValue(3, 2, MemberState.STABLE, held, NONE_HELD)
     assert records.decode_current(bytes.fromhex(CURRENT)) == current
@@ -107,7 +107,7 @@ def test_the_record_of_a_members_tasks() -> None:
     assert again is not None and records.decode_current(again) == more
 
 
-def test_tasks_without_epochs_have_the_members() -> None:
+def test_tasks_without_epochs_get_the_epoch_of_the_member() -> None:
     value = bytearray(bytes.fromhex("000000000005000000047f"))
     value += b"\2\x020\2" + bytes(4) + b"\0"
     for _ in range(5):
@@ -118,7 +118,7 @@ def test_tasks_without_epochs_have_the_members() -> None:
     assert current.assigned.active == {"0": {0: 5}}
 
 
-def test_keys_and_tombstones() -> None:
+def test_tombstones_have_the_keys_of_groups_and_members() -> None:
     for version in (17, 20, 23):
         key, value = records.tombstone(version, "g")
         assert value is None

@@ -41,7 +41,7 @@ def target(*partitions: int) -> TaskSet:
 owned = target
 
 
-def test_a_new_member_gets_what_is_free() -> None:
+def test_a_new_member_gets_the_tasks_that_are_free() -> None:
     assert reconcile(NOTHING, target(0, 1), 2, owned(), free()) == at(
         2, STABLE, {0: 2, 1: 2}
     )._replace(previous_member_epoch=0)
@@ -56,7 +56,7 @@ def test_a_member_in_the_targets_epoch_is_left_alone() -> None:
     assert reconcile(current, target(5), 3, None, free()) is current
 
 
-def test_a_member_gives_up_before_it_gets() -> None:
+def test_a_member_revokes_tasks_before_it_gets_others() -> None:
     current = at(3, STABLE, {0: 2, 1: 3})
     revoking = reconcile(current, target(0, 2), 5, None, free())
     assert revoking == at(3, UNREVOKED, {0: 2}, {1: 3})
@@ -72,7 +72,7 @@ def test_what_it_no_longer_has_need_not_be_given_up() -> None:
     assert (done.member_epoch, done.state, done.assigned.active) == (5, STABLE, {"0": {0: 2}})
 
 
-def test_a_target_that_changes_meanwhile_leads_to_another_step() -> None:
+def test_a_target_that_changes_during_a_revocation_causes_another_revocation() -> None:
     revoking = at(3, UNREVOKED, {0: 2, 4: 2}, {1: 3})
     again = reconcile(revoking, target(0), 7, owned(0, 4), free())
     assert again == at(4, UNREVOKED, {0: 2}, {4: 2})
@@ -87,7 +87,7 @@ def test_a_member_that_waits_gets_tasks_as_they_become_free() -> None:
     assert (done.member_epoch, done.previous_member_epoch) == (5, 4)
 
 
-def test_standby_and_warmup_tasks_move_likewise() -> None:
+def test_standby_and_warmup_tasks_are_reconciled_in_the_same_way() -> None:
     current = CurrentValue(
         3, 2, STABLE, HeldTasks({}, {"0": (0, 1)}, {"0": (2,)}), NONE_HELD
     )  # fmt: skip
@@ -107,7 +107,7 @@ def test_standby_and_warmup_tasks_move_likewise() -> None:
     )  # fmt: skip
 
 
-def test_a_state_of_a_later_release_ends_with_a_new_join() -> None:
+def test_a_member_in_an_unknown_state_must_join_again() -> None:
     unknown = at(3, UNKNOWN, {0: 2})
     for still in (None, owned(0)):
         with pytest.raises(KafkaError) as refusal:

@@ -194,7 +194,7 @@ def test_a_refusal_points_at_the_letter(pattern: str, letter: int) -> None:
         TopicPattern(pattern)
 
 
-def test_a_dot_is_a_line_feed_only_by_its_flag() -> None:
+def test_a_dot_matches_a_line_feed_only_with_the_s_flag() -> None:
     letters = LETTERS | {"\n"}
     assert not TopicPattern("a.", letters).matches("a\n")
     for pattern in ("(?s)a.", "a(?s:.)", r"a\C", r"a\s", "a[^b]"):
@@ -204,7 +204,7 @@ def test_a_dot_is_a_line_feed_only_by_its_flag() -> None:
     assert not TopicPattern("(?s)a.").matches("a\n"), "no letter that names may have"
 
 
-def test_the_depth_of_groups_has_a_bound() -> None:
+def test_the_nesting_depth_of_a_pattern_is_limited() -> None:
     assert TopicPattern("(" * 199 + "a" + ")" * 199).matches("a")
     with pytest.raises(InvalidPatternError, match="200 deep"):
         TopicPattern("(" * 200 + "a" + ")" * 200)
@@ -215,7 +215,7 @@ def test_the_depth_of_groups_has_a_bound() -> None:
             TopicPattern(before + "(" * deep + "a" + ")" * (deep + before.count("(") - 2))
 
 
-def test_a_look_up_over_many_names_pauses_and_finds_them_all() -> None:
+def test_a_search_over_many_names_pauses_and_finds_all_matches() -> None:
     pattern = TopicPattern("(a|b)*a(a|b){9}")
     names = [f"{number:013b}".replace("0", "a").replace("1", "b") for number in range(1 << 13)]
     looking, pauses = pattern.matching(names), 0
@@ -230,26 +230,26 @@ def test_a_look_up_over_many_names_pauses_and_finds_them_all() -> None:
     assert pauses > 2
 
 
-def test_names_that_were_met_before_cost_a_quarter_of_their_letters() -> None:
+def test_names_with_known_states_count_a_quarter_of_their_letters_as_work() -> None:
     pattern = TopicPattern("a*")
     assert pattern.matches("a" * 200)
     assert len(list(pattern.matching(["a" * 200] * 2_000))) == 2_000 * 50 // WORK_BETWEEN_PAUSES
 
 
-def test_the_size_of_a_pattern_has_a_bound() -> None:
+def test_the_number_of_states_of_a_pattern_is_limited() -> None:
     assert TopicPattern("(a{1000}){19}a{999}").state_count == MAX_STATES
     with pytest.raises(InvalidPatternError, match="too large"):
         TopicPattern("(a{1000}){19}a{1000}")
 
 
-def test_what_a_backtracking_matcher_never_ends_with_takes_no_time() -> None:
+def test_patterns_that_defeat_backtracking_are_matched_quickly() -> None:
     began = time.process_time()
     for pattern in ("(a+)+$", "(a|aa)+", "(a|a?)+b", "(.*)*x", ".*.*.*.*=.*"):
         assert not TopicPattern(pattern).matches("a" * 248 + "!")
     assert at_desk_s(time.process_time() - began) < 2
 
 
-def test_what_matches_nothing_is_not_repeated_a_billion_times() -> None:
+def test_nested_repetitions_of_empty_patterns_are_matched_quickly() -> None:
     empty = "(" * 9 + ")" + "{1000})" * 8 + "{1000}"
     began = time.process_time()
     never = "(" * 5 + "x{0}" + "){1000}" * 5
@@ -262,7 +262,7 @@ def test_what_matches_nothing_is_not_repeated_a_billion_times() -> None:
 @pytest.mark.parametrize(
     ("text", "matching"), [("(a|b)*a(a|b){12}", 1 << 13), ("(.?){1000}(a|b)*", 1 << 14)]
 )
-def test_states_met_are_bounded(text: str, matching: int) -> None:
+def test_the_number_of_cached_states_is_bounded(text: str, matching: int) -> None:
     """A deterministic automaton would have 8,192 states for the first pattern, and large states for
     the second.
     """
@@ -272,7 +272,7 @@ def test_states_met_are_bounded(text: str, matching: int) -> None:
     assert sum(map(len, pattern._states)) <= MAX_CACHED_STATES
 
 
-def test_states_of_a_large_pattern_are_bounded() -> None:
+def test_the_number_of_cached_states_of_a_large_pattern_is_bounded() -> None:
     """A name of 249 letters leads through 249 sets of up to 9,000 states each."""
     pattern = TopicPattern("(.*[ab].{0,999}){9}")
     assert pattern.matches("aabab" * 49 + "aabb")
@@ -298,7 +298,7 @@ def test_a_reader_keeps_fewer_patterns_where_they_are_large() -> None:
     assert len(large) * large[0].state_count > MAX_KEPT_STATES
 
 
-def test_a_reader_keeps_why_a_text_is_no_pattern() -> None:
+def test_a_reader_caches_the_error_of_an_invalid_pattern() -> None:
     read = PatternReader()
     refusals = []
     for _ in range(2):
@@ -308,7 +308,7 @@ def test_a_reader_keeps_why_a_text_is_no_pattern() -> None:
     assert refusals[0] is refusals[1]
 
 
-def test_a_reader_keeps_so_many_letters() -> None:
+def test_a_reader_keeps_a_bounded_number_of_letters() -> None:
     read = PatternReader()
     texts = [f"{number:02}" + "[" * 32_000 for number in range(40)]
     for text in texts:
@@ -322,7 +322,7 @@ def test_a_reader_keeps_so_many_letters() -> None:
     ("text", "is_long"),
     [("a" * 500, False), ("a" * 501, True), ("a{2}", True), ("[a-z]+|x.*", False)],
 )
-def test_what_is_long_or_counts_takes_long_until_it_was_read(text: str, is_long: bool) -> None:
+def test_a_long_or_counting_pattern_takes_long_until_it_is_cached(text: str, is_long: bool) -> None:
     read = PatternReader()
     assert read.takes_long(text) is is_long
     read.keep(text, read_pattern(text))
@@ -339,7 +339,7 @@ def test_an_error_shows_the_beginning_of_a_long_pattern() -> None:
 @pytest.mark.parametrize(
     "part", [".", "\\pL", "\\w", "a", "(?i)a", "[a-z]", "[^a]", "a|", "a?", "()", "\\Qa\\E", "{"]
 )
-def test_what_is_read_at_once_takes_little_time(part: str) -> None:
+def test_patterns_that_are_compiled_in_the_core_take_less_than_20_ms(part: str) -> None:
     """The measure is CPU time, the shortest of some attempts, since the machine may be busy."""
     text = part * (LONGEST_AT_ONCE // len(part))
 
@@ -352,7 +352,7 @@ def test_what_is_read_at_once_takes_little_time(part: str) -> None:
     assert least_desk_s(attempts(), 0.02) < 0.02
 
 
-def test_case_is_told_apart_again_behind_a_group_that_does_not() -> None:
+def test_a_case_flag_inside_a_group_ends_with_the_group() -> None:
     pattern = TopicPattern("a(?:(?i)a)a(?i)a")
     matching = [name for name in ("aaaa", "aAaA", "AAAA", "aaAa", "aAaa") if pattern.matches(name)]
     assert matching == ["aaaa", "aAaA", "aAaa"]

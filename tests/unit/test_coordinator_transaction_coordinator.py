@@ -79,7 +79,7 @@ def init_of(answer: Any) -> tuple[int, int, int]:
 # Scenarios with the responses of Apache Kafka 3.9.
 
 
-def test_strangers(host: TxnHost) -> None:
+def test_requests_with_unknown_ids_epochs_or_partitions_are_refused(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
     assert host.add("unknown", pid, epoch, T0) == {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
     assert host.end("unknown", pid, epoch, True) == Code.INVALID_PRODUCER_ID_MAPPING
@@ -99,7 +99,7 @@ def test_strangers(host: TxnHost) -> None:
     assert host.state("txn") == "Empty"
 
 
-def test_an_unknown_partition_is_named_before_an_unknown_producer(host: TxnHost) -> None:
+def test_an_unknown_partition_is_reported_before_an_unknown_producer(host: TxnHost) -> None:
     assert host.add("unknown", 5, 0, {"t": [1, 9]}) == {
         ("t", 1): Code.OPERATION_NOT_ATTEMPTED,
         ("t", 9): Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -114,7 +114,7 @@ def test_an_empty_transactional_id_is_refused_everywhere(host: TxnHost) -> None:
     assert host.log == []
 
 
-def test_ending_twice(host: TxnHost) -> None:
+def test_a_repeated_end_succeeds_only_with_the_same_outcome(host: TxnHost) -> None:
     pid, epoch = begun(host)
     assert host.end("txn", pid, epoch, True) == 0
     assert host.end("txn", pid, epoch, True) == 0
@@ -126,13 +126,13 @@ def test_ending_twice(host: TxnHost) -> None:
     assert [effect.commit for effect in host.written] == [True, False]
 
 
-def test_ending_nothing(host: TxnHost) -> None:
+def test_an_end_without_a_transaction_is_refused(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
     assert host.end("txn", pid, epoch, True) == Code.INVALID_TXN_STATE
     assert host.end("txn", pid, epoch, False) == Code.INVALID_TXN_STATE
 
 
-def test_timeouts_out_of_range(host: TxnHost) -> None:
+def test_transaction_timeouts_out_of_range_are_refused(host: TxnHost) -> None:
     assert init_of(host.init("txn", timeout_ms=10_000_000)) == (
         Code.INVALID_TRANSACTION_TIMEOUT,
         -1,
@@ -152,7 +152,7 @@ def test_init_producer_without_transactional_id(host: TxnHost) -> None:
     assert host.log == []
 
 
-def test_bumping_the_epoch(host: TxnHost) -> None:
+def test_init_producer_id_raises_the_epoch_of_the_current_producer(host: TxnHost) -> None:
     assert init_of(host.init("txn")) == (0, 0, 0)
     assert init_of(host.init("txn", pid=0, epoch=0)) == (0, 0, 1)
     assert init_of(host.init("txn", pid=0, epoch=0)) == (0, 0, 1)
@@ -183,9 +183,7 @@ def test_a_new_session_fences_the_old(host: TxnHost) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_fenced_producer_is_told_so_in_words_that_its_version_knows(
-    host: TxnHost, version: int
-) -> None:
+def test_a_fenced_producer_gets_the_error_code_of_its_version(host: TxnHost, version: int) -> None:
     pid, epoch = begun(host)
     host.init("txn")
     if version <= 3:
@@ -209,7 +207,7 @@ def test_a_fenced_producer_is_told_so_in_words_that_its_version_knows(
         )
 
 
-def test_expired_transaction(host: TxnHost) -> None:
+def test_a_transaction_that_timed_out_is_aborted_and_its_producer_fenced(host: TxnHost) -> None:
     pid, epoch = begun(host, timeout_ms=1_000)
     host.tick(999)
     assert host.written == []
@@ -223,7 +221,7 @@ def test_expired_transaction(host: TxnHost) -> None:
     assert init_of(host.init("txn")) == (0, pid, epoch + 2)
 
 
-def test_expired_transaction_recovers_by_bump(host: TxnHost) -> None:
+def test_a_producer_that_timed_out_cannot_raise_its_epoch(host: TxnHost) -> None:
     """Only a new session recovers the transactional id; the producer that timed out is fenced."""
     pid, epoch = begun(host, timeout_ms=1_000)
     host.tick(1_000)
@@ -235,7 +233,7 @@ def test_expired_transaction_recovers_by_bump(host: TxnHost) -> None:
     )
 
 
-def test_looking_into_transactions(host: TxnHost) -> None:
+def test_transactions_are_described_and_listed_by_filters(host: TxnHost) -> None:
     pid = host.init("txn").producer_id
 
     def described() -> tuple[Any, ...]:
@@ -288,7 +286,7 @@ def test_looking_into_transactions(host: TxnHost) -> None:
     )
 
 
-def test_writing_without_adding(host: TxnHost) -> None:
+def test_a_batch_for_a_partition_that_was_not_added_is_refused(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
     assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_TXN_STATE
     host.add("txn", pid, epoch, {"t": [1]})
@@ -313,7 +311,7 @@ def test_writing_without_adding(host: TxnHost) -> None:
         (3, MAX_EPOCH, Code.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_offsets_in_the_midst_of_a_transaction(
+def test_offsets_in_an_open_transaction_are_checked_by_its_epoch(
     host: TxnHost, open_epoch: int, epoch: int, code: Code
 ) -> None:
     """Like Apache Kafka 3.9, the coordinator accepts a later epoch, except the highest, which no
@@ -362,7 +360,7 @@ def open_partitions(host: TxnHost, txn: str, pid: int, epoch: int) -> tuple[obje
     return () if transaction is None else tuple(transaction.partitions)
 
 
-def test_only_the_current_producer_may_ask_for_the_commit(host: TxnHost) -> None:
+def test_only_the_current_producer_may_request_the_commit(host: TxnHost) -> None:
     pid, epoch = begun(host)
     assert open_partitions(host, "txn", pid, epoch) == (("t", 0),)
     assert open_partitions(host, "txn", pid, epoch + 1) == ()
@@ -383,7 +381,7 @@ def test_only_the_current_producer_may_ask_for_the_commit(host: TxnHost) -> None
 # What happens from the beginning of a transaction to its end.
 
 
-def test_the_records_of_a_commit_and_when_it_is_answered(slow: TxnHost) -> None:
+def test_a_commit_writes_its_records_and_is_answered_after_the_markers(slow: TxnHost) -> None:
     pid, epoch = begun(slow)
     ticket = slow.end("txn", pid, epoch, True, call=False)
     assert slow.state("txn") == "PrepareCommit" and ticket not in slow.answers
@@ -395,12 +393,13 @@ def test_the_records_of_a_commit_and_when_it_is_answered(slow: TxnHost) -> None:
     assert slow.add("txn", pid, epoch, T0) == {("t", 0): 0}, (
         "the next transaction must not meet CONCURRENT_TRANSACTIONS"
     )
+    # the number of the state in each record
     assert [value[16] for *_, value in slow.log if value is not None] == [0, 1, 2, 4, 1]
     assert len({partition for partition, *_ in slow.log}) == 1
     assert slow.log[0][0] == partition_for("txn", 4)
 
 
-def test_while_markers_are_written_everything_is_to_be_tried_again(slow: TxnHost) -> None:
+def test_while_markers_are_written_requests_get_retriable_errors(slow: TxnHost) -> None:
     pid, epoch = begun(slow)
     ticket = slow.end("txn", pid, epoch, True, call=False)
     assert slow.end("txn", pid, epoch, True) == Code.CONCURRENT_TRANSACTIONS
@@ -421,7 +420,7 @@ def test_while_markers_are_written_everything_is_to_be_tried_again(slow: TxnHost
     assert slow.answers.pop(ticket).error_code == Code.NONE
 
 
-def test_adding_what_is_there_writes_no_record_but_names_the_partition_to_wait_for(
+def test_adding_a_known_partition_writes_nothing_but_waits_for_earlier_records(
     host: TxnHost,
 ) -> None:
     pid, epoch = begun(host)
@@ -450,7 +449,7 @@ def test_markers_reported_twice_or_for_another_transaction_change_nothing(slow: 
     assert complete(decision, 0) is None
 
 
-def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_is_older(
+def test_a_late_end_txn_with_an_earlier_epoch_does_not_end_the_next_transaction(
     host: TxnHost,
 ) -> None:
     """A late EndTxn of an earlier session is refused. If the epoch is the same, version 1 of the
@@ -467,7 +466,7 @@ def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_
 # sessions
 
 
-def test_init_waits_for_the_transaction_that_it_aborts_and_is_answered_itself(
+def test_init_producer_id_is_answered_after_the_abort_that_it_causes(
     slow: TxnHost,
 ) -> None:
     """The first InitProducerId waits, and a second one in the meantime gets
@@ -486,7 +485,7 @@ def test_init_waits_for_the_transaction_that_it_aborts_and_is_answered_itself(
     assert [value[16] for *_, value in slow.log if value is not None] == [0, 1, 3, 5, 0]
 
 
-def test_a_producer_that_asks_for_its_next_epoch_amid_its_transaction_gets_it(
+def test_a_producer_can_request_its_next_epoch_during_its_transaction(
     slow: TxnHost,
 ) -> None:
     pid, epoch = begun(slow)
@@ -499,7 +498,7 @@ def test_a_producer_that_asks_for_its_next_epoch_amid_its_transaction_gets_it(
 
 
 @pytest.mark.parametrize("epoch", [0, 32766])
-def test_a_producer_whose_wish_was_cut_off_by_a_crash_is_known_again(
+def test_a_request_for_the_next_epoch_can_be_repeated_after_a_crash(
     slow: TxnHost, epoch: int
 ) -> None:
     pid = at_epoch(slow, epoch, TransactionState.ONGOING)
@@ -512,7 +511,7 @@ def test_a_producer_whose_wish_was_cut_off_by_a_crash_is_known_again(
     assert (new_pid, new_epoch) == (pid, 2) if epoch == 0 else (new_pid != pid and new_epoch == 0)
 
 
-def test_a_fenced_producer_cannot_abort_the_transaction_of_the_living_one(host: TxnHost) -> None:
+def test_a_fenced_producer_cannot_abort_the_transaction_of_the_current_one(host: TxnHost) -> None:
     """Kafka 3.9 accepts such an InitProducerId with any epoch of the current id, which has no use
     for clients.
     """
@@ -524,7 +523,7 @@ def test_a_fenced_producer_cannot_abort_the_transaction_of_the_living_one(host: 
     assert host.end("txn", pid, living, True) == 0
 
 
-def test_a_late_copy_of_the_wish_for_an_epoch_does_not_end_what_began_since(host: TxnHost) -> None:
+def test_a_late_request_for_an_epoch_does_not_abort_a_later_transaction(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
     assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (0, pid, 1)
     host.add("txn", pid, 1, T0)
@@ -547,7 +546,7 @@ def test_the_timeout_is_that_of_the_last_session(host: TxnHost) -> None:
 # Exhausted epochs (KAFKA-20357 and others).
 
 
-def test_exhausted_epochs_get_another_producer_id(host: TxnHost) -> None:
+def test_after_the_last_epoch_a_session_gets_a_new_producer_id(host: TxnHost) -> None:
     pid = at_epoch(host, 32765)
     assert init_of(host.init("txn")) == (0, pid, 32766)
     code, other, epoch = init_of(host.init("txn"))
@@ -555,7 +554,9 @@ def test_exhausted_epochs_get_another_producer_id(host: TxnHost) -> None:
     assert host.end("txn", pid, 32766, True) == Code.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_the_retry_of_a_rotation_is_known_even_after_a_crash(host: TxnHost) -> None:
+def test_a_repeated_request_for_a_new_producer_id_gets_the_same_id_after_a_crash(
+    host: TxnHost,
+) -> None:
     """KAFKA-20357."""
     pid = at_epoch(host, 32766)
     code, other, epoch = init_of(host.init("txn", pid=pid, epoch=32766))
@@ -566,7 +567,7 @@ def test_the_retry_of_a_rotation_is_known_even_after_a_crash(host: TxnHost) -> N
     assert init_of(host.init("txn", pid=pid, epoch=32765)) == (Code.PRODUCER_FENCED, -1, -1)
 
 
-def test_fencing_at_the_last_epoch_uses_the_one_kept_for_it(host: TxnHost) -> None:
+def test_an_abort_at_the_last_epoch_uses_the_reserved_highest_epoch(host: TxnHost) -> None:
     """KAFKA-20090: the marker has epoch 32767, a late EndTxn is refused, and the next session gets
     a new producer id.
     """
@@ -581,7 +582,7 @@ def test_fencing_at_the_last_epoch_uses_the_one_kept_for_it(host: TxnHost) -> No
     assert (code, epoch) == (Code.NONE, 0) and other != pid
 
 
-def test_a_session_that_fences_at_the_last_epoch_rotates_in_the_same_request(host: TxnHost) -> None:
+def test_a_session_that_aborts_at_the_last_epoch_gets_a_new_producer_id(host: TxnHost) -> None:
     pid = at_epoch(host, 32766, TransactionState.ONGOING)
     code, other, epoch = init_of(host.init("txn"))
     assert (code, epoch) == (Code.NONE, 0) and other != pid
@@ -591,7 +592,7 @@ def test_a_session_that_fences_at_the_last_epoch_rotates_in_the_same_request(hos
 # Versions of requests in which brokers send many transactions.
 
 
-def test_many_transactions_in_one_request(host: TxnHost) -> None:
+def test_a_request_with_many_transactions_is_answered_for_each(host: TxnHost) -> None:
     one, two = begun(host, "one"), begun(host, "two")
     host.end("two", *two, True)
     for version in (4, 5):
@@ -673,7 +674,7 @@ def test_a_batch_over_several_partitions_is_answered_with_the_last_of_its_record
 # time
 
 
-def test_ids_at_rest_expire_with_a_tombstone_and_open_ones_do_not() -> None:
+def test_idle_transactional_ids_expire_with_a_tombstone_and_open_ones_do_not() -> None:
     host = TxnHost(
         settings=TxnSettings(transactional_id_expiration_ms=100_000), writes_markers=False
     )
@@ -716,7 +717,7 @@ def ticks_until_nothing_is_due(host: TxnHost) -> list[int]:
     return handled
 
 
-def test_very_many_ids_expire_a_part_at_each_tick() -> None:
+def test_each_tick_expires_a_part_of_very_many_ids() -> None:
     host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=100_000))
     names = [f"id-{number}" for number in range(300)]
     for name in names:
@@ -728,7 +729,7 @@ def test_very_many_ids_expire_a_part_at_each_tick() -> None:
     assert host.coordinator.snapshot() == {}
 
 
-def test_very_many_transactions_time_out_a_part_at_each_tick() -> None:
+def test_each_tick_aborts_a_part_of_very_many_timed_out_transactions() -> None:
     host = TxnHost()
     names = [f"id-{number}" for number in range(300)]
     for name in names:
@@ -739,7 +740,7 @@ def test_very_many_transactions_time_out_a_part_at_each_tick() -> None:
     assert max(handled) <= len(names) // 4
 
 
-def test_of_wide_transactions_fewer_time_out_at_one_tick() -> None:
+def test_a_tick_aborts_fewer_transactions_with_many_partitions() -> None:
     host = TxnHost()
     names = [f"id-{number}" for number in range(30)]
     for name in names:
@@ -752,7 +753,7 @@ def test_of_wide_transactions_fewer_time_out_at_one_tick() -> None:
     assert max(handled) <= 6
 
 
-def test_connections_of_an_id_that_expired_are_forgotten() -> None:
+def test_the_connections_of_an_expired_id_are_dropped() -> None:
     host = TxnHost()
     coordinator = host.coordinator
     metadata = TransactionMetadata("txn", 1, 0, 60_000)
@@ -764,7 +765,7 @@ def test_connections_of_an_id_that_expired_are_forgotten() -> None:
     assert not coordinator._latest_connections
 
 
-def test_after_its_id_expired_a_producer_is_not_taken_back_silently() -> None:
+def test_a_producer_whose_id_expired_is_refused() -> None:
     """KAFKA-18019."""
     host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=100_000))
     pid, epoch = begun(host)
@@ -779,7 +780,7 @@ def test_after_its_id_expired_a_producer_is_not_taken_back_silently() -> None:
     assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
 
 
-def test_use_keeps_an_id_alive() -> None:
+def test_a_transactional_id_in_use_does_not_expire() -> None:
     host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=100_000))
     pid, epoch = begun(host)
     for _ in range(5):
@@ -789,7 +790,7 @@ def test_use_keeps_an_id_alive() -> None:
         assert host.state("txn") == "Ongoing"
 
 
-def test_a_tick_moves_all_that_is_due_and_only_that(slow: TxnHost) -> None:
+def test_a_tick_aborts_exactly_the_transactions_that_are_due(slow: TxnHost) -> None:
     producers = {
         name: begun(slow, name, timeout_ms)
         for name, timeout_ms in (("c", 500), ("a", 300), ("b", 300), ("d", 501))
@@ -807,7 +808,7 @@ def test_a_tick_moves_all_that_is_due_and_only_that(slow: TxnHost) -> None:
     assert len(slow.log) == before, "what is being aborted is not aborted again"
 
 
-def test_what_is_decided_has_no_deadline(slow: TxnHost) -> None:
+def test_a_decided_transaction_has_no_deadline(slow: TxnHost) -> None:
     """Neither the timeout of the transaction nor the expiry of its id applies, no matter how long
     the markers take.
     """
@@ -819,7 +820,7 @@ def test_what_is_decided_has_no_deadline(slow: TxnHost) -> None:
     assert slow.write_markers().commit
 
 
-def test_a_tick_with_nothing_due_gives_nothing(host: TxnHost) -> None:
+def test_a_tick_without_due_transactions_has_no_effect(host: TxnHost) -> None:
     begun(host)
     result = host.coordinator.on_tick(host.now_ms)
     assert (result.records, result.replies, result.effects, result.more) == ([], [], [], [])
@@ -829,7 +830,7 @@ def test_a_tick_with_nothing_due_gives_nothing(host: TxnHost) -> None:
 # crashes
 
 
-def test_what_was_decided_is_driven_to_its_end_after_a_crash(slow: TxnHost) -> None:
+def test_a_decided_transaction_is_completed_after_a_crash(slow: TxnHost) -> None:
     """Redpanda #23656 and #9571 are about transactions that are loaded in a PREPARE_* state. One
     with a PrepareCommit must be committed.
     """
@@ -855,7 +856,7 @@ def test_what_was_decided_is_driven_to_its_end_after_a_crash(slow: TxnHost) -> N
     assert slow.end("three", *three, True, call=False) and slow.write_markers().commit
 
 
-def test_what_was_open_stays_open_after_a_crash_and_times_out_as_before(host: TxnHost) -> None:
+def test_an_open_transaction_keeps_its_timeout_over_a_crash(host: TxnHost) -> None:
     """All partitions that were added to the transaction must be kept (Redpanda #6018)."""
     pid, epoch = begun(host, timeout_ms=10_000)
     host.add_offsets("txn", pid, epoch, "group")
@@ -868,7 +869,7 @@ def test_what_was_open_stays_open_after_a_crash_and_times_out_as_before(host: Tx
     assert host.written[0].partitions == tuple(before.partitions) and not host.written[0].commit
 
 
-def test_a_crash_before_the_answer_of_a_fencing_session_leaves_no_one_waiting(
+def test_after_a_crash_during_an_aborting_session_the_next_session_succeeds(
     slow: TxnHost,
 ) -> None:
     pid, epoch = begun(slow)
@@ -880,7 +881,7 @@ def test_a_crash_before_the_answer_of_a_fencing_session_leaves_no_one_waiting(
     assert init_of(slow.init("txn")) == (0, pid, epoch + 2)
 
 
-def test_compaction_takes_nothing_away(host: TxnHost) -> None:
+def test_a_compacted_log_gives_the_same_state(host: TxnHost) -> None:
     """The last record of each key is enough for the same state."""
     for name in ("one", "two"):
         producer = begun(host, name)
@@ -896,7 +897,7 @@ def test_compaction_takes_nothing_away(host: TxnHost) -> None:
 # The table of states.
 
 
-def test_numbers_and_names_are_kafkas() -> None:
+def test_transaction_states_have_kafkas_numbers_and_names() -> None:
     assert [(state.number, state.value) for state in TransactionState] == [
         (0, "Empty"),
         (1, "Ongoing"),
@@ -910,7 +911,7 @@ def test_numbers_and_names_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize("state", TransactionState)
-def test_no_transition_leaves_the_table(state: TransactionState) -> None:
+def test_transitions_that_are_not_in_the_table_fail(state: TransactionState) -> None:
     metadata = TransactionMetadata("txn", 1, 1, 60_000, state)
     steps = {
         TransactionState.EMPTY: lambda: metadata.in_new_session(
@@ -955,7 +956,9 @@ def test_every_request_is_answered_at_every_version(host: TxnHost) -> None:
 
 @pytest.mark.parametrize("epoch", [5, 32766])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restarts: bool) -> None:
+def test_an_epoch_that_only_fences_belongs_to_no_producer(
+    host: TxnHost, epoch: int, restarts: bool
+) -> None:
     """The timeout raised the epoch, which no producer got. A client that guesses the epoch gets the
     response for a former producer.
     """
@@ -977,7 +980,7 @@ def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restart
     assert host.state("txn") == "CompleteAbort", "nothing has begun"
 
 
-def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: TxnHost) -> None:
+def test_a_stored_transaction_with_the_highest_epoch_is_aborted(host: TxnHost) -> None:
     """The timeout of such a transaction must not end the broker, which would happen again at
     every start.
     """
@@ -995,7 +998,7 @@ def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: Tx
     assert (code, epoch) == (Code.NONE, 0) and other != pid
 
 
-def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None:
+def test_a_timeout_does_not_abort_a_transaction_whose_end_waits_for_data(host: TxnHost) -> None:
     """The EndTxn arrived in time, and may wait long for the disk, for example if the process is
     suspended. If it does not end the transaction, since a partition was added, the timeout starts
     again.
@@ -1037,7 +1040,7 @@ def test_an_id_that_expired_before_a_start_has_no_deadline_after_it() -> None:
 
 
 @pytest.mark.parametrize("ahead_ms", [120_000, -120_000])
-def test_a_clock_that_is_set_moves_no_deadline_of_an_open_transaction(
+def test_a_step_of_the_wall_clock_does_not_move_a_transaction_deadline(
     host: TxnHost, ahead_ms: int
 ) -> None:
     pid, epoch = begun(host, timeout_ms=60_000)
@@ -1093,7 +1096,7 @@ def test_a_producer_that_requested_its_next_epoch_gets_it_after_a_power_loss(
     assert again.producer_id != pid
 
 
-def test_one_that_is_being_ended_does_not_hold_up_the_timeouts_of_others(slow: TxnHost) -> None:
+def test_a_transaction_that_is_ending_does_not_delay_the_timeouts_of_others(slow: TxnHost) -> None:
     begun(slow, "decided", 1000)
     open_pid, _ = begun(slow, "open", 1000)
     slow.decided.add("decided")
@@ -1101,7 +1104,7 @@ def test_one_that_is_being_ended_does_not_hold_up_the_timeouts_of_others(slow: T
     assert [(one.transactional_id, one.producer_id) for one in slow.markers] == [("open", open_pid)]
 
 
-def test_whoever_is_asked_to_abort_what_is_open_leaves_what_is_decided(slow: TxnHost) -> None:
+def test_aborting_all_open_transactions_excludes_decided_ones(slow: TxnHost) -> None:
     """This includes a transaction whose decision has been made but not written."""
     open_pid, _ = begun(slow, "open")
     begun(slow, "decided")
@@ -1118,7 +1121,7 @@ def test_the_timeout_of_a_transaction_has_bounds(host: TxnHost, timeout_ms: int,
         assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
 
-def test_a_decision_holds_before_its_record_is_there(host: TxnHost) -> None:
+def test_a_decision_applies_before_its_record_is_written(host: TxnHost) -> None:
     """The host may keep the decision in a flush journal until the transaction's data is durable."""
     pid, epoch = begun(host)
     host.decided.add("txn")
@@ -1133,7 +1136,7 @@ def test_a_decision_holds_before_its_record_is_there(host: TxnHost) -> None:
     )
 
 
-def test_listing_by_how_long_transactions_are_open(host: TxnHost) -> None:
+def test_transactions_are_listed_by_their_duration(host: TxnHost) -> None:
     """KIP-994: the filter selects transactions that have been open for more than this number of ms.
     Version 0 has no such field.
     """
@@ -1151,7 +1154,7 @@ def test_listing_by_how_long_transactions_are_open(host: TxnHost) -> None:
     assert listed(-1, version=0) == ["txn"]
 
 
-def test_listing_by_a_pattern_of_ids(host: TxnHost) -> None:
+def test_transactions_are_listed_by_a_pattern_of_ids(host: TxnHost) -> None:
     """KIP-1152: the pattern has RE2's syntax and must match the whole id."""
     for name in ("orders-1", "orders-ä", "other"):
         host.init(name)
@@ -1175,7 +1178,7 @@ def test_states_that_there_are_not_are_named(host: TxnHost) -> None:
     assert answer.unknown_state_filters == ["Nonsense"]
 
 
-def test_an_answer_about_no_transactional_id_waits_for_no_partition(host: TxnHost) -> None:
+def test_a_response_without_a_transactional_id_waits_for_no_partition(host: TxnHost) -> None:
     request = EndTxnRequest(transactional_id="", producer_id=1, producer_epoch=0, committed=True)
     context = RequestContext(1, 3, "client", "host")
     result = host.coordinator.on_end_txn(request, context, host.now_ms)
@@ -1183,7 +1186,9 @@ def test_an_answer_about_no_transactional_id_waits_for_no_partition(host: TxnHos
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_other_codes_are_the_same_in_every_version(host: TxnHost, version: int) -> None:
+def test_error_codes_other_than_fences_are_the_same_in_every_version(
+    host: TxnHost, version: int
+) -> None:
     pid, epoch = begun(host)
     stranger = {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
     assert host.add("txn", pid + 1, epoch, T0, version=version) == stranger
@@ -1195,7 +1200,7 @@ def test_other_codes_are_the_same_in_every_version(host: TxnHost, version: int) 
     )
 
 
-def test_an_epoch_is_told_once_it_is_durable(host: TxnHost) -> None:
+def test_an_epoch_is_returned_only_after_it_is_durable(host: TxnHost) -> None:
     """An epoch that is not durable might be assigned to another producer after a power loss."""
     context = RequestContext(1, 4, "client", "host")
     for _ in range(2):
@@ -1207,7 +1212,7 @@ def test_an_epoch_is_told_once_it_is_durable(host: TxnHost) -> None:
         host.init("txn")
 
 
-def test_what_is_recorded_bears_the_time_of_the_wall_clock(slow: TxnHost) -> None:
+def test_records_of_transactions_have_the_wall_clock_time(slow: TxnHost) -> None:
     """Deadlines use the steady time, but the times that tools and the next run of the broker read
     are those of the wall clock.
     """
@@ -1247,7 +1252,7 @@ def test_what_is_recorded_bears_the_time_of_the_wall_clock(slow: TxnHost) -> Non
     assert_recorded_now(TransactionState.PREPARE_ABORT)
 
 
-def test_all_timeouts_of_a_tick_that_found_no_space_come_again(slow: TxnHost) -> None:
+def test_all_timeouts_of_a_tick_without_disk_space_are_tried_again(slow: TxnHost) -> None:
     pids = [begun(slow, name, 1000)[0] for name in ("a", "b", "c")]
     slow.now_ms += 1000
     slow.coordinator.on_tick(slow.event_ms())  # whose records are dropped

@@ -1,4 +1,4 @@
-"""Patterns of topic names in RE2's syntax, matched in time linear in the length of the name.
+r"""Patterns of topic names in RE2's syntax, matched in time linear in the length of the name.
 
 A pattern is parsed, compiled to a nondeterministic automaton (Thompson's construction), and run as
 a deterministic one whose states are made when a name first reaches them. The matcher never
