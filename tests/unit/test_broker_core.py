@@ -351,7 +351,7 @@ def test_with_flush_messages_3_every_third_record_waits_for_a_flush(host: CoreHo
 
 @pytest.mark.parametrize("deferred_above", [None, "ROWS_AT_ONCE"])
 @pytest.mark.parametrize("transactional_id", [None, "txn"])
-def test_flush_ms_brings_records_to_the_disk_in_time_and_nobody_waits(
+def test_flush_ms_flushes_records_in_time_and_no_request_waits(
     host: CoreHost,
     monkeypatch: pytest.MonkeyPatch,
     transactional_id: str | None,
@@ -394,7 +394,7 @@ def test_a_client_that_hangs_up_while_its_long_answer_is_encoded(host: CoreHost)
     assert host.answers[1] == []
 
 
-def test_a_producer_that_hung_up_while_its_flush_runs(host: CoreHost) -> None:
+def test_a_flush_ends_normally_when_its_producer_has_disconnected(host: CoreHost) -> None:
     host.create("t", flush_messages="1")
     host.ask(1, produce("t"), 9)
     host.broker.on_closed(1)

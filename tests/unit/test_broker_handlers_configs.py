@@ -287,7 +287,7 @@ def test_a_broker_that_is_not_there_has_no_settings(
     host.close()
 
 
-def test_a_set_value_holds_at_once_and_after_a_restart(host: AdminHost) -> None:
+def test_a_topic_setting_takes_effect_immediately_and_after_a_restart(host: AdminHost) -> None:
     assert alter(host, "t", ("max.message.bytes", SET, "5000"), ("retention.ms", DELETE, None)) == 0
     log = host.broker.topics.partition("t", 0)
     assert log is not None and (log.config.max_message_bytes, log.config.retention_ms) == (

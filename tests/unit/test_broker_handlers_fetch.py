@@ -740,7 +740,7 @@ def test_a_leader_that_moves_while_a_fetch_is_read_in_slices_is_told_of(
     host.close()
 
 
-def test_one_that_is_read_in_slices_waits_as_long_as_its_client_says(
+def test_a_fetch_in_slices_waits_for_max_wait_ms(
     host: CoreHost, in_slices: None
 ) -> None:
     host.create("t", PARTITIONS)

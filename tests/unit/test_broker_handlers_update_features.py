@@ -98,7 +98,7 @@ def test_each_change_keeps_the_ones_before_it_also_over_restarts(tmp_path: Path)
     host.close()
 
 
-def test_level_0_is_not_told(tmp_path: Path) -> None:
+def test_a_feature_at_level_0_is_not_listed(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     update(host, ("group.version", 0, SAFE))
     assert "group.version" not in finalized(host)[0]

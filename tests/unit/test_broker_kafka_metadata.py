@@ -392,7 +392,7 @@ def test_everything_is_taken_over_with_the_first_topics_and_changes_here_stay(
 
 
 @pytest.mark.parametrize("earlier_starts", [0, 1, 2])
-def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(
+def test_producer_ids_that_kafka_has_reserved_are_not_assigned_again(
     kafka_directory: Path, earlier_starts: int
 ) -> None:
     """An idempotent producer of Kafka's may have an id and have written nothing yet: no log shows

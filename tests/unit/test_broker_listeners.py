@@ -165,7 +165,7 @@ def test_a_listeners_own_certificate_has_precedence_over_the_common_one() -> Non
 @pytest.mark.parametrize(
     ("name", "mechanism"), [("clients", "plain"), ("CLIENTS", "PLAIN"), ("Clients", "Plain")]
 )
-def test_mechanisms_and_sessions_of_a_listener_go_before_those_of_all(
+def test_a_listeners_own_sasl_settings_have_precedence_over_the_common_ones(
     name: str, mechanism: str
 ) -> None:
     """Its name and the mechanism's may be written in small or capital letters."""

@@ -107,7 +107,7 @@ def test_aborted_batches_are_those_whose_producers_next_marker_aborts(seed: int)
         assert [one.first_offset for one in found] == sorted(at for at in wanted if at >= first)
 
 
-def test_of_large_batches_little_is_read_and_of_small_ones_many_at_a_time() -> None:
+def test_the_search_reads_only_headers_of_large_batches_and_many_small_ones_at_once() -> None:
     large, _ = a_file([50_000] * 20)
     batches_of(Slice(large, 6, len(large.data) - 6), 20)
     assert large.bytes <= 20 * 1024

@@ -46,7 +46,7 @@ def test_all_logs_whose_records_wait_for_the_disk_are_in_one_flush(
     host.close()
 
 
-def test_without_a_time_nothing_is_due(host: CoreHost) -> None:
+def test_without_flush_ms_no_flush_is_due(host: CoreHost) -> None:
     host.create("t")
     host.call(host.connect(1), produce("t"), 9)
     assert host.broker.progress.next_due_ms is None

@@ -185,7 +185,7 @@ def test_a_group_that_has_read_nothing_yet_behind_an_open_transaction(host: Core
         assert offsets == {"g": rows, "idle": [of_idle]}, committed
 
 
-def test_the_number_of_a_micro_batch_is_no_offset_and_has_no_lag(host: CoreHost) -> None:
+def test_a_committed_micro_batch_number_has_no_lag(host: CoreHost) -> None:
     host.create("t")
     for _ in range(9):
         host.call(1, produce("t"), 9)

@@ -162,7 +162,7 @@ def test_what_the_leader_proves_proves_nothing_to_it() -> None:
 
 
 @pytest.mark.parametrize(("most", "most_by_descriptors"), [(3, sys.maxsize), (3, 9), (9, 3)])
-def test_of_too_many_the_eldest_ends_of_the_host_that_has_most(
+def test_with_too_many_connections_the_busiest_host_loses_its_oldest(
     monkeypatch: pytest.MonkeyPatch, most: int, most_by_descriptors: int
 ) -> None:
     """A host with many connections loses its own eldest one, not another host's."""

@@ -182,7 +182,7 @@ def test_a_leader_whose_directory_is_open_updates_the_in_sync_set() -> None:
     assert keeper.said[-1] == "on_in_sync_changed"
 
 
-def test_clients_are_told_of_the_other_node_as_it_is() -> None:
+def test_clients_see_whether_the_standby_is_connected_and_in_sync() -> None:
     """It may take over if all is so: it is connected, lacks nothing, and is in the set."""
     lead, keeper, leading = new_lead()
     for connected, follows, in_sync in product((None, 2, 3), (False, True), ({1}, {1, 2})):

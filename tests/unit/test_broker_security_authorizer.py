@@ -297,7 +297,7 @@ def test_some_resource_may_be_written_where_one_that_an_acl_names_may(tmp_path: 
     assert len(outcomes) == 10
 
 
-def test_leave_for_some_resource_is_seen_to_change(tmp_path: Path) -> None:
+def test_may_any_follows_changes_of_acls(tmp_path: Path) -> None:
     rules = Rules(tmp_path)
     access = rules.access()
     assert not access.may_any(WRITE, TOPIC)
@@ -396,7 +396,7 @@ def test_each_connection_is_told_of_until_an_acl_changes(tmp_path: Path) -> None
                 assert counts == expected, (user, host, connection, operation)
 
 
-def test_without_being_on_it_allows_all_and_tells(tmp_path: Path) -> None:
+def test_an_authorizer_that_is_off_allows_and_audits_everything(tmp_path: Path) -> None:
     audited: list[AuditRecord] = []
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
     authorizer = Authorizer(metadata, is_on=False, tell=audited.append)

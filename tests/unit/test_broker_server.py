@@ -580,7 +580,7 @@ def test_small_slices_are_read_and_sent_together_and_large_ones_by_sendfile(
     file.close()
 
 
-def test_a_client_that_takes_nothing_holds_little_of_the_memory(rim: Rim, tmp_path: Path) -> None:
+def test_a_client_that_reads_nothing_uses_a_bounded_amount_of_memory(rim: Rim, tmp_path: Path) -> None:
     """The response has many small slices, and the client sends many requests."""
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(9000))
@@ -1202,7 +1202,7 @@ def test_memory_that_the_core_gives_back_lets_those_who_wait_for_it_go_on(rim: R
     assert rim.server.request_memory_bytes == 0
 
 
-def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> None:
+def test_a_client_that_disconnects_passes_its_turn_to_receive_to_the_next(rim: Rim) -> None:
     clients = half_sent(rim, 12)
     (before,) = cast(dict[str, Connection], rim.server.turns.holders).values()
     clients[before.connection_id - 10][0].close()
@@ -1531,7 +1531,7 @@ def test_a_socket_in_the_file_system_comes_and_goes_with_its_listener(
     assert not path.exists()
 
 
-def test_an_address_of_ipv4_is_itself_at_a_listener_of_ipv6_too(rim: Rim) -> None:
+def test_an_ipv4_override_applies_to_ipv4_clients_of_an_ipv6_listener(rim: Rim) -> None:
     rim.broker.settings["max.connections.per.ip.overrides"] = "127.0.0.1:0"
     try:
         rim.restart("::")

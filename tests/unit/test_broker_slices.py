@@ -192,7 +192,7 @@ def test_a_stop_waits_for_the_disk_before_work_that_waits_for_it_goes_on() -> No
     assert steps == ["flush 1", "slice 1", "flush 2", "slice 2", "answer"]
 
 
-def test_a_stop_ends_what_is_under_way() -> None:
+def test_a_stop_completes_creations_and_deletions() -> None:
     b = DiskBroker()
     answered(b, b.connect(), creation("old", partitions=3 * LOGS_DELETED_AT_ONCE), 7)
     b.make_files("old")

@@ -152,7 +152,7 @@ def test_a_client_matches_by_each_of_its_properties_when_it_asks_and_when_it_pus
     assert host.call(connection, push, 0).error_code == Code.NONE
 
 
-def test_clients_are_told_of_the_requests_while_somebody_wants_metrics(tmp_path: Path) -> None:
+def test_telemetry_requests_are_advertised_only_while_a_subscription_exists(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     connection = host.connect(1)
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")

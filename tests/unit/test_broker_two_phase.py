@@ -495,7 +495,7 @@ def produce_12(p: TwoPhase, partition: int, value: bytes) -> Any:
 
 
 @pytest.mark.parametrize("written", ["", "__transaction_state", "/data"])
-def test_with_durability_os_a_loss_of_power_aborts_it(written: str) -> None:
+def test_with_durability_os_a_power_loss_aborts_the_transaction(written: str) -> None:
     """Whatever the operating system has written by itself."""
     b = DiskBroker(barnabas_transaction_durability="os", **ENABLED)
     b.topic("t")
@@ -682,7 +682,7 @@ def test_other_producers_can_write_while_a_transaction_is_kept(b: DiskBroker) ->
 
 
 @each_level
-def test_offsets_of_the_producer_of_before_are_fenced(b: DiskBroker) -> None:
+def test_offset_commits_of_the_previous_producer_are_fenced(b: DiskBroker) -> None:
     p = TwoPhase(b, 1)
     p.send_offset("group", "t", 7)
     q = keep(b, 1)

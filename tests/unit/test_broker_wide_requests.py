@@ -575,7 +575,7 @@ def test_rows_that_are_joined_keep_their_order(
     assert joined.encode(6) == DeleteTopicsRequest(topics=topics).encode(6)
 
 
-def test_adding_partitions_to_a_transaction_is_bounded_by_its_row(host: Host) -> None:
+def test_add_partitions_to_txn_with_too_many_elements_closes_the_connection(host: Host) -> None:
     topics = [AddPartitionsToTxnTopic("t", [0])] * (BY_KEY[24].most_elements + 1)
     host.ask(ANN, AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x", v3_and_below_topics=topics), 3)  # fmt: skip

@@ -29,7 +29,7 @@ def test_the_operation_named_for_a_request_is_one_that_the_broker_checks(request
         assert operation in asked, kind
 
 
-def test_each_kind_of_resource_that_a_request_asks_for_has_an_operation() -> None:
+def test_each_kind_of_resource_that_a_request_needs_has_an_operation() -> None:
     """Left out are rights that only other brokers need, and rights without which a response merely
     omits entries.
     """

@@ -662,7 +662,7 @@ def test_a_full_group_takes_back_its_static_members_and_takes_no_others() -> Non
     assert other.error_code == Code.GROUP_MAX_SIZE_REACHED
 
 
-def test_leaving_by_id_and_instance() -> None:
+def test_leave_checks_member_id_and_instance_id() -> None:
     host = new_host()
     host.consumer_heartbeat("m")
     old = new_member(host, instance="i")

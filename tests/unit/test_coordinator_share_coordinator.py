@@ -224,7 +224,7 @@ def whole(host: Host) -> Snapshot:
     return state.snapshot(0)._replace(create_timestamp=0, write_timestamp=0)
 
 
-def test_a_start_offset_drops_what_is_before_it() -> None:
+def test_a_new_start_offset_drops_the_batches_before_it() -> None:
     h = Host()
     h.begin(key())
     h.write(key(), (0, 9, 2, 1), (10, 19, 0, 2), start_offset=0)

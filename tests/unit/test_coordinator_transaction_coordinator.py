@@ -657,7 +657,7 @@ def test_which_internal_topics_are_added(host: TxnHost, version: int) -> None:
         assert codes == {(topic, 0): code}
 
 
-def test_a_batch_over_several_partitions_is_answered_with_the_last_of_its_records(
+def test_a_request_with_many_transactions_writes_to_the_partition_of_each(
     slow: TxnHost,
 ) -> None:
     names = ["a", "b", "c", "d"]
