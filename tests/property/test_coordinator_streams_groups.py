@@ -373,7 +373,9 @@ def test_groups_that_assign_now_and_then(steps: list[Step]) -> None:
 
 @settings(max_examples=drawn(20))
 @given(st.lists(STEPS, min_size=10, max_size=60), st.sampled_from([0, 1_000]))
-def test_the_invariants_hold_if_assignments_are_made_in_slices(steps: list[Step], delay_ms: int) -> None:
+def test_the_invariants_hold_if_assignments_are_made_in_slices(
+    steps: list[Step], delay_ms: int
+) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(streams_group_change, "TASKS_ASSIGNED_AT_ONCE", 0)
         patched.setattr(sticky_assignor, "TASKS_AT_ONCE", 2)

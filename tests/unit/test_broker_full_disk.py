@@ -308,7 +308,9 @@ def test_a_call_that_finds_no_space_delays_the_others_once(failing: set[int]) ->
     assert made[:count] == list(range(count)), "none is made twice before each was made once"
 
 
-def test_markers_are_continued_at_the_partition_that_had_no_space(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markers_are_continued_at_the_partition_that_had_no_space(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     b = DiskBroker()
     b.topic("many", 30)
     b.make_files("many")

@@ -740,9 +740,7 @@ def test_a_leader_that_moves_while_a_fetch_is_read_in_slices_is_told_of(
     host.close()
 
 
-def test_a_fetch_in_slices_waits_for_max_wait_ms(
-    host: CoreHost, in_slices: None
-) -> None:
+def test_a_fetch_in_slices_waits_for_max_wait_ms(host: CoreHost, in_slices: None) -> None:
     host.create("t", PARTITIONS)
     host.ask(2, fetch({"t": dict.fromkeys(range(PARTITIONS), 0)}, max_wait_ms=1000), 11)
     for _ in range(20):

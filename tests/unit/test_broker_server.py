@@ -580,7 +580,9 @@ def test_small_slices_are_read_and_sent_together_and_large_ones_by_sendfile(
     file.close()
 
 
-def test_a_client_that_reads_nothing_uses_a_bounded_amount_of_memory(rim: Rim, tmp_path: Path) -> None:
+def test_a_client_that_reads_nothing_uses_a_bounded_amount_of_memory(
+    rim: Rim, tmp_path: Path
+) -> None:
     """The response has many small slices, and the client sends many requests."""
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(9000))

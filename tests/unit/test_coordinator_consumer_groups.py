@@ -193,7 +193,9 @@ def test_a_heartbeat_that_is_refused_makes_no_group(
 
 
 @REFUSED
-def test_invalid_heartbeats_are_refused_and_write_nothing(epoch: int, fields: dict[str, Any], code: Code) -> None:
+def test_invalid_heartbeats_are_refused_and_write_nothing(
+    epoch: int, fields: dict[str, Any], code: Code
+) -> None:
     host = new_host()
     host.consumer_heartbeat("other")
     before = len(host.log)
