@@ -34,6 +34,9 @@ def take(
     taker: Taker = ALL,
     limits: GroupLimits = LIMITS,
 ) -> list[tuple[int, int, int]]:
+    """Acquire records from the share partition's next offset, as a ShareFetch does. Gives the first
+    offset, last offset and delivery count of each acquired batch.
+    """
     at = partition.next_offset
     fetched = [batch for batch in batches if batch.last_offset >= at]
     return [tuple(one) for one in acquire(partition, taker, fetched, at, limits, 0)]  # type: ignore[misc]
@@ -58,9 +61,12 @@ def release_all(partition: SharePartition, limits: GroupLimits = LIMITS) -> None
         (Taker("m", 0, 500), []),
     ],
 )
-def test_whole_batches_come_unless_the_member_wants_no_more(
+def test_whole_batches_are_acquired_unless_the_record_limit_is_strict(
     taker: Taker, expected: list[tuple[int, int, int]]
 ) -> None:
+    """The log has three batches of five records. A taker has a name, its most records, and its
+    batch size. `is_limited` is KIP-1206's strict limit: only then is a batch of the log divided.
+    """
     assert take(SharePartition(0), log(5, 5, 5), taker) == expected
 
 
@@ -73,7 +79,7 @@ def test_the_rest_of_a_batch_comes_next() -> None:
     assert take(partition, batches, limited) == [(8, 9, 1)]
 
 
-def test_records_that_come_again_keep_their_batches() -> None:
+def test_released_records_are_acquired_again_in_the_same_batches() -> None:
     partition = SharePartition(0)
     batches = log(*[1] * 6)
     assert take(partition, batches, Taker("m", 6, 2)) == [(0, 1, 1), (2, 3, 1), (4, 5, 1)]
@@ -98,7 +104,10 @@ def test_records_that_fail_again_and_again_come_in_ever_smaller_parts() -> None:
     assert take(partition, batches, limits=limits) == [(1, 1, 10)], "each comes alone now"
 
 
-def test_what_a_start_leaves_unknown_comes_as_new_records_and_no_more_than_that() -> None:
+def test_gaps_in_the_stored_state_are_acquired_as_new_records() -> None:
+    """The stored state has acknowledged records and gaps between them (0-4 and 10-19). Records of
+    the gaps are acquired as new ones, and the acknowledged records are not acquired again.
+    """
     stored = [StateBatch(5, 9, ACKNOWLEDGED, 1), StateBatch(20, 24, ACKNOWLEDGED, 1)]
     partition = SharePartition(0, stored)
     assert partition.next_offset == 0
@@ -112,13 +121,14 @@ def test_a_start_offset_within_a_batch_of_the_log() -> None:
     assert take(SharePartition(3), log(5, 5)) == [(3, 9, 1)]
 
 
-def test_a_partition_that_begins_later_begins_with_its_first_record() -> None:
+def test_the_start_offset_moves_to_the_first_record_that_the_log_still_has() -> None:
+    """The log has lost its first 7 records, for example by retention."""
     partition = SharePartition(0)
     assert take(partition, log(5, first=7)) == [(7, 11, 1)]
     assert partition.start_offset == 7
 
 
-def test_what_was_compacted_away_is_archived() -> None:
+def test_records_that_were_compacted_away_are_archived() -> None:
     partition = SharePartition(0)
     take(partition, log(*[5] * 3), Taker("m", 500, 5))
     release_all(partition)
@@ -127,19 +137,23 @@ def test_what_was_compacted_away_is_archived() -> None:
     assert partition.start_offset == 10
 
 
-def test_a_window_that_is_full_is_filled_from_within() -> None:
+def test_released_records_of_a_full_window_are_acquired_again() -> None:
+    """All of the ten record locks are in use, so no later record may be acquired. Two records
+    inside the window are released, and these may be acquired again.
+    """
     limits = GroupLimits(record_locks=10)
     partition = SharePartition(0)
     batches = log(*[1] * 20)
     assert take(partition, batches, limits=limits) == [(0, 9, 1)]
     assert not partition.may_acquire(10)
+    # type 2 is release
     released = partition.on_acknowledged("m", [Acknowledgement(4, 5, [2])], limits, 0)
     partition.apply(released)
     assert partition.may_acquire(10)
     assert take(partition, batches, limits=limits) == [(4, 5, 2)]
 
 
-def test_aborted_batches_are_cut_out() -> None:
+def test_batches_of_aborted_transactions_are_not_acquired_but_archived() -> None:
     partition = SharePartition(0)
     batches = log(*[5] * 4)
     got = acquire(partition, ALL, batches, 0, LIMITS, 0)
