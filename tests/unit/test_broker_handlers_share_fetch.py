@@ -849,6 +849,7 @@ def test_renewed_and_released_locks_do_not_accumulate() -> None:
 
 
 def test_locks_end_in_several_ticks() -> None:
+    """The end of each lock is a record in the state topic; at most 100 are written in a tick."""
     b = queue(0)
     b.produce("t", tuple(b"x" for _ in range(500)))
     one, other = two(b)
@@ -869,7 +870,7 @@ def test_locks_end_in_several_ticks() -> None:
     assert ShareMember(b, "g", "three").take("t") != []
 
 
-def test_what_there_was_no_space_for_is_stored_with_the_next_change(
+def test_lock_expiries_that_could_not_be_written_are_stored_with_the_next_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     b = queue(4)
@@ -935,7 +936,7 @@ def test_many_partitions_are_loaded_in_slices() -> None:
     assert topic_id(b, "t")
 
 
-def test_what_is_not_stored_yet_is_stored_with_the_next_change_that_finds_space() -> None:
+def test_refused_acknowledgements_do_not_drop_unstored_lock_expiries() -> None:
     """The expiry of a lock could not be stored, and an acknowledgement was refused, both for lack
     of space.
     """
