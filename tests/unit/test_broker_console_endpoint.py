@@ -112,8 +112,8 @@ def look_of(watched: Watched) -> Any:
 def test_an_expensive_snapshot_is_reused_for_longer(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The console spends at most one part in SHARE_OF_TIME on snapshots. With 10,000 a snapshot
-    counts as fresh for a long time after it was taken.
+    """A snapshot stays fresh for SHARE_OF_TIME times as long as it took, so that snapshots use a
+    bounded share of the time. With 10,000 the second request gets the first one's snapshot.
     """
     monkeypatch.setattr(source, "FRESH_S", 0.0)
     monkeypatch.setattr(source, "SHARE_OF_TIME", 10_000)

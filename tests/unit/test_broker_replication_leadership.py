@@ -449,6 +449,9 @@ class World:
                 self.send(index)
 
     def check(self) -> None:
+        """At most one node may answer clients, and it knows each node that may be in the in-sync
+        set of the record.
+        """
         answering = [one for i, one in enumerate(self.nodes) if one.may_answer(self.clock(i))]
         assert len(answering) <= 1
         for one in answering:
@@ -457,7 +460,10 @@ class World:
             self.leads[self.nodes.index(one)] += 1
 
 
-def test_one_leads_at_a_time_and_knows_who_may_be_in_the_set() -> None:
+def test_at_most_one_node_answers_clients_in_a_world_with_failures() -> None:
+    """Two nodes with clocks of different speed, lost messages and restarts, for a minute in each of
+    eight worlds.
+    """
     leads = [0, 0]
     for seed in range(8):
         world = World(seed)
@@ -468,7 +474,7 @@ def test_one_leads_at_a_time_and_knows_who_may_be_in_the_set() -> None:
     assert min(leads) > 500
 
 
-def test_the_record_tells_of_the_epoch_in_which_the_directory_is_led() -> None:
+def test_the_record_has_the_leader_epoch_of_the_opened_directory() -> None:
     """A directory may have had higher leader epochs before it had a lease. The epoch of the next
     claim must be above them.
     """
@@ -518,7 +524,7 @@ def test_an_older_copy_of_a_directory_does_not_lead() -> None:
     assert second.role is Role.LEADING
 
 
-def test_an_older_copy_that_is_alone_in_the_set_says_why_nobody_leads() -> None:
+def test_an_older_copy_that_is_the_only_in_sync_node_explains_why_it_does_not_lead() -> None:
     engine = Register()
     record = record_after_a_take_over(engine)._replace(in_sync=frozenset({1}))
     engine.apply(Write(engine.version, record.encode()))
@@ -533,7 +539,10 @@ def test_an_older_copy_that_is_alone_in_the_set_says_why_nobody_leads() -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 3])
-def test_the_directory_that_was_in_the_set_leads(epoch: int) -> None:
+def test_a_directory_with_the_recorded_epoch_or_a_later_one_may_lead(epoch: int) -> None:
+    """The record has epoch 2 for the directory of node 1; a directory with this epoch or a later
+    one is no older copy.
+    """
     engine = Register()
     record_after_a_take_over(engine)
     first = node(1, session="again", leader_epoch=epoch)
@@ -550,7 +559,10 @@ def test_the_directory_that_was_in_the_set_leads(epoch: int) -> None:
         (2, Holding.WHOLE, ""),
     ],
 )
-def test_a_node_says_why_nobody_leads(node_id: int, holding: Holding, says: str) -> None:
+def test_a_waiting_node_explains_why_no_node_leads(node_id: int, holding: Holding, says: str) -> None:
+    """The leader is gone. The last node is in sync and whole: it claims the lease itself, so it
+    names no obstacle.
+    """
     engine = Register()
     record = LeaseRecord("c", 1, "gone", 4, BOTH, {}, "1-gone-9")
     engine.apply(Write(ABSENT, record.encode()))

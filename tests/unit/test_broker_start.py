@@ -96,7 +96,7 @@ def flushed_broker() -> DiskBroker:
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_what_a_start_writes_again_is_there_after_the_next_power_loss(way: str) -> None:
+def test_records_that_a_start_rewrites_survive_the_next_power_loss(way: str) -> None:
     """The next failure comes at any step of the start or after it. After a kill, the rewritten
     records are only in the page cache.
     """
@@ -137,7 +137,7 @@ def joined_group(b: DiskBroker) -> dict[str, object]:
     return member
 
 
-def test_members_and_their_generation_outlive_a_kill() -> None:
+def test_group_members_and_their_generation_survive_a_kill() -> None:
     b = DiskBroker()
     member = joined_group(b)
     b.kill()
@@ -155,7 +155,7 @@ def test_members_join_again_after_a_power_loss() -> None:
     assert b.call(HeartbeatRequest(**member), 3).error_code == Code.UNKNOWN_MEMBER_ID
 
 
-def test_a_record_without_a_key_in_an_internal_topic_says_nothing() -> None:
+def test_a_record_without_a_key_in_an_internal_topic_is_skipped() -> None:
     """Apache Kafka's coordinators skip such a record as well."""
     b = DiskBroker()
     b.topic("t")
@@ -172,9 +172,10 @@ def test_a_record_without_a_key_in_an_internal_topic_says_nothing() -> None:
     assert p.end(True) == 0 and b.read("t", committed=True) == [b"a"]
 
 
-def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
-    """If the mark came back, the power loss after the next start would be taken for a clean stop:
-    nothing would be checked, and open transactions would stay open for ever.
+def test_the_mark_of_a_clean_stop_is_not_restored_by_a_power_loss() -> None:
+    """A start deletes the mark. If a power loss restored it, the power loss after the next start
+    would be taken for a clean stop: nothing would be checked, and open transactions would stay open
+    for ever.
     """
     b = DiskBroker()
     b.topic("t")
@@ -195,7 +196,7 @@ def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
 
 @pytest.mark.parametrize("kept", ["t-0", "t-1", "__consumer_offsets"])
 @pytest.mark.parametrize("journal_logs", ["0", "2"])
-def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(
+def test_a_commit_that_readers_saw_after_a_kill_survives_a_power_loss(
     kept: str, journal_logs: str
 ) -> None:
     """The kill comes between the decision and its flush. The start after it makes the transaction
