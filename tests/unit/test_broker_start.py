@@ -224,7 +224,7 @@ def test_a_commit_that_readers_saw_after_a_kill_survives_a_power_loss(
     assert b.group_offset("group", "in") == (0, 1)
 
 
-def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_under_way() -> None:
+def test_a_kill_after_a_power_loss_does_not_let_a_fenced_producer_commit() -> None:
     """The producer's first transaction is decided, and the power loss removes the next one. The
     commit of the next one must not be taken for a retry of the first commit.
     """
@@ -244,7 +244,7 @@ def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_a_directory_that_is_gone_with_its_records_is_told_of(
+def test_a_missing_partition_directory_that_had_records_is_logged(
     is_deleted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The partition starts at offset 0 again, since an empty partition has no directory either."""
@@ -268,7 +268,10 @@ def test_a_directory_that_is_gone_with_its_records_is_told_of(
         assert (b.end_offset("t", 0), b.end_offset("t", 1)) == (1, 0)
 
 
-def test_the_fences_after_a_power_loss_are_on_the_disk_before_anybody_is_heard() -> None:
+def test_producers_are_fenced_durably_before_any_request() -> None:
+    """A power loss may have removed records of an open transaction, so its producer gets no
+    further. If the fence (the new producer id) were not durable, a second crash would undo it.
+    """
     b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -294,7 +297,7 @@ LIKELY = start.LAST_LIKELY_PRODUCER_ID
     ("seen", "follows"),
     [(4711, True), (LIKELY - 1, True), (LIKELY, False), (LIKELY + 1, False)],
 )
-def test_ids_that_a_log_tells_of_are_not_given_out_again(seen: int, follows: bool) -> None:
+def test_producer_ids_in_the_logs_are_not_assigned_again(seen: int, follows: bool) -> None:
     """Only ids that a broker could have assigned count, since a client may write any id."""
     b = DiskBroker()
     b.topic("t")
@@ -305,7 +308,7 @@ def test_ids_that_a_log_tells_of_are_not_given_out_again(seen: int, follows: boo
     assert pid == seen + 1 if follows else pid < 4711
 
 
-def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
+def test_a_marker_in_the_transaction_state_log_is_skipped() -> None:
     """No client can write a marker to this log, but a directory of an earlier release may
     contain one.
     """
@@ -328,7 +331,7 @@ def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
     assert b.read("t", committed=True) == [b"a"]
 
 
-def test_a_start_that_finds_nothing_to_be_done_begins_no_flush() -> None:
+def test_a_start_after_a_kill_without_work_begins_no_flush() -> None:
     """A start does not flush committed offsets that are only in the page cache."""
     b = DiskBroker(barnabas_flush_journal_logs="0")
     b.topic("t")
@@ -359,7 +362,7 @@ DELETED, NEXT = uuid.UUID(int=1), uuid.UUID(int=2)
         (None, True, False),
     ],
 )
-def test_what_a_deletion_left_goes_and_nothing_of_the_next_topic_or_of_others(
+def test_a_start_removes_only_the_deleted_topics_remaining_directories(
     topic_id: uuid.UUID | None, is_there_again: bool, goes: bool
 ) -> None:
     """A directory without a topic id, or one that is off line (None), may belong to the next topic
@@ -382,7 +385,7 @@ def test_what_a_deletion_left_goes_and_nothing_of_the_next_topic_or_of_others(
     assert removed == [("t", 0)] * goes
 
 
-def test_a_start_tells_nothing_of_the_history_and_what_comes_then_is_told(
+def test_transactions_replayed_by_a_start_are_not_logged_but_later_ones_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     b = DiskBroker()
@@ -397,7 +400,7 @@ def test_a_start_tells_nothing_of_the_history_and_what_comes_then_is_told(
         assert "txn" in caplog.text
 
 
-def test_after_a_start_a_coordinator_finds_the_files_that_it_writes_to() -> None:
+def test_a_start_creates_the_missing_files_of_internal_topics() -> None:
     """A kill may come before a thread has created the files, and later the disk may be full."""
     b = DiskBroker(offsets_topic_num_partitions="3")
     b.broker.topics.ensure_internal_topic(OFFSETS_TOPIC, b.now_ms)
