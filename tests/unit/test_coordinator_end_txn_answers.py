@@ -57,6 +57,9 @@ class Ended(TxnHost):
     """
 
     def __init__(self, version: int) -> None:
+        """A host whose transactional id has had three epochs, so that there are a former and an
+        older one.
+        """
         super().__init__()
         self._version = version
         for _ in range(3):
@@ -69,6 +72,9 @@ class Ended(TxnHost):
         return transaction.producer
 
     def begin(self) -> None:
+        """Open a transaction: before version 5 with AddPartitionsToTxn, and later by a write
+        (KIP-890).
+        """
         producer = self.current
         if self._version < 5:
             self.add(TXN, *producer, {"t": [0]})
@@ -80,6 +86,7 @@ class Ended(TxnHost):
         self.end(TXN, *self.current, commit, version=self._version, call=False)
 
     def prepare(self, *, commit: bool) -> None:
+        """Decide on the transaction, but leave its markers unwritten."""
         self.writes_markers = False
         self.decide(commit=commit)
         assert self.state(TXN) == ("PrepareCommit" if commit else "PrepareAbort")
@@ -110,6 +117,7 @@ WAYS: dict[str, tuple[str, Callable[[Ended], None]]] = {
 
 
 def requester(host: Ended, name: str) -> ProducerIdAndEpoch:
+    """The producer of a request, by its name in the table: relative to the current id and epoch."""
     pid, epoch = host.current
     return {
         "current": ProducerIdAndEpoch(pid, epoch),
