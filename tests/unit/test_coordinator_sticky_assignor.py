@@ -42,6 +42,7 @@ def members(*names: str) -> dict[str, MemberToAssign]:
 def following(
     former: dict[str, MemberToAssign], targets: dict[str, TaskSet]
 ) -> dict[str, MemberToAssign]:
+    """The former members that have a target, with this target as their present assignment."""
     return {
         name: MemberToAssign(member.process_id, targets[name].active, targets[name].standby)
         for name, member in former.items()
