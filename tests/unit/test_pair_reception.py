@@ -30,6 +30,7 @@ def frame(api_key: int, text: bytes = b"") -> bytes:
 
 
 def receive(sock: socket.socket, count: int) -> bytes:
+    """Up to `count` bytes; fewer if the connection ends."""
     data = b""
     with contextlib.suppress(ConnectionResetError):
         while len(data) < count and (part := sock.recv(count - len(data))):
@@ -50,6 +51,9 @@ class Leader:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
+        """Note each frame and respond with the leader's name; hang up after a frame, or never
+        respond.
+        """
         while True:
             try:
                 sock, _ = self._listening.accept()
@@ -74,6 +78,7 @@ class Scarce(socket.socket):
     refusals, asked = 3, 0
 
     def accept(self) -> tuple[socket.socket, Any]:
+        """Refuse the first connections for lack of file descriptors."""
         self.asked += 1
         if self.asked <= self.refusals:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
