@@ -124,7 +124,7 @@ def test_a_timeout_at_the_last_epoch_ends_the_transaction(b: DiskBroker, way: st
     assert b.read("t", committed=True) == [b"a"]
 
 
-def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
+def test_a_kill_during_the_abort_at_the_last_epoch_is_recovered_from() -> None:
     """A kill during the abort at the last epoch does no harm.
 
     The kill comes before each step of the abort in turn. In the end the marker with epoch 32767 is
