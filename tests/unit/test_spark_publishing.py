@@ -108,7 +108,7 @@ def test_versions_of_old_and_new_brokers(speaks: dict[int, Any]) -> None:
         assert publish(cluster, 7, encoded(0, b"a")).was_committed
 
 
-def test_version_2_is_spoken_where_it_is_finalised() -> None:
+def test_transaction_version_2_is_used_if_the_cluster_has_finalised_it() -> None:
     """Writes add their partitions themselves, which saves two requests, and one further request for
     each leader.
     """
@@ -125,7 +125,7 @@ def test_version_2_is_spoken_where_it_is_finalised() -> None:
 
 
 @pytest.mark.parametrize("kind", [ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest])
-def test_what_is_lost_in_version_2_is_published_once(kind: Any) -> None:
+def test_records_are_published_once_if_a_version_2_response_is_lost(kind: Any) -> None:
     with FakeCluster({TOPIC: 4}, transaction_version=2) as cluster:
         cluster.disturb = once(kind, HANG_UP)
         publish(cluster, 7, encoded(0, b"a"), encoded(1, b"b"))
@@ -133,7 +133,7 @@ def test_what_is_lost_in_version_2_is_published_once(kind: Any) -> None:
         assert cluster.offsets == {NAME: 8}
 
 
-def test_a_cluster_that_was_lowered_to_version_1_is_spoken_to_as_such(cluster: FakeCluster) -> None:
+def test_a_cluster_whose_transaction_version_was_lowered_gets_requests_of_version_1(cluster: FakeCluster) -> None:
     cluster.transaction_version = 2
     publish(cluster, 1, encoded(0, b"a"))
     cluster.transaction_version = 0
@@ -156,7 +156,7 @@ def test_a_broker_that_is_too_old_is_named() -> None:
             publish(cluster, 0, encoded(0, b"a"))
 
 
-def test_batches_of_one_partition_go_one_to_a_request_and_in_order(cluster: FakeCluster) -> None:
+def test_a_request_has_one_batch_of_a_partition_and_batches_are_sent_in_order(cluster: FakeCluster) -> None:
     record_batches = [encoded(index % 4, b"%d" % index, b"%d'" % index) for index in range(40)]
     done = publish(cluster, 0, *record_batches)
     assert done == Publication(False, 80, sum(len(batch.data) for batch in record_batches), 1)
@@ -170,7 +170,7 @@ def test_batches_of_one_partition_go_one_to_a_request_and_in_order(cluster: Fake
 
 
 @pytest.mark.parametrize(("max_request_bytes", "requests"), [(1, 4), (250, 2), (1 << 20, 1)])
-def test_requests_are_as_large_as_they_may_be(max_request_bytes: int, requests: int) -> None:
+def test_requests_are_filled_up_to_their_maximum_size(max_request_bytes: int, requests: int) -> None:
     with FakeCluster({TOPIC: 4}, nodes=1) as cluster:
         record_batches = [encoded(index, b"x" * 50) for index in range(4)]
         publish(cluster, 0, *record_batches, max_request_bytes=max_request_bytes)
