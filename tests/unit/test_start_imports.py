@@ -90,7 +90,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return set(line.split()[1:])
 
 
-def test_a_start_loads_nothing_that_comes_later(loaded: set[str]) -> None:
+def test_a_start_does_not_load_modules_that_are_needed_later(loaded: set[str]) -> None:
     early = {
         name
         for name in loaded
@@ -100,7 +100,7 @@ def test_a_start_loads_nothing_that_comes_later(loaded: set[str]) -> None:
     assert early == set()
 
 
-def test_a_start_loads_little_code_of_ours(loaded: set[str]) -> None:
+def test_the_size_of_barnabas_modules_loaded_at_a_start_is_bounded(loaded: set[str]) -> None:
     """The limit is a number of bytes, since splitting a module does not slow down a start."""
     files = {name: ROOT / f"{name.replace('.', '/')}.py" for name in loaded}
     sizes = {

@@ -85,6 +85,7 @@ class Producer:
         self.log, self.pid, self.epoch, self.sequence = log, pid, epoch, 0
 
     def put(self, *, transactional: bool = True, **values: bytes | None) -> int:
+        """Append a batch with these records. Gives its offset."""
         sent = {
             "pid": self.pid,
             "epoch": self.epoch,
@@ -108,7 +109,7 @@ class Producer:
 # --- keys ---------------------------------------------------------------------------------------
 
 
-def test_the_latest_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
+def test_the_latest_record_of_each_key_is_kept_at_its_offset(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path)
     for key, value in ((b"k1", b"a"), (b"k2", b"b"), (b"k1", b"c"), (b"k3", b"d"), (b"k2", b"e")):
         put(log, key, value)
@@ -126,7 +127,7 @@ def test_the_latest_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_within_a_batch_the_codec_and_all_else_of_a_record_are_kept(
+def test_a_rewritten_batch_keeps_its_codec_and_the_records_fields(
     tmp_path: Path, codec: int
 ) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=400)
@@ -158,7 +159,7 @@ def test_within_a_batch_the_codec_and_all_else_of_a_record_are_kept(
 @pytest.mark.parametrize(
     ("codec", "thorough"), [(1, Levels(gzip=9)), (3, Levels(lz4=12)), (4, Levels(zstd=19))]
 )
-def test_what_is_rewritten_is_compressed_at_the_topics_level(
+def test_rewritten_batches_are_compressed_at_the_topics_level(
     tmp_path: Path, codec: int, thorough: Levels
 ) -> None:
     values = [
@@ -239,7 +240,7 @@ def test_a_cleaning_leaves_no_file_open(tmp_path: Path) -> None:
             file.pread(1, 0)
 
 
-def test_keys_of_any_length_are_told_apart(tmp_path: Path) -> None:
+def test_keys_of_any_length_are_distinguished(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=1000)
     keys = [b"", b"x" * 32, b"x" * 33, b"x" * 33 + b"y", b"x" * 300, b"x" * 299 + b"y"]
     for _ in range(2):
@@ -250,7 +251,7 @@ def test_keys_of_any_length_are_told_apart(tmp_path: Path) -> None:
     assert [(offset, key) for offset, key, _ in data(log)] == list(enumerate(keys, len(keys)))
 
 
-def test_records_without_a_key_go(tmp_path: Path) -> None:
+def test_records_without_a_key_are_removed(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path, cleanup_policy=frozenset({"delete"}))
     log.append(batch([b"1", b"2"], keys=[None, b"k"]), now_ms=NOW_MS)
     log.config = replace(log.config, cleanup_policy=frozenset({"compact"}))
@@ -259,7 +260,7 @@ def test_records_without_a_key_go(tmp_path: Path) -> None:
     assert data(log) == [(1, b"k", b"2")]
 
 
-def test_the_time_of_a_log_that_appends_with_its_own_clock_is_kept(tmp_path: Path) -> None:
+def test_log_append_times_are_kept(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=150, timestamp_type_log_append=True)
     put_many(log, NOW_MS, a=b"1", b=b"1")
     put_many(log, NOW_MS + 9, a=b"2", c=None)
@@ -274,7 +275,7 @@ def test_the_time_of_a_log_that_appends_with_its_own_clock_is_kept(tmp_path: Pat
     assert found[:3] == [(1, NOW_MS), (2, NOW_MS + 9), (3, NOW_MS + 9)]
 
 
-def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
+def test_small_segments_are_merged_and_unchanged_ones_are_not_rewritten(
     tmp_path: Path,
 ) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=300)
@@ -306,7 +307,7 @@ def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
     )
 
 
-def test_what_does_not_fit_the_map_of_keys_is_cleaned_in_rounds(tmp_path: Path) -> None:
+def test_a_log_whose_keys_exceed_the_map_is_cleaned_in_rounds(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path)
     for number in range(40):
         put(log, b"%d" % (number % 10), b"%d" % number)
@@ -325,7 +326,7 @@ def test_what_does_not_fit_the_map_of_keys_is_cleaned_in_rounds(tmp_path: Path) 
 # --- tombstones (F3) ----------------------------------------------------------------------------
 
 
-def test_a_tombstone_gets_a_delete_horizon_and_goes_only_after_it(tmp_path: Path) -> None:
+def test_a_tombstone_gets_a_delete_horizon_and_is_removed_after_it(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path, delete_retention_ms=1000)
     put(log, b"k", b"a")
     put(log, b"j", b"b")
