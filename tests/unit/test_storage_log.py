@@ -57,6 +57,7 @@ YEAR_MS = 365 * 24 * 3_600_000
 
 
 def refused(log: Log, **sent: object) -> Code:
+    """Append a batch that must be refused. Gives the error code."""
     with pytest.raises(KafkaError) as error:
         log.append(batch(**sent), now_ms=NOW_MS)  # type: ignore[arg-type]
     assert getattr(error.value, "knows_log_start", True)
@@ -89,7 +90,7 @@ def end(
 # --- idempotence --------------------------------------------------------------------------------
 
 
-def test_the_last_five_batches_are_remembered_and_older_ones_are_out_of_order(
+def test_only_the_last_five_batches_are_recognised_as_duplicates(
     tmp_path: Path,
 ) -> None:
     _, log = new_log(tmp_path)
@@ -132,7 +133,7 @@ def test_the_last_five_batches_are_remembered_after_a_restart(
     assert not send(log, pid=1, epoch=0, seq=16).duplicate
 
 
-def test_part_of_a_batch_is_no_duplicate(tmp_path: Path) -> None:
+def test_a_part_of_an_earlier_batch_is_not_taken_for_a_duplicate(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     send(log, [b"a"] * 4, pid=1, epoch=0, seq=0)
     assert (
@@ -143,7 +144,7 @@ def test_part_of_a_batch_is_no_duplicate(tmp_path: Path) -> None:
     )
 
 
-def test_a_gap_is_refused_and_what_comes_next_is_taken(tmp_path: Path) -> None:
+def test_a_sequence_gap_is_refused_and_the_next_sequence_is_accepted(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     send(log, pid=1, epoch=0, seq=0)
     assert refused(log, pid=1, epoch=0, seq=2) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -274,7 +275,7 @@ def test_an_abort_without_data_is_not_listed(tmp_path: Path) -> None:
     assert log.read(0, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted == []
 
 
-def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) -> None:
+def test_of_interleaved_transactions_those_that_overlap_the_fetch_are_listed(tmp_path: Path) -> None:
     """Of interleaved transactions, those that overlap the fetch are listed.
 
     Source: platformatic/kafka#391, Kafka: TransactionIndex.
@@ -304,7 +305,7 @@ def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) ->
     assert offsets_in(uncommitted) == list(range(8))
 
 
-def test_the_aborted_list_reaches_as_far_as_the_index_can_tell(tmp_path: Path) -> None:
+def test_without_index_entries_the_aborted_list_reaches_to_the_end_of_the_log(tmp_path: Path) -> None:
     """The oracle's many_transactions_one_after_another: for a segment without index entries the
     list reaches to the end of the log.
     """
