@@ -32,9 +32,12 @@ def log(tmp_path: Path) -> Log:
         ((44, TXN_END, 1000, True), (1041, 398)),
     ],
 )
-def test_what_ends_a_slice(
+def test_a_slice_ends_at_its_limit_its_size_or_the_segment(
     log: Log, wanted: tuple[int, int, int, bool], place: tuple[int, int]
 ) -> None:
+    """`wanted`: the offset, the limit, the most bytes, and whether one whole batch is wanted.
+    `place`: position and size in the segment.
+    """
     _, data = log.reader.slice(*wanted)
     assert data is not None and (data.position, data.size) == place
 
@@ -68,7 +71,7 @@ def test_a_damaged_aborted_index_is_rebuilt_from_the_log(tmp_path: Path) -> None
     assert index.read_bytes() == original
 
 
-def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
+def test_batches_are_read_whole_and_their_checksums_verified(log: Log) -> None:
     assert [header.base_offset for header, _ in log.reader.batches(26)] == list(range(26, TXN_END))
     path = Path(log.segments.active.batches.path(".log"))
     data = bytearray(path.read_bytes())
@@ -79,7 +82,7 @@ def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
     assert list(log.reader.batches(TXN_END)) == []
 
 
-def test_transactions_that_were_aborted_behind_a_slice_are_not_told_of(tmp_path: Path) -> None:
+def test_transactions_aborted_after_the_slice_are_not_listed(tmp_path: Path) -> None:
     """This holds if the offset index shows the end of the slice."""
     _, log = new_log(tmp_path, index_interval_bytes=1)
     for number in range(6):
@@ -95,7 +98,7 @@ def test_transactions_that_were_aborted_behind_a_slice_are_not_told_of(tmp_path:
 @pytest.mark.parametrize(
     ("offset", "limit"), [(TXN_END, TXN_END), (TXN_END + 5, TXN_END), (44, 44), (44, 40), (0, 0)]
 )
-def test_at_its_limit_and_beyond_the_end_a_reader_gets_nothing(
+def test_a_slice_at_its_limit_or_beyond_the_end_is_empty(
     log: Log, offset: int, limit: int
 ) -> None:
     assert log.reader.slice(offset, limit, 1000, True)[1] is None
@@ -120,7 +123,7 @@ def test_the_batches_at_the_end_are_found_without_an_index(
         assert (data.position, data.size) == (offset * size, (3 - offset) * size)
 
 
-def test_where_nothing_was_aborted_no_index_tells_where_a_slice_ends(
+def test_without_aborted_transactions_no_index_is_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That is so for most readers at the end of a log."""
