@@ -360,7 +360,7 @@ def test_a_closed_file_is_flushed_with_a_temporary_descriptor(
 
 
 @pytest.mark.parametrize("of_directory", [False, True])
-def test_a_flush_in_a_thread_finds_a_file_that_is_renamed_meanwhile(
+def test_a_flush_in_a_thread_follows_a_rename_before_it_opens_the_file(
     tmp_path: Path, disk: PooledDisk, monkeypatch: pytest.MonkeyPatch, of_directory: bool
 ) -> None:
     """The name of the file or its directory changes between the look-up and the opening."""
@@ -383,7 +383,7 @@ def test_a_flush_in_a_thread_finds_a_file_that_is_renamed_meanwhile(
     assert synced == [inode]
 
 
-def test_a_flush_in_a_thread_finds_a_file_in_the_midst_of_a_rename(
+def test_a_flush_in_a_thread_succeeds_during_a_rename(
     tmp_path: Path, disk: PooledDisk
 ) -> None:
     """The file system already has the new name, but the file object has the old one."""
@@ -411,7 +411,7 @@ def test_a_flush_in_a_thread_finds_a_file_in_the_midst_of_a_rename(
     assert not errors and file.path == f"{tmp_path}/t-0-delete/b"
 
 
-def test_a_flush_of_a_file_that_went_otherwise_is_an_error(
+def test_a_flush_of_a_file_that_another_program_removed_is_an_error(
     tmp_path: Path, disk: PooledDisk
 ) -> None:
     file = closed(disk, tmp_path, f"{tmp_path}/a")
@@ -432,7 +432,10 @@ def test_a_file_that_is_being_used_keeps_its_descriptor(tmp_path: Path, disk: Po
     assert used.pread(1, 0) == b"a"
 
 
-def test_what_waits_in_a_socket_is_sent_from_its_own_file(tmp_path: Path, disk: PooledDisk) -> None:
+def test_sendfile_of_a_reopened_file_sends_that_files_bytes(tmp_path: Path, disk: PooledDisk) -> None:
+    """The descriptors of closed files are used again, so a wrong one would send another file's
+    bytes.
+    """
     files = new_files(disk, tmp_path, 3)
     disk.reserve_descriptors(LIMIT)
     ours, theirs = socket.socketpair()

@@ -69,7 +69,7 @@ def test_all_files_of_logs_are_durable_before_the_mark_of_a_clean_stop(tmp_path:
         assert step in before
 
 
-def test_names_that_a_clean_stop_makes_beside_a_log_are_durable_before_its_mark(
+def test_files_that_a_clean_stop_creates_are_durable_before_its_mark(
     tmp_path: Path,
 ) -> None:
     """The next start reads no batch of the log, since it trusts the files beside it."""
@@ -88,7 +88,9 @@ def test_names_that_a_clean_stop_makes_beside_a_log_are_durable_before_its_mark(
     assert ("fsync", MANIFEST_NAME) in before[before.index(("write", MANIFEST_NAME)) :]
 
 
-def test_the_mark_of_a_clean_stop_does_not_come_back_with_a_loss_of_power(tmp_path: Path) -> None:
+def test_the_removal_of_the_clean_stop_mark_is_durable(tmp_path: Path) -> None:
+    """The directory is flushed after the mark was removed; otherwise a power loss could restore it.
+    """
     open_manager(tmp_path).close(NOW_MS)
     disk = RecordingDisk()
     assert open_manager(tmp_path, disk=disk).last_run is LastRun.CLEAN
@@ -97,7 +99,7 @@ def test_the_mark_of_a_clean_stop_does_not_come_back_with_a_loss_of_power(tmp_pa
 
 
 @pytest.mark.parametrize(("ending", "count"), [("new", 1), ("clean", 0), ("killed", 1)])
-def test_names_made_just_before_a_kill_are_made_durable_first(
+def test_a_start_flushes_the_directory_except_after_a_clean_stop(
     tmp_path: Path, ending: str, count: int
 ) -> None:
     """In a new directory this is the name of the file with its ids."""
@@ -113,7 +115,7 @@ def test_names_made_just_before_a_kill_are_made_durable_first(
     assert disk.take_steps().count(("fsync_dir", tmp_path.name)) == count
 
 
-def test_a_new_directory_is_durable_in_the_one_around_it(
+def test_a_new_data_directory_is_durable_in_its_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -155,7 +157,7 @@ def test_a_directory_that_was_handed_over_to_kafka_is_refused(tmp_path: Path) ->
         open_manager(tmp_path)
 
 
-def test_slashes_at_the_end_do_not_count(tmp_path: Path) -> None:
+def test_trailing_slashes_of_the_data_directory_are_removed(tmp_path: Path) -> None:
     for given, is_known_as in ((f"{tmp_path}//", str(tmp_path)), ("/", "/"), ("//", "/")):
         config = LogManagerConfig(node_id=7)
         manager = LogManager(OsDisk(), given, config=config, now_ms=NOW_MS)
@@ -163,7 +165,7 @@ def test_slashes_at_the_end_do_not_count(tmp_path: Path) -> None:
         assert manager.wall is manager.log_dir.wall
 
 
-def test_after_a_loss_of_power_each_start_is_one_until_all_is_flushed(tmp_path: Path) -> None:
+def test_a_power_loss_is_handled_at_each_start_until_all_logs_were_flushed(tmp_path: Path) -> None:
     """A start that was killed may have rewritten data that are in the page cache alone."""
     lose_power(open_manager(tmp_path))
     for _ in range(2):
@@ -178,7 +180,7 @@ def test_after_a_loss_of_power_each_start_is_one_until_all_is_flushed(tmp_path: 
 
 @pytest.mark.parametrize("is_copy", [False, True])
 @pytest.mark.parametrize("last_run", list(LastRun))
-def test_what_was_answered_may_be_gone_after_a_loss_of_power_and_in_a_copy(
+def test_acknowledged_data_may_be_missing_after_a_power_loss_and_in_a_copy(
     tmp_path: Path, last_run: LastRun, is_copy: bool
 ) -> None:
     manager = open_manager(tmp_path, may_lack_acknowledged=is_copy)
@@ -192,10 +194,12 @@ def test_what_was_answered_may_be_gone_after_a_loss_of_power_and_in_a_copy(
     ("point", "last_run"),
     [(1, LastRun.KILLED), (2, LastRun.KILLED), (3, LastRun.POWER_LOST)],
 )
-def test_a_log_that_ends_below_its_recovery_point_is_of_a_copy(
+def test_a_log_that_ends_below_its_recovery_point_marks_a_copy(
     tmp_path: Path, point: int, last_run: LastRun
 ) -> None:
-    """A kill loses no data, and durable data are never cut."""
+    """A kill loses no data, and durable data are never truncated, so the directory is a copy; it is
+    treated as after a power loss.
+    """
     manager, log = new_log(tmp_path)
     empty = manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
     empty.files.make()
@@ -206,7 +210,7 @@ def test_a_log_that_ends_below_its_recovery_point_is_of_a_copy(
     assert open_manager(tmp_path).last_run is last_run
 
 
-def test_a_log_that_is_shorter_after_a_clean_stop_does_not_make_it_a_copy(tmp_path: Path) -> None:
+def test_a_shorter_log_after_a_clean_stop_does_not_mark_a_copy(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     manager.close(NOW_MS)
