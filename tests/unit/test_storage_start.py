@@ -242,7 +242,7 @@ def journal_of(manager: LogManager, log: Log, *, decision: bool = False) -> byte
         ("compacted", 2, LastRun.KILLED),
     ],
 )
-def test_after_a_kill_a_file_without_what_its_journal_has_is_of_a_copy(
+def test_after_a_kill_a_log_that_lacks_journal_bytes_marks_a_copy(
     tmp_path: Path, change: str, point: int, last_run: LastRun
 ) -> None:
     """The data are written again, as after a loss of power. Below the recovery point a different
@@ -264,7 +264,10 @@ def test_after_a_kill_a_file_without_what_its_journal_has_is_of_a_copy(
     assert again.logs["t", 0].log_end_offset == 2
 
 
-def test_a_kill_and_no_recovery_points_a_journal_is_asked_all_the_same(tmp_path: Path) -> None:
+def test_after_a_kill_the_journal_is_compared_even_without_recovery_points(tmp_path: Path) -> None:
+    """The log is empty although the journal has its batch, as in a copy of the directory. The batch
+    is restored.
+    """
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     journal_of(manager, log)
@@ -279,7 +282,7 @@ def test_a_kill_and_no_recovery_points_a_journal_is_asked_all_the_same(tmp_path:
 
 @pytest.mark.parametrize("decision", [False, True])
 @pytest.mark.parametrize("is_clean", [False, True])
-def test_journals_go_at_a_start_after_a_clean_stop_unless_they_hold_decisions(
+def test_a_start_after_a_clean_stop_removes_journals_without_decisions(
     tmp_path: Path, is_clean: bool, decision: bool
 ) -> None:
     """After any other end they stay until all logs have been flushed."""
@@ -298,7 +301,7 @@ def test_journals_go_at_a_start_after_a_clean_stop_unless_they_hold_decisions(
 # --- logs that are off line ---------------------------------------------------------------------
 
 
-def test_a_log_that_is_off_line_is_flushed_and_keeps_its_offsets(tmp_path: Path) -> None:
+def test_an_offline_log_is_flushed_and_keeps_its_checkpointed_offsets(tmp_path: Path) -> None:
     """A transaction with data in the log may still be committed, and the log may be repaired. After
     a clean stop a start assumes that all of it is on the disk.
     """
@@ -326,7 +329,7 @@ def test_a_log_that_is_off_line_is_flushed_and_keeps_its_offsets(tmp_path: Path)
     assert points_in(tmp_path, LOG_START_NAME) == {("t", 0): 1}
 
 
-def test_without_recovery_points_a_log_that_is_off_line_gets_none(tmp_path: Path) -> None:
+def test_an_offline_log_without_a_recovery_point_gets_none(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     for _ in range(2):
         log.append(batch(), now_ms=NOW_MS)
@@ -337,7 +340,7 @@ def test_without_recovery_points_a_log_that_is_off_line_gets_none(tmp_path: Path
     assert points_in(tmp_path) == {}
 
 
-def test_a_log_that_was_off_line_goes_without_delay_and_without_a_trace(tmp_path: Path) -> None:
+def test_an_offline_log_is_deleted_at_once_with_its_checkpointed_offsets(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     for _ in range(2):
         log.append(batch(), now_ms=NOW_MS)
@@ -387,7 +390,7 @@ class _Topics:
         (("t", 0), 4, False),  # it is off line
     ],
 )
-def test_a_partition_that_had_durable_records_and_has_no_directory_is_missed(
+def test_a_partition_with_a_recovery_point_but_no_directory_is_reported(
     tmp_path: Path,
     partition: tuple[str, int],
     point: int,
@@ -412,7 +415,7 @@ def test_a_partition_that_had_durable_records_and_has_no_directory_is_missed(
     ) is is_missed
 
 
-def test_where_no_topics_are_known_none_is_missed(
+def test_no_partition_is_reported_missing_if_no_topics_are_known(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kill(open_manager(tmp_path))
@@ -424,7 +427,7 @@ def test_where_no_topics_are_known_none_is_missed(
 # --- leader epochs ------------------------------------------------------------------------------
 
 
-def test_a_start_begins_the_epoch_after_the_highest_of_all_logs(tmp_path: Path) -> None:
+def test_a_start_uses_the_leader_epoch_after_the_highest_of_all_logs(tmp_path: Path) -> None:
     """The file with the directory's highest epoch may be missing, as in a directory of Apache
     Kafka.
     """
@@ -444,9 +447,12 @@ def test_a_start_begins_the_epoch_after_the_highest_of_all_logs(tmp_path: Path) 
     ("lowest", "is_copy", "begun"),
     [(0, False, 0), (1, False, 1), (5, False, 5), (5, True, 5), (0, True, UNHEARD_LEADER_EPOCHS)],
 )
-def test_the_first_epoch_is_that_of_the_claim_or_in_a_copy_beyond_what_was_unheard(
+def test_the_first_leader_epoch_is_that_of_the_claim_or_far_higher_in_a_copy(
     tmp_path: Path, lowest: int, is_copy: bool, begun: int
 ) -> None:
+    """`lowest` is the epoch of the claim. A copy does not have the last epochs of the original, so
+    it skips some.
+    """
     manager = open_manager(tmp_path, lowest_leader_epoch=lowest, may_lack_acknowledged=is_copy)
     assert manager.leader_epoch == begun
     manager.begin_leader_epoch([])
@@ -456,13 +462,13 @@ def test_the_first_epoch_is_that_of_the_claim_or_in_a_copy_beyond_what_was_unhea
 # --- new and deleted logs -----------------------------------------------------------------------
 
 
-def test_a_log_that_nobody_wrote_to_has_nothing_to_flush(tmp_path: Path) -> None:
+def test_an_unused_log_has_nothing_to_flush(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
     assert log.durability.begin_flush() is None
 
 
-def test_a_log_whose_start_changed_may_be_deleted_before_that_is_written(tmp_path: Path) -> None:
+def test_a_log_may_be_deleted_before_its_changed_start_is_written(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     log.delete_records_before(1)
@@ -471,7 +477,8 @@ def test_a_log_whose_start_changed_may_be_deleted_before_that_is_written(tmp_pat
     assert manager.next_deadline_ms() > 0
 
 
-def test_without_removals_nothing_is_made_durable(tmp_path: Path) -> None:
+def test_end_removals_flushes_nothing_without_removals(tmp_path: Path) -> None:
+    """The deletion itself flushes the directory; the end of removals has nothing to add."""
     disk = RecordingDisk()
     manager = open_manager(tmp_path, disk=disk)
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
