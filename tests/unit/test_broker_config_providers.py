@@ -75,7 +75,9 @@ def test_the_error_for_a_missing_value_shows_no_other_value(
     assert "of-a" not in str(error.value)
 
 
-def test_the_error_for_a_bad_escape_in_a_provided_file_does_not_quote_the_file(directory: Path) -> None:
+def test_the_error_for_a_bad_escape_in_a_provided_file_does_not_quote_the_file(
+    directory: Path,
+) -> None:
     (directory / "bad").write_text("key=pass\\user\n")
     with pytest.raises(ConfigError, match="four hexadecimal digits") as error:
         value(f"${{file:{directory}/bad:key}}")

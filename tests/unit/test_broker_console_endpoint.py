@@ -88,7 +88,9 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     watched.close()
 
 
-def test_concurrent_clients_share_one_snapshot(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_clients_share_one_snapshot(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks = []
     real = source.look_at_partitions
 

@@ -52,7 +52,9 @@ def test_bytes_written_while_a_flush_runs_are_not_durable(
     assert (tmp_path / "a").read_bytes() == b"kept"
 
 
-def test_a_flush_that_ends_late_does_not_lower_the_durable_size(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_a_flush_that_ends_late_does_not_lower_the_durable_size(
+    disk: ForgetfulDisk, tmp_path: Path
+) -> None:
     path = str(tmp_path / "a")
     disk.open(path, create=True).append(b"kept and kept")
     disk.note(path, 13)
@@ -89,9 +91,7 @@ def test_the_content_from_before_the_run_is_kept(disk: ForgetfulDisk, tmp_path: 
     assert (tmp_path / "a").read_bytes() == b"before"
 
 
-def test_opening_a_file_again_does_not_make_it_durable(
-    disk: ForgetfulDisk, tmp_path: Path
-) -> None:
+def test_opening_a_file_again_does_not_make_it_durable(disk: ForgetfulDisk, tmp_path: Path) -> None:
     disk.open(str(tmp_path / "a"), create=True).append(b"lost")
     disk.open(str(tmp_path / "a"))
     disk.lose_power()
@@ -120,7 +120,9 @@ def test_a_renamed_file_keeps_its_own_durable_size_under_the_new_name(tmp_path: 
     assert (tmp_path / "new").read_bytes() == b"kept of old"
 
 
-def test_bytes_appended_after_a_truncation_are_not_durable(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_bytes_appended_after_a_truncation_are_not_durable(
+    disk: ForgetfulDisk, tmp_path: Path
+) -> None:
     file = disk.open(str(tmp_path / "a"), create=True)
     file.append(b"kept and cut")
     file.fsync()
@@ -130,7 +132,9 @@ def test_bytes_appended_after_a_truncation_are_not_durable(disk: ForgetfulDisk, 
     assert (tmp_path / "a").read_bytes() == b"kept"
 
 
-def test_a_file_that_was_replaced_atomically_is_durable(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_a_file_that_was_replaced_atomically_is_durable(
+    disk: ForgetfulDisk, tmp_path: Path
+) -> None:
     disk.open(str(tmp_path / "a"), create=True).append(b"lost")
     disk.write_atomic(str(tmp_path / "a"), b"all of it")
     disk.lose_power()

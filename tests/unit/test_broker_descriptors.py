@@ -145,7 +145,9 @@ def test_a_batch_without_a_free_descriptor_is_refused_and_appended_later(b: Disk
     assert b.produce("t", (b"a",))[0] == Code.NONE
 
 
-def test_retention_without_a_free_descriptor_waits_and_deletes_later(b: DiskBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_without_a_free_descriptor_waits_and_deletes_later(
+    b: DiskBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     """Retention needs the time of each segment's last record. Here it has to read the segments for
     this, and cannot open them.
     """

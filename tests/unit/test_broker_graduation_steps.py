@@ -140,8 +140,7 @@ def brought_back(disk: SimDisk) -> BringBackReport:
 
 
 def topics_at_start(disk: SimDisk) -> list[str]:
-    """Start Barnabas on the directory, check its settings and logs, and stop it. Gives its topics.
-    """
+    """Start Barnabas on the directory, check settings and logs, and stop it. Gives its topics."""
     broker = opened(disk)
     assert broker.metadata.broker_default_configs == {"log.cleaner.backoff.ms": "1000"}
     names = sorted(broker.metadata.topics)
@@ -162,7 +161,9 @@ def check_files(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("lose_power", [False, True])
-def test_a_crash_in_a_hand_over_leaves_a_whole_directory_of_barnabas_or_kafka(stopped: SimDisk, lose_power: bool) -> None:
+def test_a_crash_in_a_hand_over_leaves_a_whole_directory_of_barnabas_or_kafka(
+    stopped: SimDisk, lose_power: bool
+) -> None:
     states = []
     for disk, is_done in crashes(stopped, graduate, lose_power=lose_power):
         states.append(is_graduated(disk, DATA))
@@ -185,7 +186,9 @@ def test_a_crash_in_a_hand_over_leaves_a_whole_directory_of_barnabas_or_kafka(st
 
 
 @pytest.mark.parametrize("lose_power", [False, True])
-def test_a_crash_in_a_take_over_leaves_a_whole_directory_of_barnabas_or_kafka(after_kafka: SimDisk, lose_power: bool) -> None:
+def test_a_crash_in_a_take_over_leaves_a_whole_directory_of_barnabas_or_kafka(
+    after_kafka: SimDisk, lose_power: bool
+) -> None:
     states = []
     back = ["__transaction_state", "events", "new"]
     for disk, is_done in crashes(after_kafka, brought_back, lose_power=lose_power):
@@ -371,7 +374,9 @@ def test_a_metadata_log_that_is_torn_after_a_clean_stop_does_not_come_back(
     assert brought_back(disk).made == ["new"]
 
 
-def test_a_take_over_is_refused_if_topics_are_missing_without_a_deletion_record(stopped: SimDisk) -> None:
+def test_a_take_over_is_refused_if_topics_are_missing_without_a_deletion_record(
+    stopped: SimDisk,
+) -> None:
     """Kafka's metadata log lacks all topics, and has no record of their deletion: the log is
     incomplete, so a take-over would delete data.
     """

@@ -59,7 +59,9 @@ def test_telemetry_apis_are_listed_only_if_a_metrics_subscription_exists() -> No
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a b", "1"), ("a", "-1"), ("ä", "1")])
-def test_software_names_and_versions_that_kip_511_forbids_are_refused(name: str, version: str) -> None:
+def test_software_names_and_versions_that_kip_511_forbids_are_refused(
+    name: str, version: str
+) -> None:
     answer, software = ask(name, version)
     assert (answer.error_code, answer.api_keys, software) == (Code.INVALID_REQUEST, [], "")
     assert ask(name, version, api_version=2)[0].error_code == Code.NONE

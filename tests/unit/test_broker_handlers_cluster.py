@@ -77,7 +77,9 @@ def test_the_cluster_is_this_broker(host: AdminHost, version: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "code"), [(2, Code.MISMATCHED_ENDPOINT_TYPE), (3, Code.UNSUPPORTED_ENDPOINT_TYPE)]
 )
-def test_describe_cluster_refuses_controller_and_unknown_endpoint_types(host: AdminHost, kind: int, code: Code) -> None:
+def test_describe_cluster_refuses_controller_and_unknown_endpoint_types(
+    host: AdminHost, kind: int, code: Code
+) -> None:
     answer = host.call(
         DescribeClusterRequest(include_cluster_authorized_operations=True, endpoint_type=kind),
         1,
@@ -239,7 +241,9 @@ def shape(answer: Any) -> tuple[list[tuple[str, int, list[int]]], tuple[str, int
     return topics, None if cursor is None else (cursor.topic_name, cursor.partition_index)
 
 
-def test_topics_are_described_in_order_with_all_details_of_their_partitions(host: AdminHost) -> None:
+def test_topics_are_described_in_order_with_all_details_of_their_partitions(
+    host: AdminHost,
+) -> None:
     answer = page(host, "u", "t")
     assert shape(answer) == ([("t", 0, [0, 1, 2]), ("u", 0, [0, 1])], None)
     topic = answer.topics[0]
@@ -274,7 +278,9 @@ def test_a_full_page_at_a_topics_end_points_at_the_next_topic(host: AdminHost) -
     assert shape(page(host, limit=5)) == ([("t", 0, [0, 1, 2]), ("u", 0, [0, 1])], None)
 
 
-def test_missing_topics_and_bad_names_have_errors_and_do_not_count_for_the_limit(host: AdminHost) -> None:
+def test_missing_topics_and_bad_names_have_errors_and_do_not_count_for_the_limit(
+    host: AdminHost,
+) -> None:
     topics, cursor = shape(page(host, "missing", "a/b", "u", limit=2))
     assert topics == [
         ("a/b", Code.INVALID_TOPIC_EXCEPTION, []),

@@ -672,7 +672,9 @@ def test_share_partitions_that_no_member_reads_are_dropped() -> None:
 
 @pytest.mark.parametrize("is_closed", [True, False])
 @pytest.mark.parametrize("epoch", [0, 5])
-def test_a_group_whose_start_offset_is_reset_reads_from_the_new_offset(epoch: int, is_closed: bool) -> None:
+def test_a_group_whose_start_offset_is_reset_reads_from_the_new_offset(
+    epoch: int, is_closed: bool
+) -> None:
     b = queue(6)
     one, other = two(b)
     one.take("t")

@@ -213,7 +213,9 @@ def test_a_member_needs_rights_on_the_group_and_the_topologys_topics(tmp_path: P
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_internal_topics_that_the_client_may_not_create_are_not_created(tmp_path: Path, whole: bool) -> None:
+def test_internal_topics_that_the_client_may_not_create_are_not_created(
+    tmp_path: Path, whole: bool
+) -> None:
     host = Streams(tmp_path, **SECURED)
     host.allow(Operation.READ, GROUP, "g")
     for name in ("lines", "words", "log"):

@@ -53,7 +53,9 @@ def test_offsets_of_an_empty_group_id_are_refused_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("level", "code"), [(1, Code.NONE), (2, Code.INVALID_PRODUCER_EPOCH)])
-def test_a_higher_epoch_may_commit_offsets_below_transaction_version_2(level: int, code: int) -> None:
+def test_a_higher_epoch_may_commit_offsets_below_transaction_version_2(
+    level: int, code: int
+) -> None:
     """Apache Kafka 3.9 accepts a later epoch than that of the transaction; 4.3 refuses it."""
     b = DiskBroker(barnabas_features=f"transaction.version={level}")
     b.topic("t")

@@ -141,7 +141,9 @@ def test_a_too_large_body_gets_413_and_a_failed_request_gets_500(asked: Asked) -
     assert "out of order" in json.loads(text)["error"]
 
 
-def test_an_invalid_target_or_content_length_is_refused(asked: Asked, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_target_or_content_length_is_refused(
+    asked: Asked, caplog: pytest.LogCaptureFixture
+) -> None:
     for head, status in (
         (b"GET http://[ HTTP/1.0\r\nHost: localhost\r\n\r\n", b"400"),
         (

@@ -105,7 +105,9 @@ def test_ports_for_another_number_of_brokers(capsys: pytest.CaptureFixture[str])
         (PermissionError(13, "Permission denied"), "Permission denied"),
     ],
 )
-def test_the_error_for_an_unusable_data_directory_gives_the_reason(error: OSError, why: str) -> None:
+def test_the_error_for_an_unusable_data_directory_gives_the_reason(
+    error: OSError, why: str
+) -> None:
     refusal = _unusable_data_directory(BrokerConfig.from_properties({"log.dirs": "/d"}), error)
     assert str(refusal) == (
         f"cannot use the data directory /d: {why}; --data-dir DIR names another"
@@ -174,7 +176,9 @@ def test_a_signal_during_the_start_stops_the_broker_after_the_start(
 
 
 @pytest.mark.usefixtures("handlers_of_before")
-def test_a_second_signal_during_the_start_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_during_the_start_ends_the_process_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     Signals()
     raised: list[tuple[int, object]] = []
     signal.raise_signal(signal.SIGTERM)

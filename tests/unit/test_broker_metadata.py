@@ -324,7 +324,9 @@ def test_a_change_is_kept_if_the_size_file_cannot_be_written(
     assert opened(path).broker_configs == {"a": "1"}
 
 
-def test_a_truncation_of_the_journal_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncation_of_the_journal_is_logged(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = filled(path)
     path.write_bytes(data + b"\0\0\0\x20half")
     with caplog.at_level(logging.WARNING):
@@ -398,7 +400,9 @@ def test_a_header_torn_by_a_power_loss_is_written_again(path: Path) -> None:
         ({"no": "kind"}, "that cannot be read"),
     ],
 )
-def test_a_whole_frame_with_invalid_content_is_an_error(path: Path, body: object, said: str) -> None:
+def test_a_whole_frame_with_invalid_content_is_an_error(
+    path: Path, body: object, said: str
+) -> None:
     path.write_bytes(HEADER + frame(body))
     with pytest.raises(JournalError, match=said):
         opened(path)
@@ -466,9 +470,7 @@ def test_a_journal_of_existing_topics_is_not_rewritten(path: Path) -> None:
     assert len(opened(path).topics) == SMALLEST_REWRITE + 200
 
 
-def test_a_large_journal_is_rewritten_in_parts(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_journal_is_rewritten_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
     metadata = opened(path)
     count = 3 * ENCODED_AT_ONCE

@@ -168,7 +168,9 @@ def test_a_small_or_very_large_topic_gets_its_files_at_the_first_write(
 # --- the first batch ------------------------------------------------------------------------------
 
 
-def test_the_first_batch_of_a_large_topic_starts_the_files_of_the_next_partitions(host: CoreHost) -> None:
+def test_the_first_batch_of_a_large_topic_starts_the_files_of_the_next_partitions(
+    host: CoreHost,
+) -> None:
     logs = created(host, "t", LARGE)
     assert (
         answer(host, produce("t", partition=5), 9).responses[0].partition_responses[0].error_code
@@ -207,9 +209,7 @@ def test_a_batch_uses_files_that_the_thread_has_created(host: CoreHost) -> None:
 
 
 @pytest.mark.parametrize("count", [LARGE, ROWS_AT_ONCE + 100])
-def test_no_call_in_the_event_loop_creates_many_files(
-    host: CoreHost, count: int
-) -> None:
+def test_no_call_in_the_event_loop_creates_many_files(host: CoreHost, count: int) -> None:
     logs = created(host, "t", count)
     Directories.made = 0
     host.ask(1, batches("t", count), 9)
@@ -574,7 +574,9 @@ def test_the_remains_of_a_failed_creation_are_removed(host: CoreHost) -> None:
     assert with_files(logs) == 10 and "x" not in os.listdir(log.directory)
 
 
-def test_a_leader_epoch_that_began_during_the_creation_is_stored_with_the_first_batch(host: CoreHost) -> None:
+def test_a_leader_epoch_that_began_during_the_creation_is_stored_with_the_first_batch(
+    host: CoreHost,
+) -> None:
     logs = created(host, "t", 10)
     work = host.work[0]
     work.run()

@@ -118,8 +118,7 @@ def test_other_releases_are_refused() -> None:
 def test_consumer_protocol_groups_are_enabled_as_in_the_release(
     settings: dict[str, str], code: Code, tmp_path: Path
 ) -> None:
-    """GROUP_ID_NOT_FOUND means that the protocol is enabled: the request got as far as the group.
-    """
+    """GROUP_ID_NOT_FOUND means that the protocol is enabled, since the group was looked for."""
     host = CoreHost(tmp_path, **settings)
     connection = host.connect(1)
     described = host.call(connection, ConsumerGroupDescribeRequest(group_ids=["g"]), 0)
@@ -129,7 +128,9 @@ def test_consumer_protocol_groups_are_enabled_as_in_the_release(
 
 
 @pytest.mark.parametrize(("name", "count"), [("3.9", 2), ("4.3", 1)])
-def test_a_partition_named_twice_in_list_offsets_is_refused(name: str, count: int, tmp_path: Path) -> None:
+def test_a_partition_named_twice_in_list_offsets_is_refused(
+    name: str, count: int, tmp_path: Path
+) -> None:
     """Kafka 3.9 returns one row for each requested row, 4.3 one for each partition."""
     host = CoreHost(tmp_path, barnabas_emulate=name)
     host.create("t")

@@ -105,7 +105,7 @@ class Bench:
 
     def __init__(self, *, is_leased: bool = False, **settings: str) -> None:
         """A leader's server on a simulated disk and port. `is_leased`: its leadership depends on a
-        lease, which Keeper stands in for; `said` notes the calls to it.
+        lease, whose keeper is a `Keeper`; `said` notes the calls to it.
         """
         self.loop, self.port = VirtualLoop(), VirtualPort()
         self.plain_disk = SimDisk(random.Random(0), lambda: self.loop.now_ms)
@@ -337,7 +337,9 @@ def test_refused_connections_are_logged_once_a_minute_with_their_number(
     assert bench.leader.leading.link is None
 
 
-def test_a_refused_standby_gets_the_reason_before_its_connection_is_closed(new_bench: Callable[..., Bench]) -> None:
+def test_a_refused_standby_gets_the_reason_before_its_connection_is_closed(
+    new_bench: Callable[..., Bench],
+) -> None:
     bench = new_bench()
     first = bench.followed()
     second = bench.standby()
@@ -744,8 +746,7 @@ def test_a_change_of_the_lease_after_the_loop_was_closed_is_ignored(
 def test_connections_from_before_the_failover_are_given_to_their_listener(
     new_bench: Callable[..., Bench],
 ) -> None:
-    """Before a standby leads, it holds the connections of clients; the new leader takes these over.
-    """
+    """Before a standby leads, it holds the clients' connections; the new leader takes these over."""
     bench = new_bench(is_leased=True)
     del bench.said[:]
     mine, theirs = stream_pair()

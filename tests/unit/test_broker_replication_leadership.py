@@ -315,7 +315,9 @@ def test_a_leader_keeps_a_node_that_left_the_in_sync_set_out_of_it() -> None:
 
 
 @pytest.mark.parametrize(("earlier", "leads"), [("s1", True), ("other", False), ("", False)])
-def test_a_restarted_leader_leads_at_once_if_the_lease_is_its_own_session(earlier: str, leads: bool) -> None:
+def test_a_restarted_leader_leads_at_once_if_the_lease_is_its_own_session(
+    earlier: str, leads: bool
+) -> None:
     """A process knows the session of its directory's previous process, which cannot run any more;
     it need not wait for the end of that lease.
     """
@@ -559,7 +561,9 @@ def test_a_directory_with_the_recorded_epoch_or_a_later_one_may_lead(epoch: int)
         (2, Holding.WHOLE, ""),
     ],
 )
-def test_a_waiting_node_explains_why_no_node_leads(node_id: int, holding: Holding, says: str) -> None:
+def test_a_waiting_node_explains_why_no_node_leads(
+    node_id: int, holding: Holding, says: str
+) -> None:
     """The leader is gone. The last node is in sync and whole: it claims the lease itself, so it
     names no obstacle.
     """

@@ -161,7 +161,9 @@ def test_a_member_disconnects_from_a_leader_that_is_silent_for_the_timeout() -> 
 
 
 @pytest.mark.parametrize("failure", [None, ConnectionResetError(104, "reset")])
-def test_received_changes_are_synced_and_their_files_closed_when_the_connection_ends(failure: OSError | None) -> None:
+def test_received_changes_are_synced_and_their_files_closed_when_the_connection_ends(
+    failure: OSError | None,
+) -> None:
     """The last write on a connection is synced as well, since some operations of an incomplete
     message may have been applied.
     """

@@ -292,7 +292,9 @@ def test_a_failed_standby_flushes_its_copy(node: Standby, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("sign", [META_PROPERTIES_NAME, STANDBY_NOTE_NAME])
-def test_one_file_shows_that_a_directory_belongs_to_a_broker_or_standby(tmp_path: Path, sign: str) -> None:
+def test_one_file_shows_that_a_directory_belongs_to_a_broker_or_standby(
+    tmp_path: Path, sign: str
+) -> None:
     """One of two files shows what a directory is. A standby that was catching up has only its note,
     and needs it to continue.
     """

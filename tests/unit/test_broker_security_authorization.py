@@ -482,7 +482,9 @@ def test_one_refused_partition_refuses_all_in_add_partitions_to_txn(host: Guarde
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_internal_topics_cannot_be_added_to_a_transaction_with_any_rights(host: Guarded, version: int) -> None:
+def test_internal_topics_cannot_be_added_to_a_transaction_with_any_rights(
+    host: Guarded, version: int
+) -> None:
     host.broker.topics.ensure_internal_topic("__consumer_offsets", host.now_ms)
     host.broker.topics.ensure_internal_topic("__transaction_state", host.now_ms)
     host.allow(Operation.WRITE, TRANSACTIONAL_ID, "x")

@@ -61,7 +61,9 @@ def test_the_records_of_a_disconnected_member_are_released_in_slices(b: DiskBrok
 
 
 @pytest.mark.parametrize("ticks", range(1, 6))
-def test_releasing_a_sessions_records_does_not_release_those_of_the_next_session(b: DiskBroker, ticks: int) -> None:
+def test_releasing_a_sessions_records_does_not_release_those_of_the_next_session(
+    b: DiskBroker, ticks: int
+) -> None:
     """The member begins its next session while the records of the previous session are still being
     released. The release must not affect records that the next session has acquired.
     """
@@ -125,7 +127,9 @@ def test_a_members_final_request_releases_its_records_in_slices(b: DiskBroker) -
     assert take_all(ShareMember(b, "g", "other")) == PARTITIONS
 
 
-def test_share_partitions_are_dropped_in_slices_unless_another_member_reads_them(b: DiskBroker) -> None:
+def test_share_partitions_are_dropped_in_slices_unless_another_member_reads_them(
+    b: DiskBroker,
+) -> None:
     one = ShareMember(b, "g", "one")
     take_all(one)
     partitions = b.broker.shares.get().partitions

@@ -60,7 +60,9 @@ def host_with(tmp_path: Path, batch: bytearray, **settings: str) -> CoreHost:
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_other_requests_are_answered_while_a_large_batch_is_searched(tmp_path: Path, codec: int) -> None:
+def test_other_requests_are_answered_while_a_large_batch_is_searched(
+    tmp_path: Path, codec: int
+) -> None:
     host = host_with(tmp_path, many(codec))
     host.ask(1, asking(NOW_MS + 5000, MAX_TIMESTAMP), 7)
     assert host.work and not host.answers[1]
@@ -85,7 +87,9 @@ def test_few_records_are_searched_at_once_however_many_batches_there_are(tmp_pat
     assert not host.work
 
 
-def test_few_records_that_decompress_to_many_bytes_are_searched_by_the_worker(tmp_path: Path) -> None:
+def test_few_records_that_decompress_to_many_bytes_are_searched_by_the_worker(
+    tmp_path: Path,
+) -> None:
     large = [NewRecord(None, bytes(1 << 20), NOW_MS + number) for number in range(2)]
     host = host_with(tmp_path, bytearray(encode_batch(large, codec=4)))
     host.ask(1, asking(NOW_MS + 1, NOW_MS), 7)
@@ -135,7 +139,9 @@ def test_a_request_searches_one_part_at_a_time_to_bound_its_memory(
     assert [rows(answer) for answer in host.answers[1]] == [[(0, NOW_MS, 0), (0, NOW_MS + 1, 2)]]
 
 
-def test_the_first_record_is_returned_for_a_batch_that_decompresses_to_too_much(tmp_path: Path) -> None:
+def test_the_first_record_is_returned_for_a_batch_that_decompresses_to_too_much(
+    tmp_path: Path,
+) -> None:
     """A reader that starts at the first record skips nothing. Earlier versions accepted batches as
     large as this one.
     """

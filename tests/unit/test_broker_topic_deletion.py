@@ -111,7 +111,9 @@ def test_a_deletion_removes_the_topics_compaction_checkpoint() -> None:
     assert b.disk.read(path) == b"0\n1\nu 0 0\n"
 
 
-def test_committed_offsets_of_many_groups_are_removed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_committed_offsets_of_many_groups_are_removed_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(offset_removal, "RECORDS_PER_BATCH", 2)
     b = DiskBroker()
     b.topic("t")
@@ -230,9 +232,7 @@ def test_a_topic_recreated_at_once_has_no_offsets_of_the_deleted_one() -> None:
     assert b.group_offset("g", "t") == (0, -1)
 
 
-def test_an_interrupted_deletion_ignores_the_topics_records_in_a_flush_journal() -> (
-    None
-):
+def test_an_interrupted_deletion_ignores_the_topics_records_in_a_flush_journal() -> None:
     """The flush journal has records of the topic's logs. After an interrupted deletion, a start
     must not write them to the next topic of that name.
     """
@@ -260,9 +260,7 @@ def test_an_interrupted_deletion_ignores_the_topics_records_in_a_flush_journal()
 
 @pytest.mark.parametrize("journal", ["0", "2"])
 @pytest.mark.parametrize("way", ["before", "meanwhile", "before a kill"])
-def test_a_decision_does_not_end_a_transaction_on_a_recreated_topic(
-    way: str, journal: str
-) -> None:
+def test_a_decision_does_not_end_a_transaction_on_a_recreated_topic(way: str, journal: str) -> None:
     """The worst power loss keeps the decision and loses the record of its completion. The
     transaction that is then open in the topic is a later one.
     """

@@ -96,7 +96,9 @@ def test_cached_leader_epochs_follow_changes_of_the_topic(
     assert (registry.leader_epochs("t"), registry.leader_epochs("t2")) == ((), (0,))
 
 
-def test_the_version_rises_when_a_topic_is_created_grows_or_is_deleted(registry: TopicRegistry) -> None:
+def test_the_version_rises_when_a_topic_is_created_grows_or_is_deleted(
+    registry: TopicRegistry,
+) -> None:
     """Groups match their patterns again whenever the version changes."""
     versions = [registry.version]
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)

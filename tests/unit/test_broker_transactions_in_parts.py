@@ -89,7 +89,9 @@ def test_a_start_writes_the_remaining_markers(
 
 
 @pytest.mark.parametrize(("commit", "settings"), COLUMNS)
-def test_requests_of_the_transactional_id_wait_for_the_last_marker(commit: bool, settings: dict[str, str]) -> None:
+def test_requests_of_the_transactional_id_wait_for_the_last_marker(
+    commit: bool, settings: dict[str, str]
+) -> None:
     b, p = in_parts(**settings)
     p.start_end(commit)
     b.tick()

@@ -140,7 +140,9 @@ def test_assigned_partitions_of_a_topic_that_is_named_twice_are_joined() -> None
 
 
 @pytest.mark.parametrize("version", [-1, 0, LAST_VERSION, LAST_VERSION + 1])
-def test_an_assignment_of_an_unknown_version_is_written_in_the_nearest_known_one(version: int) -> None:
+def test_an_assignment_of_an_unknown_version_is_written_in_the_nearest_known_one(
+    version: int,
+) -> None:
     written = write_assignment(version, {"t": [0, 2], "u": []})
     known = min(max(version, 0), LAST_VERSION)
     assert int.from_bytes(written[:2], "big") == known

@@ -179,7 +179,9 @@ def test_a_repeated_end_txn_that_exhausted_the_producer_id_succeeds_again(*, com
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_txn_of_a_fenced_producer_does_not_return_the_new_sessions_epoch(*, commit: bool) -> None:
+def test_an_end_txn_of_a_fenced_producer_does_not_return_the_new_sessions_epoch(
+    *, commit: bool
+) -> None:
     """Unlike Apache Kafka, see coordinator/README.md: Kafka assumes that the producer with the
     previous epoch ended the transaction, even if a new session raised the epoch and an EndTxn of
     version 1 ended the transaction.

@@ -179,7 +179,9 @@ def test_a_full_group_refuses_new_members() -> None:
         (2, {"active_tasks": []}, Code.INVALID_REQUEST),
     ],
 )
-def test_invalid_heartbeats_are_refused_and_write_nothing(epoch: int, fields: dict[str, Any], code: Code) -> None:
+def test_invalid_heartbeats_are_refused_and_write_nothing(
+    epoch: int, fields: dict[str, Any], code: Code
+) -> None:
     host = new_host()
     host.streams_heartbeat("m")
     before = len(host.log)

@@ -185,7 +185,9 @@ def test_an_internal_topic_that_exists_must_have_its_partitions(topic: str) -> N
         [sub("0", ["s"], joined=[((), (0,))])],
     ],
 )
-def test_a_topology_whose_partition_counts_cannot_be_derived_is_refused(subtopologies: list[Subtopology]) -> None:
+def test_a_topology_whose_partition_counts_cannot_be_derived_is_refused(
+    subtopologies: list[Subtopology],
+) -> None:
     with pytest.raises(KafkaError) as refusal:
         plan({"s": 1}, *subtopologies)
     assert refusal.value.code is Code.STREAMS_INVALID_TOPOLOGY

@@ -110,7 +110,9 @@ def no_id() -> int:
 
 
 @pytest.mark.parametrize("keeper", [ProducerIdAndEpoch(5, 4), ProducerIdAndEpoch(9, 0)])
-def test_a_session_that_keeps_an_open_transaction_is_its_producer(keeper: ProducerIdAndEpoch) -> None:
+def test_a_session_that_keeps_an_open_transaction_is_its_producer(
+    keeper: ProducerIdAndEpoch,
+) -> None:
     """A new session of the transactional id may keep the open transaction of the session before it
     (KIP-939); the new session's producer is then the current one.
     """

@@ -168,9 +168,7 @@ def test_another_thread_may_import(watched: Watched) -> None:
     assert watched.faults == []
 
 
-def test_nothing_is_a_fault_during_the_start_and_the_stop(
-    watched: Watched, tmp_path: Path
-) -> None:
+def test_nothing_is_a_fault_during_the_start_and_the_stop(watched: Watched, tmp_path: Path) -> None:
     def flush() -> None:
         with open(tmp_path / "file", "wb") as file:
             os.fsync(file.fileno())
@@ -188,7 +186,9 @@ def test_nothing_is_a_fault_during_the_start_and_the_stop(
     assert watched.faults == []
 
 
-def test_take_faults_returns_each_fault_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_take_faults_returns_each_fault_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(watched_daemon.FAULTS_DIRECTORY, str(tmp_path))
     report = watched_daemon.file_reporter(str(tmp_path), "1: start")
     report("one")

@@ -218,7 +218,9 @@ def test_a_fetch_of_old_messages_waits_as_others_do(tmp_path: Path) -> None:
     assert [one[3] for one in read_by_kafka_python(bytes(row.records))] == [b"new"]
 
 
-def test_an_old_consumer_gets_the_next_records_after_batches_without_messages(tmp_path: Path) -> None:
+def test_an_old_consumer_gets_the_next_records_after_batches_without_messages(
+    tmp_path: Path,
+) -> None:
     """Markers have no counterpart among old messages. An empty response would let an old consumer
     fetch the same offset for ever.
     """

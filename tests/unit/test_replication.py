@@ -99,7 +99,9 @@ def test_an_answer_waits_until_the_standby_has_what_was_done_before_it() -> None
     ("is_sync", "may_be_alone", "waits"),
     [(False, False, False), (True, True, False), (True, False, True)],
 )
-def test_whether_answers_wait_without_a_standby(is_sync: bool, may_be_alone: bool, waits: bool) -> None:
+def test_whether_answers_wait_without_a_standby(
+    is_sync: bool, may_be_alone: bool, waits: bool
+) -> None:
     leading, released = new_leading(is_sync=is_sync, may_be_alone=may_be_alone)
     assert leading.is_applied(leading.position) is not waits
     follow(leading)
@@ -209,7 +211,9 @@ def test_a_standby_that_does_not_read_is_lost_and_the_leader_continues(
     assert "behind" in leading.lost
 
 
-def test_a_single_operation_may_exceed_the_limit_of_waiting_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_operation_may_exceed_the_limit_of_waiting_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(leading_module, "MOST_WAITING_BYTES", 100)
     leading, _ = new_leading()
     following = follow(leading)
@@ -788,7 +792,9 @@ def test_answers_wait_for_the_other_node_until_it_is_out_of_the_in_sync_set() ->
 
 
 @pytest.mark.parametrize("event", ["on_start", "on_closed"])
-def test_an_async_leader_without_a_standby_removes_the_other_node_from_the_in_sync_set(event: str) -> None:
+def test_an_async_leader_without_a_standby_removes_the_other_node_from_the_in_sync_set(
+    event: str,
+) -> None:
     """In async mode the leader does this even if it may not be alone, since that setting is only
     about responses that wait.
     """
@@ -970,9 +976,7 @@ def succeeded(pair: Pair) -> Pair:
 
 
 @pytest.mark.parametrize("is_sent", [False, True])
-def test_a_former_leader_removes_a_partition_that_was_never_sent(
-    *, is_sent: bool
-) -> None:
+def test_a_former_leader_removes_a_partition_that_was_never_sent(*, is_sent: bool) -> None:
     """The next leader never had the partition, so it has not lost it. A directory that was sent to
     the standby may be the last copy.
     """
@@ -1078,9 +1082,7 @@ def test_a_standby_sets_aside_a_directory_that_its_leader_lost_in_a_power_loss(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_catch_up_removes_the_not_sent_marks(
-    *, is_restarted: bool
-) -> None:
+def test_a_catch_up_removes_the_not_sent_marks(*, is_restarted: bool) -> None:
     """The partition may have been created by an earlier process, before any standby had
     connected.
     """

@@ -178,7 +178,9 @@ def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
                 os.close(other)
 
 
-def test_host_names_that_cannot_be_resolved_are_an_error_without_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_names_that_cannot_be_resolved_are_an_error_without_retries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def unresolved(address: object, timeout: float) -> socket.socket:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

@@ -69,7 +69,9 @@ def test_waiting_for_an_open_transaction_is_logged_and_ends_with_an_error(
     assert all(record.levelno == logging.WARNING for record in caplog.records)
 
 
-def test_without_waiting_the_offsets_that_are_not_read_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_waiting_the_offsets_that_are_not_read_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     wait = OpenTransactionWait(OpenTransactions(wait=False))
     assert not wait.look_again({T0: UndecidedRange(80, 60)})
     assert [record.getMessage() for record in caplog.records] == [

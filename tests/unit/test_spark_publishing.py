@@ -133,7 +133,9 @@ def test_records_are_published_once_if_a_version_2_response_is_lost(kind: Any) -
         assert cluster.offsets == {NAME: 8}
 
 
-def test_a_cluster_whose_transaction_version_was_lowered_gets_requests_of_version_1(cluster: FakeCluster) -> None:
+def test_a_cluster_whose_transaction_version_was_lowered_gets_requests_of_version_1(
+    cluster: FakeCluster,
+) -> None:
     cluster.transaction_version = 2
     publish(cluster, 1, encoded(0, b"a"))
     cluster.transaction_version = 0
@@ -156,7 +158,9 @@ def test_a_broker_that_is_too_old_is_named() -> None:
             publish(cluster, 0, encoded(0, b"a"))
 
 
-def test_a_request_has_one_batch_of_a_partition_and_batches_are_sent_in_order(cluster: FakeCluster) -> None:
+def test_a_request_has_one_batch_of_a_partition_and_batches_are_sent_in_order(
+    cluster: FakeCluster,
+) -> None:
     record_batches = [encoded(index % 4, b"%d" % index, b"%d'" % index) for index in range(40)]
     done = publish(cluster, 0, *record_batches)
     assert done == Publication(False, 80, sum(len(batch.data) for batch in record_batches), 1)
@@ -170,7 +174,9 @@ def test_a_request_has_one_batch_of_a_partition_and_batches_are_sent_in_order(cl
 
 
 @pytest.mark.parametrize(("max_request_bytes", "requests"), [(1, 4), (250, 2), (1 << 20, 1)])
-def test_requests_are_filled_up_to_their_maximum_size(max_request_bytes: int, requests: int) -> None:
+def test_requests_are_filled_up_to_their_maximum_size(
+    max_request_bytes: int, requests: int
+) -> None:
     with FakeCluster({TOPIC: 4}, nodes=1) as cluster:
         record_batches = [encoded(index, b"x" * 50) for index in range(4)]
         publish(cluster, 0, *record_batches, max_request_bytes=max_request_bytes)
@@ -233,7 +239,9 @@ def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(
     assert cluster.values("new") == [b"a"]
 
 
-def test_the_errors_for_a_missing_topic_and_a_missing_partition(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_errors_for_a_missing_topic_and_a_missing_partition(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "barnabas.spark_connector.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 20
     )
@@ -456,7 +464,9 @@ def test_a_number_is_committed_for_each_topic_with_its_note(cluster: FakeCluster
     assert cluster.notes == {NAME: {TOPIC: (4, "m"), "u": (4, "m")}}
 
 
-def test_the_decision_function_gets_the_groups_state_and_its_decision_is_followed(cluster: FakeCluster) -> None:
+def test_the_decision_function_gets_the_groups_state_and_its_decision_is_followed(
+    cluster: FakeCluster,
+) -> None:
     reported: list[dict[str, CommittedBatch]] = []
 
     def publish_as(batch_id: int, decision: Decision) -> Publication:

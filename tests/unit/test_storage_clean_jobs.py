@@ -280,8 +280,7 @@ def test_offsets_that_no_batch_has_at_the_end_are_clean(tmp_path: Path) -> None:
 
 
 def test_a_marker_does_not_replace_a_record_with_the_same_key_bytes(tmp_path: Path) -> None:
-    """The record has the bytes of the marker's key as its own key; the marker must not replace it.
-    """
+    """The record's key has the bytes of the marker's key; the marker must not replace it."""
     key = records_of(marker(0, 7))[0].key
     cleaned(tmp_path, record(0, key), marker(1, 7))
     assert list(headers(tmp_path)) == [0, 1]

@@ -45,7 +45,9 @@ def test_a_flush_in_place_covers_what_was_written_before_it_began(log: Log) -> N
     assert log.durability.durable_offset == 1
 
 
-def test_a_flush_to_the_journal_advances_the_durable_offset_but_not_the_recovery_point(log: Log) -> None:
+def test_a_flush_to_the_journal_advances_the_durable_offset_but_not_the_recovery_point(
+    log: Log,
+) -> None:
     append(log)
     begun = log.durability.try_begin_journal(1 << 20)
     assert begun is not None

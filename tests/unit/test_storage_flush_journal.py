@@ -199,9 +199,7 @@ def test_bytes_of_a_deleted_topic_are_not_restored_to_a_recreated_one(tmp_path: 
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 10])
-def test_bytes_below_the_recovery_point_are_not_restored(
-    tmp_path: Path, torn_bytes: int
-) -> None:
+def test_bytes_below_the_recovery_point_are_not_restored(tmp_path: Path, torn_bytes: int) -> None:
     """A segment may be cleaned up to the stored recovery point, and must not get its old bytes
     back.
     """
@@ -466,7 +464,9 @@ def test_a_new_journal_is_durable_with_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep_earlier", [False, True])
-def test_older_journals_are_deleted_when_all_logs_are_flushed(tmp_path: Path, keep_earlier: bool) -> None:
+def test_older_journals_are_deleted_when_all_logs_are_flushed(
+    tmp_path: Path, keep_earlier: bool
+) -> None:
     journal_with(tmp_path, decisions(1))
     disk = RecordingDisk()
     journal = FlushJournal(disk, str(tmp_path))

@@ -94,9 +94,7 @@ def test_the_note_of_a_run_is_written_once(tmp_path: Path) -> None:
     assert disk.take_steps() == []
 
 
-def test_without_a_boot_id_no_run_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_boot_id_no_run_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a boot id, each kill must count as a power loss."""
     monkeypatch.setattr(OsDisk, "boot_id", lambda _disk: None)
     RunNote(OsDisk(), str(tmp_path)).write()

@@ -275,7 +275,9 @@ def test_an_abort_without_data_is_not_listed(tmp_path: Path) -> None:
     assert log.read(0, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted == []
 
 
-def test_of_interleaved_transactions_those_that_overlap_the_fetch_are_listed(tmp_path: Path) -> None:
+def test_of_interleaved_transactions_those_that_overlap_the_fetch_are_listed(
+    tmp_path: Path,
+) -> None:
     """Of interleaved transactions, those that overlap the fetch are listed.
 
     Source: platformatic/kafka#391, Kafka: TransactionIndex.
@@ -305,7 +307,9 @@ def test_of_interleaved_transactions_those_that_overlap_the_fetch_are_listed(tmp
     assert offsets_in(uncommitted) == list(range(8))
 
 
-def test_without_index_entries_the_aborted_list_reaches_to_the_end_of_the_log(tmp_path: Path) -> None:
+def test_without_index_entries_the_aborted_list_reaches_to_the_end_of_the_log(
+    tmp_path: Path,
+) -> None:
     """The oracle's many_transactions_one_after_another: for a segment without index entries the
     list reaches to the end of the log.
     """
@@ -551,7 +555,9 @@ def test_deleting_records_of_an_open_transaction(tmp_path: Path) -> None:
     assert offsets_in(data) == [3, 4]
 
 
-def test_an_aborted_transaction_is_no_longer_listed_when_its_segment_is_deleted(tmp_path: Path) -> None:
+def test_an_aborted_transaction_is_no_longer_listed_when_its_segment_is_deleted(
+    tmp_path: Path,
+) -> None:
     _, log = new_log(tmp_path, segment_bytes=100)
     send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
     end(log, 1, False)
@@ -692,7 +698,9 @@ def test_the_end_of_a_flush_says_whether_readers_may_read_more(tmp_path: Path) -
     assert log.high_watermark == 2
 
 
-def test_without_flush_messages_1_the_end_of_a_flush_makes_no_record_readable(tmp_path: Path) -> None:
+def test_without_flush_messages_1_the_end_of_a_flush_makes_no_record_readable(
+    tmp_path: Path,
+) -> None:
     log = new_log(tmp_path)[1]
     send(log)
     token = log.durability.begin_flush()
@@ -1097,7 +1105,9 @@ def log_on_failing_disk(path: Path) -> tuple[Log, FailingDisk]:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_a_full_disk_delays_file_writes_and_another_disk_error_is_raised(tmp_path: Path, code: int) -> None:
+def test_a_full_disk_delays_file_writes_and_another_disk_error_is_raised(
+    tmp_path: Path, code: int
+) -> None:
     """Without space a manifest, a roll for retention and the file of leader epochs are retried
     later; any other error of the disk is raised.
     """

@@ -499,7 +499,9 @@ def test_a_whole_batch_with_a_wrong_offset_is_an_error(log: Log) -> None:
 
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("is_last", [False, True])
-def test_a_gap_within_a_segment_is_accepted_as_compaction(log: Log, is_compacted: bool, is_last: bool) -> None:
+def test_a_gap_within_a_segment_is_accepted_as_compaction(
+    log: Log, is_compacted: bool, is_last: bool
+) -> None:
     """In the last segment of a log that is not compacted, the gap means a wrong offset."""
     base = 6 if is_last else 4
     at = 0 if is_last else BATCH_BYTES
@@ -637,7 +639,9 @@ def test_a_wholly_truncated_last_segment_after_a_gap_is_removed(
     assert f"the log ends at offset {end_offset}, but it once reached to 7" in caplog.text
 
 
-def test_a_log_that_ends_below_its_recovery_point_is_reported(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_that_ends_below_its_recovery_point_is_reported(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
     loader = loader_over(log)
     loader.load()
     assert "once reached" not in caplog.text

@@ -98,9 +98,7 @@ def test_transactions_aborted_after_the_slice_are_not_listed(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("offset", "limit"), [(TXN_END, TXN_END), (TXN_END + 5, TXN_END), (44, 44), (44, 40), (0, 0)]
 )
-def test_a_slice_at_its_limit_or_beyond_the_end_is_empty(
-    log: Log, offset: int, limit: int
-) -> None:
+def test_a_slice_at_its_limit_or_beyond_the_end_is_empty(log: Log, offset: int, limit: int) -> None:
     assert log.reader.slice(offset, limit, 1000, True)[1] is None
 
 

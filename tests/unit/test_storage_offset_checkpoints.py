@@ -46,9 +46,7 @@ def test_a_missing_or_truncated_checkpoint_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("sync", "step"), [(True, "write and sync"), (False, "write")])
-def test_a_checkpoint_is_flushed_only_on_request(
-    tmp_path: Path, sync: bool, step: str
-) -> None:
+def test_a_checkpoint_is_flushed_only_on_request(tmp_path: Path, sync: bool, step: str) -> None:
     disk = RecordingDisk()
     OffsetCheckpoints(disk, str(tmp_path)).write(NAME, {("t", 0): 1}, sync=sync)
     assert disk.take_steps()[-1] == (step, NAME)

@@ -135,7 +135,9 @@ def test_with_a_lost_journal_a_foreign_directory_does_not_set_a_topic_aside(tmp_
     assert found == [("t", 0), ("t", 1), ("t", 2), ("u", 0)] and strays(tmp_path) == []
 
 
-def test_with_a_lost_journal_two_equally_long_names_with_one_id_are_an_error(tmp_path: Path) -> None:
+def test_with_a_lost_journal_two_equally_long_names_with_one_id_are_an_error(
+    tmp_path: Path,
+) -> None:
     log_dir = made(tmp_path, "t-0", "u-0")
     with pytest.raises(LogDirectoryError, match="u-0 may be a partition, or a copy of one"):
         PartitionDirectories(log_dir).find(Topics())

@@ -220,9 +220,7 @@ def close_all(disk: PooledDisk, tmp_path: Path) -> None:
     del others
 
 
-def test_a_closed_file_is_reopened_under_its_new_name(
-    tmp_path: Path, disk: PooledDisk
-) -> None:
+def test_a_closed_file_is_reopened_under_its_new_name(tmp_path: Path, disk: PooledDisk) -> None:
     path = f"{tmp_path}/segment.log"
     file = closed(disk, tmp_path, path)
     disk.rename(path, path + ".deleted")
@@ -383,9 +381,7 @@ def test_a_flush_in_a_thread_follows_a_rename_before_it_opens_the_file(
     assert synced == [inode]
 
 
-def test_a_flush_in_a_thread_succeeds_during_a_rename(
-    tmp_path: Path, disk: PooledDisk
-) -> None:
+def test_a_flush_in_a_thread_succeeds_during_a_rename(tmp_path: Path, disk: PooledDisk) -> None:
     """The file system already has the new name, but the file object has the old one."""
     disk.mkdir(f"{tmp_path}/t-0")
     file = closed(disk, tmp_path, f"{tmp_path}/t-0/a")
@@ -432,7 +428,9 @@ def test_a_file_that_is_being_used_keeps_its_descriptor(tmp_path: Path, disk: Po
     assert used.pread(1, 0) == b"a"
 
 
-def test_sendfile_of_a_reopened_file_sends_that_files_bytes(tmp_path: Path, disk: PooledDisk) -> None:
+def test_sendfile_of_a_reopened_file_sends_that_files_bytes(
+    tmp_path: Path, disk: PooledDisk
+) -> None:
     """The descriptors of closed files are used again, so a wrong one would send another file's
     bytes.
     """

@@ -52,8 +52,7 @@ def test_replay_gives_the_same_state_from_any_snapshot_or_from_none(
 
 
 def test_the_state_before_a_segment_ends_at_the_segments_base_offset(tmp_path: Path) -> None:
-    """The state ends at that base offset even if compaction removed the end of the segment before.
-    """
+    """The state ends at that offset even if compaction removed the end of the segment before."""
     log = new_log(tmp_path, segment_bytes=2 * len(batch()))[1]
     for number in range(4):
         log.append(batch(pid=1, epoch=0, seq=number), now_ms=NOW_MS)

@@ -46,7 +46,9 @@ def fill(log: Log, count: int, start: int = 0) -> None:
         log.append(batch([b"%d" % number], pid=1, epoch=0, seq=number), now_ms=NOW_MS)
 
 
-def test_a_torn_end_is_truncated_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_end_is_truncated_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
     path, size = Path(log.segments.active.batches.path(".log")), log.segments.size_bytes
@@ -60,7 +62,9 @@ def test_a_torn_end_is_truncated_and_logged(tmp_path: Path, caplog: pytest.LogCa
     fill(log, 1, start=4)  # the producer's state fits the remaining batches
 
 
-def test_damage_below_the_recovery_point_is_an_error_that_says_how_to_truncate(tmp_path: Path) -> None:
+def test_damage_below_the_recovery_point_is_an_error_that_says_how_to_truncate(
+    tmp_path: Path,
+) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
     log.flush()
@@ -161,9 +165,7 @@ def test_a_new_segment_after_a_torn_one_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_an_empty_segment_after_lost_batches_is_removed(
-    tmp_path: Path, policy: str
-) -> None:
+def test_an_empty_segment_after_lost_batches_is_removed(tmp_path: Path, policy: str) -> None:
     """Compaction leaves gaps, too, but none before an empty segment."""
     config = replace(SMALL, cleanup_policy=frozenset({policy}))
     manager, log = new_log(tmp_path, segment_bytes=200, cleanup_policy=frozenset({policy}))
@@ -413,7 +415,9 @@ def test_segments_that_a_power_loss_removed_are_not_an_error(tmp_path: Path) -> 
     )
 
 
-def test_a_power_loss_may_remove_all_segments_of_a_log_that_was_never_flushed(tmp_path: Path) -> None:
+def test_a_power_loss_may_remove_all_segments_of_a_log_that_was_never_flushed(
+    tmp_path: Path,
+) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 3)
     log.checkpoint()

@@ -424,7 +424,9 @@ def test_a_full_offset_index_ends_a_segment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_the_age_of_a_segment_is_measured_from_timestamps_0_and_1(tmp_path: Path, first: int) -> None:
+def test_the_age_of_a_segment_is_measured_from_timestamps_0_and_1(
+    tmp_path: Path, first: int
+) -> None:
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=10**9, cache=IndexCache(), index_interval_bytes=0
     )

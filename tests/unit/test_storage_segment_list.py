@@ -20,7 +20,9 @@ def segments(tmp_path: Path) -> SegmentList:
     return kafka_log(tmp_path).segments
 
 
-def test_a_segment_list_is_a_sequence_that_ends_with_the_active_segment(segments: SegmentList) -> None:
+def test_a_segment_list_is_a_sequence_that_ends_with_the_active_segment(
+    segments: SegmentList,
+) -> None:
     assert [segment.base_offset for segment in segments] == TXN_BASES == segments.base_offsets
     assert segments[-1] is segments.active and len(segments[1:]) == 3
     assert segments.size_bytes == sum(SIZES)

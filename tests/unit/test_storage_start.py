@@ -89,8 +89,7 @@ def test_files_that_a_clean_stop_creates_are_durable_before_its_mark(
 
 
 def test_the_removal_of_the_clean_stop_mark_is_durable(tmp_path: Path) -> None:
-    """The directory is flushed after the mark was removed; otherwise a power loss could restore it.
-    """
+    """The directory is flushed after the mark was removed; else a power loss could restore it."""
     open_manager(tmp_path).close(NOW_MS)
     disk = RecordingDisk()
     assert open_manager(tmp_path, disk=disk).last_run is LastRun.CLEAN

@@ -85,7 +85,9 @@ def test_records_below_the_log_start_are_not_found_by_time(plain: Log) -> None:
     assert offset_for_timestamp(plain, 0) == expected
 
 
-def test_offset_of_max_timestamp_gives_the_record_with_the_highest_time(plain: Log, tmp_path: Path) -> None:
+def test_offset_of_max_timestamp_gives_the_record_with_the_highest_time(
+    plain: Log, tmp_path: Path
+) -> None:
     """KIP-734: in txn-0 it is the last marker; Kafka's time index has it 16 above the base
     offset 31.
     """
@@ -95,7 +97,9 @@ def test_offset_of_max_timestamp_gives_the_record_with_the_highest_time(plain: L
     assert offset_of_max_timestamp(txn, upper_bound_offset=47) is None
 
 
-def test_the_first_record_of_the_highest_time_may_precede_the_index_entrys_offset(tmp_path: Path) -> None:
+def test_the_first_record_of_the_highest_time_may_precede_the_index_entrys_offset(
+    tmp_path: Path,
+) -> None:
     """Kafka's time index has the offset of the last record of the batch or, in older versions, of
     an earlier record. The answer is the first record with the time.
     """
@@ -112,7 +116,7 @@ def test_the_first_record_of_the_highest_time_may_precede_the_index_entrys_offse
 def test_the_search_for_the_highest_time_skips_older_and_emptied_batches(
     tmp_path: Path, searched_batches: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Older and emptied batches are not searched_batches; an unreadable one is logged."""
+    """Older and emptied batches are not searched; an unreadable one is logged."""
     _, log = new_log(tmp_path)
     log.append(batch(timestamp=BASE_MS), now_ms=NOW_MS)
     append_unchecked(log, emptied(BASE_MS + 9))
@@ -190,7 +194,7 @@ def test_look_ups_by_time_equal_a_search_of_all_records(
         highest = max((record.timestamp for record in records if record.timestamp >= 0), default=-2)
         first = next((record for record in records if record.timestamp == highest), None)
         assert offset_of_max_timestamp(log) == first, start
-    assert not caplog.messages, "an emptied batch is not searched_batches"
+    assert not caplog.messages, "an emptied batch is not searched"
 
 
 def test_segments_that_an_earlier_process_closed_are_found_by_time(tmp_path: Path) -> None:
@@ -301,7 +305,9 @@ def test_a_search_by_time_reads_nothing_below_the_log_start(
 
 
 @pytest.mark.parametrize("start", [22, 23])
-def test_a_search_by_time_continues_after_a_gap_at_the_end_of_a_segment(peaked: Log, start: int) -> None:
+def test_a_search_by_time_continues_after_a_gap_at_the_end_of_a_segment(
+    peaked: Log, start: int
+) -> None:
     """Compaction removed its last batch, at which the log starts. The next segment has the
     answer.
     """

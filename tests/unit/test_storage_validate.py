@@ -167,7 +167,9 @@ def test_a_compacted_topic_refuses_records_without_a_key_and_names_them(
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_the_refusal_names_each_record_with_a_timestamp_out_of_bounds(tmp_path: Path, codec: int) -> None:
+def test_the_refusal_names_each_record_with_a_timestamp_out_of_bounds(
+    tmp_path: Path, codec: int
+) -> None:
     hour = 3_600_000
     _, log = new_log(tmp_path, timestamp_before_max_ms=hour, timestamp_after_max_ms=hour)
     log.append(batch([b"a"], timestamp=NOW_MS), now_ms=NOW_MS)
@@ -391,7 +393,9 @@ def test_batches_with_malformed_records_are_refused(
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("claimed", [0, -1, SECOND_MS - 1, SECOND_MS + 1, 2**63 - 1])
-def test_max_timestamp_is_computed_from_the_records(tmp_path: Path, codec: int, claimed: int) -> None:
+def test_max_timestamp_is_computed_from_the_records(
+    tmp_path: Path, codec: int, claimed: int
+) -> None:
     """Retention uses this time: with a claimed 0 it would delete a record that has just arrived."""
     _, log = new_log(tmp_path, retention_ms=1000)
     sent = batch([b"a", b"b"], times=[SECOND_MS, SECOND_MS - 5], codec=codec)
@@ -423,9 +427,7 @@ def test_a_timestamp_over_64_bits_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("claimed", [0x40, 0x80, 0x4000, -0x8000])
-def test_attributes_that_a_client_may_not_set_are_cleared(
-    tmp_path: Path, claimed: int
-) -> None:
+def test_attributes_that_a_client_may_not_set_are_cleared(tmp_path: Path, claimed: int) -> None:
     """With a delete horizon from the client a tombstone would be removed at once."""
     _, log = new_log(tmp_path)
     log.append(broken([b"a"], attributes=claimed), now_ms=NOW_MS)
@@ -454,7 +456,9 @@ def test_a_batch_may_not_decompress_to_more_than_the_limit(tmp_path: Path, codec
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_a_long_check_is_deferred_and_its_result_used_for_the_append(tmp_path: Path, codec: int) -> None:
+def test_a_long_check_is_deferred_and_its_result_used_for_the_append(
+    tmp_path: Path, codec: int
+) -> None:
     """With `at_once` the check of a long batch is refused and the batch is unchanged. It is checked
     in a thread then, and appended with the result.
     """
@@ -547,7 +551,9 @@ def test_the_check_is_deferred_if_much_has_to_be_compressed() -> None:
     most = validate._MOST_COMPRESSED_AT_ONCE
     overhead = len(batch([bytes(most)])) - most
     for codec in (0, 2):
-        assert not is_deferred(batch([bytes(most - overhead)], codec=codec), compression_type="gzip")
+        assert not is_deferred(
+            batch([bytes(most - overhead)], codec=codec), compression_type="gzip"
+        )
         assert is_deferred(batch([bytes(most + 1)], codec=codec), compression_type="gzip")
     assert not is_deferred(batch([bytes(most + 1)]), compression_type="producer")
     assert not is_deferred(batch([bytes(most + 1)], codec=1), compression_type="gzip")
@@ -556,7 +562,9 @@ def test_the_check_is_deferred_if_much_has_to_be_compressed() -> None:
 @pytest.mark.parametrize(
     ("count", "last_delta"), [(0, -1), (-1, -2), (2, 2), (2, 0), (1, -1), (0, 0)]
 )
-def test_a_record_count_that_does_not_match_the_last_offset_is_refused(count: int, last_delta: int) -> None:
+def test_a_record_count_that_does_not_match_the_last_offset_is_refused(
+    count: int, last_delta: int
+) -> None:
     sent = broken([b"x", b"y"], count=count, last_offset_delta=last_delta)
     with pytest.raises(AppendRefused, match=f"{count} records, but .* {last_delta}$") as refused:
         check_client_batch(memoryview(sent), Rules.of(LogConfig()), NOW_MS)
