@@ -107,7 +107,7 @@ def test_a_long_batch_is_searched_by_the_worker(monkeypatch: pytest.MonkeyPatch)
 def test_a_partition_forgotten_during_its_search_does_not_return_to_the_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The member removes the partition from its session while a worker searches its first offset."""
+    """The member removes the partition from its session while a worker looks up its offset."""
     monkeypatch.setattr(time_search, "MOST_RECORDS_AT_ONCE", 0)
     b = aged()
     m = ShareMember(b, "g", "m")

@@ -746,7 +746,7 @@ def test_a_change_of_the_lease_after_the_loop_was_closed_is_ignored(
 def test_connections_from_before_the_failover_are_given_to_their_listener(
     new_bench: Callable[..., Bench],
 ) -> None:
-    """Before a standby leads, it holds the clients' connections; the new leader takes these over."""
+    """Before a standby leads, it holds clients' connections; the new leader takes these over."""
     bench = new_bench(is_leased=True)
     del bench.said[:]
     mine, theirs = stream_pair()
