@@ -35,6 +35,9 @@ def take(
     taker: Taker = ALL,
     limits: GroupLimits = LIMITS,
 ) -> list[tuple[int, int, int]]:
+    """Acquire records from the share partition's next offset, as a ShareFetch does. Gives the first
+    offset, last offset and delivery count of each acquired batch.
+    """
     at = partition.next_offset
     fetched = [batch for batch in batches if batch.last_offset >= at]
     return [tuple(one) for one in acquire(partition, taker, fetched, at, limits, 0)]  # type: ignore[misc]
@@ -59,9 +62,12 @@ def release_all(partition: SharePartition, limits: GroupLimits = LIMITS) -> None
         (Taker("m", 0, 500), []),
     ],
 )
-def test_whole_batches_come_unless_the_member_wants_no_more(
+def test_whole_batches_are_acquired_unless_the_record_limit_is_strict(
     taker: Taker, expected: list[tuple[int, int, int]]
 ) -> None:
+    """The log has three batches of five records. A taker has a name, its most records, and its
+    batch size. `is_limited` is KIP-1206's strict limit: only then is a batch of the log divided.
+    """
     assert take(SharePartition(0), log(5, 5, 5), taker) == expected
 
 
@@ -74,7 +80,7 @@ def test_the_rest_of_a_batch_comes_next() -> None:
     assert take(partition, batches, limited) == [(8, 9, 1)]
 
 
-def test_records_that_come_again_keep_their_batches() -> None:
+def test_released_records_are_acquired_again_in_the_same_batches() -> None:
     partition = SharePartition(0)
     batches = log(*[1] * 6)
     assert take(partition, batches, Taker("m", 6, 2)) == [(0, 1, 1), (2, 3, 1), (4, 5, 1)]
@@ -128,13 +134,14 @@ def test_a_start_offset_within_a_batch_of_the_log() -> None:
     assert take(SharePartition(3), log(5, 5)) == [(3, 9, 1)]
 
 
-def test_a_partition_that_begins_later_begins_with_its_first_record() -> None:
+def test_the_start_offset_moves_to_the_first_record_that_the_log_still_has() -> None:
+    """The log has lost its first 7 records, for example by retention."""
     partition = SharePartition(0)
     assert take(partition, log(5, first=7)) == [(7, 11, 1)]
     assert partition.start_offset == 7
 
 
-def test_what_was_compacted_away_is_archived() -> None:
+def test_records_that_were_compacted_away_are_archived() -> None:
     partition = SharePartition(0)
     take(partition, log(*[5] * 3), Taker("m", 500, 5))
     release_all(partition)
@@ -157,13 +164,14 @@ def test_a_window_that_is_full_is_filled_from_within() -> None:
     batches = log(*[1] * 20)
     assert take(partition, batches, limits=limits) == [(0, 9, 1)]
     assert not partition.may_acquire(10)
+    # type 2 is release
     released = partition.on_acknowledged("m", [Acknowledgement(4, 5, [2])], limits, 0)
     partition.apply(released)
     assert partition.may_acquire(10)
     assert take(partition, batches, limits=limits) == [(4, 5, 2)]
 
 
-def test_aborted_batches_are_cut_out() -> None:
+def test_batches_of_aborted_transactions_are_not_acquired_but_archived() -> None:
     partition = SharePartition(0)
     batches = log(*[5] * 4)
     got = acquire(partition, ALL, batches, 0, LIMITS, 0)

@@ -18,7 +18,7 @@ RECORD = AuditRecord(
 )
 
 
-def test_a_line_for_each_decision_in_a_file_of_the_owners(tmp_path: Path) -> None:
+def test_each_decision_is_a_line_of_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     for _ in range(2):  # a later start appends to the same file
         log = AuditLog(str(path))
@@ -40,9 +40,10 @@ def test_a_line_for_each_decision_in_a_file_of_the_owners(tmp_path: Path) -> Non
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_cannot_be_written_is_said_once(
+def test_write_failures_in_a_row_are_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The file is replaced by /dev/full, to which every write fails with ENOSPC."""
     log = AuditLog(str(tmp_path / "audit.log"))
     os.close(log._file)
     log._file = os.open("/dev/full", os.O_WRONLY)
@@ -53,9 +54,12 @@ def test_what_cannot_be_written_is_said_once(
     assert len(caplog.records) == 1 and "No space left" in caplog.text
 
 
-def test_a_line_that_a_full_disk_has_torn_stays_alone(
+def test_a_line_torn_by_a_full_disk_does_not_damage_the_next_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The disk has room for 10 bytes of the first line. When it has room again, the next line must
+    not be appended to those 10 bytes: it would be lost with them.
+    """
     path = tmp_path / "audit.log"
     log, room = AuditLog(str(path)), 10
     write = os.write

@@ -31,7 +31,9 @@ def test_subscriptions_that_may_be(configs: dict[str, str]) -> None:
         ({"match": "colour=red"}, Code.INVALID_CONFIG),
     ],
 )
-def test_subscriptions_that_may_not_be(configs: dict[str, str], code: Code) -> None:
+def test_invalid_client_metrics_subscriptions_are_refused(
+    configs: dict[str, str], code: Code
+) -> None:
     with pytest.raises(KafkaError) as refused:
         check_client_metrics(configs)
     assert refused.value.code is code

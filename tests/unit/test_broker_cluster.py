@@ -32,24 +32,25 @@ def make(host: CoreHost, name: str, *replicas: tuple[int, ...], **configs: str) 
     """Create a topic whose partitions have the given replicas."""
     host.create(name, len(replicas), **configs)
     host.broker.metadata.set_topic_replicas(name, replicas)
+    # creation placed the replicas itself; drop the leaders derived from that placement
     host.broker.cluster._leaderships.clear()
 
 
-def test_one_broker_is_one(tmp_path: Path) -> None:
+def test_a_cluster_has_one_broker_by_default(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     assert host.broker.cluster.is_one
     assert list(host.broker.cluster.nodes) == [1]
     host.close()
 
 
-def test_several_have_the_ids_after_the_one_that_is_set(tmp_path: Path) -> None:
+def test_brokers_have_consecutive_ids_from_node_id(tmp_path: Path) -> None:
     host = CoreHost(tmp_path, barnabas_brokers="3", node_id="4")
     assert list(host.broker.cluster.nodes) == [4, 5, 6]
     assert host.broker.cluster.controller_id == 4
     host.close()
 
 
-def test_topics_get_as_many_replicas_as_there_are_brokers_and_three_at_most() -> None:
+def test_the_default_replication_factor_is_the_number_of_brokers_and_three_at_most() -> None:
     for count, factor in (("2", 2), ("3", 3), ("5", 3)):
         config = BrokerConfig.from_properties({"barnabas.brokers": count})
         assert config["default.replication.factor"] == factor
@@ -95,9 +96,12 @@ def test_replicas_are_the_same_after_a_restart_also_with_fewer_brokers(tmp_path:
     host.close()
 
 
-def test_a_topic_that_is_made_again_has_leaders_of_its_own(
+def test_a_topic_that_is_created_again_does_not_keep_the_leaders_of_the_deleted_one(
     host: CoreHost, cluster: Cluster
 ) -> None:
+    """The partition's leader moved to broker 2. The topic of the same name that is created later
+    begins with its first replica as the leader.
+    """
     make(host, "t", (1, 2))
     cluster.move(TopicPartition("t", 0), 2)
     delete_topic(host.parts.deletion, "t", host.now_ms)
@@ -106,7 +110,7 @@ def test_a_topic_that_is_made_again_has_leaders_of_its_own(
     assert cluster.leadership("t", 0) == Leadership(1, (1, 2), (1, 2))
 
 
-def test_leaders_move_when_a_broker_goes_and_stay_when_it_comes(
+def test_leaders_move_when_their_broker_leaves_and_do_not_move_back_when_it_returns(
     host: CoreHost, cluster: Cluster
 ) -> None:
     make(host, "t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
@@ -125,7 +129,7 @@ def test_leaders_move_when_a_broker_goes_and_stay_when_it_comes(
     ]
 
 
-def test_the_last_in_sync_replica_stays_in_the_list_and_alone_may_lead_again(
+def test_the_last_in_sync_replica_stays_in_the_isr_and_only_it_may_lead_again(
     host: CoreHost, cluster: Cluster
 ) -> None:
     make(host, "t", (1, 2))
@@ -158,7 +162,7 @@ def test_a_partition_with_one_replica_goes_off_line_with_it(
     assert cluster.leadership("t", 0) == Leadership(3, (3,), (3,))
 
 
-def test_only_a_replica_that_is_in_sync_and_there_may_lead(
+def test_only_an_available_replica_that_is_in_sync_may_lead(
     host: CoreHost, cluster: Cluster
 ) -> None:
     make(host, "t", (1, 2))
@@ -174,7 +178,8 @@ def test_only_a_replica_that_is_in_sync_and_there_may_lead(
     assert cluster.move(TopicPartition("t", 0), 1) == []
 
 
-def test_the_controller_is_a_broker_that_is_there(cluster: Cluster) -> None:
+def test_the_controller_is_an_available_broker(cluster: Cluster) -> None:
+    """The controller moves only when its broker leaves: the return of broker 1 does not move it."""
     cluster.take_away(1)
     assert cluster.controller_id == 2
     cluster.take_away(2)
@@ -186,7 +191,7 @@ def test_the_controller_is_a_broker_that_is_there(cluster: Cluster) -> None:
     assert cluster.controller_id == 2
 
 
-def test_replicas_that_cannot_be_had(cluster: Cluster) -> None:
+def test_invalid_replica_assignments_and_replication_factors_are_refused(cluster: Cluster) -> None:
     for replicas in ([], [1, 1], [4]):
         with pytest.raises(KafkaError) as refused:
             cluster.check_replicas(0, replicas)
@@ -202,7 +207,8 @@ def test_replicas_that_cannot_be_had(cluster: Cluster) -> None:
         cluster.check_factor(3)
 
 
-def test_producer_ids_come_from_the_block_of_the_broker_that_is_asked(host: CoreHost) -> None:
+def test_each_broker_gives_producer_ids_from_its_own_block(host: CoreHost) -> None:
+    """As in Apache Kafka, each broker has a block of 1000 producer ids."""
     from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 
     ids = []

@@ -191,6 +191,7 @@ zookeeper.set.acl
 
 
 def config(**properties: str) -> BrokerConfig:
+    """A broker configuration from keyword arguments: `log_dirs="/a"` sets log.dirs."""
     return BrokerConfig.from_properties(
         {name.replace("_", "."): value for name, value in properties.items()}
     )
@@ -271,6 +272,9 @@ def test_settings_of_share_groups_are_those_of_kafka() -> None:
     ],
 )
 def test_settings_of_share_groups_may_not_contradict_each_other(name: str, text: str) -> None:
+    """Each of the values is outside the bounds that another setting gives: for example a delivery
+    count limit above its maximum (9 here), or a session timeout below its minimum.
+    """
     properties = {name: text, "group.share.max.delivery.count.limit": "9"}
     with pytest.raises(ConfigError, match="it must be b"):
         BrokerConfig.from_properties(properties)
@@ -286,7 +290,7 @@ def test_a_heartbeat_of_share_groups_is_shorter_than_a_session() -> None:
     BrokerConfig.from_properties({**properties, "group.share.session.timeout.ms": "5001"})
 
 
-def test_defaults_of_our_own() -> None:
+def test_defaults_that_differ_from_kafkas_or_are_barnabas_own() -> None:
     defaults = config()
     assert defaults["group.initial.rebalance.delay.ms"] == 0
     assert defaults.data_dir == "./data"
@@ -296,7 +300,7 @@ def test_defaults_of_our_own() -> None:
     assert listener.advertised is None
 
 
-def test_every_default_may_be_given_as_text_and_is_itself_then() -> None:
+def test_each_default_rendered_as_text_parses_to_the_same_value() -> None:
     for row in (*TOPIC_SETTINGS.values(), *BROKER_SETTINGS.values()):
         if row.default is not None:
             text = row.render(row.default)
@@ -305,6 +309,9 @@ def test_every_default_may_be_given_as_text_and_is_itself_then() -> None:
 
 
 def test_broker_level_names_of_topic_settings_exist() -> None:
+    """The synonym of a topic setting is the broker setting that gives its default; it has the same
+    kind, or is an INT (log.retention.hours).
+    """
     for row in TOPIC_SETTINGS.values():
         for synonym in row.synonyms:
             assert BROKER_SETTINGS[synonym].kind in (row.kind, Kind.INT), f"{row.name}: {synonym}"
@@ -315,13 +322,16 @@ def test_a_topic_without_settings_has_kafkas_defaults_in_its_logs() -> None:
 
 
 @pytest.mark.parametrize("text", [KRAFT_FILE, ZOOKEEPER_FILE])
-def test_kafkas_own_files_are_taken(text: str) -> None:
+def test_kafkas_server_properties_files_are_accepted(text: str) -> None:
+    """A server.properties file of Apache Kafka is accepted; settings in it without an effect here
+    give warnings.
+    """
     taken = BrokerConfig.from_properties(read_properties(text))
     assert taken.data_dir.startswith("/tmp/k")
     assert taken.warnings
 
 
-def test_kafkas_kraft_file_listens_where_it_says_and_warns_of_what_does_nothing() -> None:
+def test_kafkas_kraft_file_sets_the_listener_and_warns_of_settings_without_effect() -> None:
     taken = BrokerConfig.from_properties(read_properties(KRAFT_FILE))
     (listener,) = taken.listeners
     assert str(listener.endpoint) == "PLAINTEXT://0.0.0.0:9092"
@@ -337,7 +347,7 @@ def test_kafkas_zookeeper_file_gives_the_node_its_id() -> None:
     assert config(broker_id="5", node_id="6")["node.id"] == 6
 
 
-def test_every_other_setting_of_kafka_is_known_or_does_nothing() -> None:
+def test_every_other_kafka_setting_is_implemented_or_gives_a_warning() -> None:
     for name in OTHER_KAFKA_SETTINGS:
         if name in BROKER_SETTINGS:
             continue
@@ -369,7 +379,7 @@ def test_security_settings_that_ask_for_nothing_are_taken() -> None:
     config(sasl_enabled_mechanisms="", authorizer_class_name="")
 
 
-def test_one_data_directory_is_had() -> None:
+def test_exactly_one_data_directory_may_be_configured() -> None:
     assert config(log_dir="/a").data_dir == "/a"
     assert config(log_dir="/a", log_dirs=" /b ").data_dir == "/b"
     with pytest.raises(ConfigError, match="name one data directory"):
@@ -410,7 +420,7 @@ def test_an_unknown_setting_is_told_with_what_it_may_have_meant(name: str, meant
         ("offsets.topic.replication.factor", "32768", "between 1 and 32767"),
     ],
 )
-def test_a_bad_value_is_told_with_its_name_and_what_it_may_be(
+def test_the_error_for_a_bad_value_names_the_setting_and_the_allowed_values(
     name: str, value: str, allowed: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"{name}=.*{allowed}"):
@@ -470,7 +480,7 @@ def test_topic_settings_that_are_refused(configs: dict[str, str | None], said: s
         validate_topic_configs(configs)
 
 
-def test_topic_settings_that_are_taken() -> None:
+def test_valid_topic_settings_are_accepted() -> None:
     for configs in (
         {"cleanup.policy": "compact,delete", "retention.ms": " 1000 "},
         {"cleanup.policy": ""},
@@ -482,7 +492,7 @@ def test_topic_settings_that_are_taken() -> None:
         validate_topic_configs(configs)
 
 
-def test_a_topics_own_value_goes_before_the_brokers_and_that_before_the_default() -> None:
+def test_a_topics_own_value_overrides_the_brokers_which_overrides_the_default() -> None:
     broker = config(
         log_segment_bytes="1000",
         log_cleanup_policy="compact",
@@ -533,7 +543,10 @@ def test_segment_times_are_taken_in_the_finest_unit_too() -> None:
     assert topic_log_config(config(log_flush_scheduler_interval_ms="8"), {}).flush_ms == 8
 
 
-def test_the_older_bound_on_times_holds_on_both_sides() -> None:
+def test_the_deprecated_timestamp_bound_holds_where_no_newer_bound_is_set() -> None:
+    """message.timestamp.difference.max.ms is the deprecated setting for both directions; the newer
+    setting of one direction has precedence.
+    """
     bounded = topic_log_config(
         config(),
         {"message.timestamp.difference.max.ms": "10", "message.timestamp.after.max.ms": "5"},
@@ -541,7 +554,7 @@ def test_the_older_bound_on_times_holds_on_both_sides() -> None:
     assert (bounded.timestamp_before_max_ms, bounded.timestamp_after_max_ms) == (10, 5)
 
 
-def test_dynamic_settings_go_before_the_file_and_fall_back_to_it() -> None:
+def test_dynamic_settings_override_the_file_until_they_are_removed() -> None:
     broker = config(message_max_bytes="100")
     assert broker.source_of("message.max.bytes") == "explicit"
     broker.set_dynamic({"message.max.bytes": "200", "log.retention.ms": "5"})
@@ -553,7 +566,7 @@ def test_dynamic_settings_go_before_the_file_and_fall_back_to_it() -> None:
     assert broker.source_of("log.retention.ms") == "default"
 
 
-def test_what_is_set_for_every_broker_stands_between_the_brokers_own_and_the_file() -> None:
+def test_a_cluster_wide_dynamic_value_ranks_below_the_brokers_own_and_above_the_file() -> None:
     broker = config(message_max_bytes="100")
     broker.set_dynamic_defaults({"message.max.bytes": "200", "a.later.version": "knows.it"})
     assert (broker["message.max.bytes"], broker.source_of("message.max.bytes")) == (
@@ -593,7 +606,7 @@ def test_a_bad_dynamic_value_changes_nothing() -> None:
     assert (broker["log.retention.ms"], broker["log.segment.bytes"]) == (5, 6000)
 
 
-def test_what_kafka_lets_change_at_run_time_may_change() -> None:
+def test_the_settings_that_may_change_at_run_time_are_kafkas() -> None:
     """The sample has dynamic and read-only settings, from the "update mode" column of the
     reference.
     """
@@ -655,7 +668,8 @@ def test_properties_files_are_read_as_java_does(text: str, expected: dict[str, s
 
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\uZZZZ", "\\u=b", "a=\\ud83d"])
-def test_a_bad_escape_is_told_by_its_line_without_what_is_there(text: str) -> None:
+def test_the_error_for_a_bad_escape_gives_the_line_number_but_not_the_text(text: str) -> None:
+    """The line may hold a password, so the error must not quote it."""
     with pytest.raises(ConfigError, match=r"^line 3: a \\u is ") as error:
         read_properties(f"x=1\n\n{text}\ny=2")
     for part in ("12", "ZZZZ", "=b", "d83d"):
@@ -729,7 +743,7 @@ def test_a_setting_that_has_an_effect_is_read_somewhere() -> None:
     assert unread == set()
 
 
-def test_a_typed_setting_follows_what_is_changed_at_run_time() -> None:
+def test_a_typed_attribute_follows_dynamic_changes_of_its_setting() -> None:
     config = BrokerConfig.from_properties({"log.cleaner.backoff.ms": "7"})
     assert config.log_cleaner_backoff_ms == 7
     config.set_dynamic({"log.cleaner.backoff.ms": "8"})

@@ -23,12 +23,15 @@ def directory(tmp_path: Path) -> Path:
 
 
 def value(text: str, **providers: str) -> str:
+    """What ssl.key.password resolves to when the file gives this text. Keywords are settings of
+    providers: `_env_param_x` is config.providers.env.param.x.
+    """
     settings = {f"config.providers{name}".replace("_", "."): to for name, to in providers.items()}
     settings.setdefault("config.providers", "file,env,directory")
     return resolve({**settings, "ssl.key.password": text}, ENVIRONMENT)["ssl.key.password"]
 
 
-def test_where_values_stand(directory: Path) -> None:
+def test_values_come_from_files_directories_and_the_environment(directory: Path) -> None:
     assert value(f"${{file:{directory}/secrets:key}}") == "of-a-file"
     assert value(f"${{file:{directory}/secrets:other.key}}") == "with = signs"
     assert value(f"${{directory:{directory}:name}}") == "of-a-directory"
@@ -36,7 +39,7 @@ def test_where_values_stand(directory: Path) -> None:
     assert value("a ${env:SECRET}, ${env:HOME}.") == "a of-the-environment, /root."
 
 
-def test_settings_of_providers_are_no_settings_of_the_broker() -> None:
+def test_provider_settings_are_removed_from_the_broker_settings() -> None:
     taken = resolve({"config.providers": "env", "config.providers.env.class":
                      f"{PACKAGE}.EnvVarConfigProvider", "node.id": "1"}, {})  # fmt: skip
     assert taken == {"node.id": "1"}
@@ -62,16 +65,19 @@ def test_other_texts_are_left_as_they_are(text: str) -> None:
         ("${directory:{}/x:../secrets}", "must be in that directory"),
     ],
 )
-def test_what_cannot_be_found_is_told_without_a_value(
+def test_the_error_for_a_missing_value_shows_no_other_value(
     directory: Path, text: str, words: str
 ) -> None:
+    """The values are secrets: each begins with "of-a", which the error must not contain."""
     with pytest.raises(ConfigError, match=r"^ssl\.key\.password: ") as error:
         value(text.replace("{}", str(directory)))
     assert words in str(error.value)
     assert "of-a" not in str(error.value)
 
 
-def test_a_bad_escape_in_a_file_shows_nothing_of_what_is_there(directory: Path) -> None:
+def test_the_error_for_a_bad_escape_in_a_provided_file_does_not_quote_the_file(
+    directory: Path,
+) -> None:
     (directory / "bad").write_text("key=pass\\user\n")
     with pytest.raises(ConfigError, match="four hexadecimal digits") as error:
         value(f"${{file:{directory}/bad:key}}")
@@ -89,7 +95,7 @@ def test_providers_that_there_are_not(class_name: str) -> None:
         value("x", **{"": "vault", "_vault_class": class_name})
 
 
-def test_bounds_of_providers(directory: Path) -> None:
+def test_providers_read_only_allowed_paths_and_variable_names(directory: Path) -> None:
     inside = {"_file_param_allowed_paths": str(directory)}
     assert value(f"${{file:{directory}/secrets:key}}", **inside) == "of-a-file"
     with pytest.raises(ConfigError, match=r"allowed\.paths"):

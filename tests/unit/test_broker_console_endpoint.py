@@ -28,6 +28,7 @@ METADATA_FRAME = memoryview(b"\0\3" + bytes(20))
 
 
 def until(is_so: Any) -> None:
+    """Wait until the condition holds; fail after 10 seconds."""
     deadline = time.monotonic() + 10
     while not is_so():
         assert time.monotonic() < deadline
@@ -38,6 +39,9 @@ class Watched:
     """A console with a fake server, a broker of its own, and an event loop in a thread."""
 
     def __init__(self, directory: Path) -> None:
+        """A console for a broker core with a topic of three partitions. A stand-in server notes
+        frames, and its event loop runs in a thread, as in the real broker.
+        """
         self.host = CoreHost(directory)
         self.host.create("orders", 3)
         self.loop = asyncio.new_event_loop()
@@ -84,7 +88,9 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     watched.close()
 
 
-def test_many_who_look_share_one_look(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_clients_share_one_snapshot(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks = []
     real = source.look_at_partitions
 
@@ -105,9 +111,12 @@ def look_of(watched: Watched) -> Any:
     return watched.console._source.look(source.Viewer())
 
 
-def test_a_look_that_takes_long_is_made_seldom(
+def test_an_expensive_snapshot_is_reused_for_longer(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A snapshot stays fresh for SHARE_OF_TIME times as long as it took, so that snapshots use a
+    bounded share of the time. With 10,000 the second request gets the first one's snapshot.
+    """
     monkeypatch.setattr(source, "FRESH_S", 0.0)
     monkeypatch.setattr(source, "SHARE_OF_TIME", 10_000)
     first, second = watched.ask()[1], watched.ask()[1]
@@ -118,7 +127,7 @@ def test_a_look_that_takes_long_is_made_seldom(
     assert look_of(watched) is not look_of(watched)
 
 
-def test_requests_are_counted_while_somebody_looks_and_no_longer(
+def test_requests_are_counted_only_while_a_client_uses_the_console(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "WATCHED_S", 0.3)
@@ -138,9 +147,12 @@ def test_requests_are_counted_while_somebody_looks_and_no_longer(
     assert watched.frames == [7], "it was handed on"
 
 
-def test_errors_that_somebody_else_counts_are_left_to_them(
+def test_the_console_keeps_error_counts_that_another_component_installed(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The errors are counted already, for example for the metrics endpoint. The console shows these
+    counts, and does not remove them when its last client is gone.
+    """
     monkeypatch.setattr(watch, "WATCHED_S", 0.1)
     counts = watched.server.broker.requests.errors = ErrorCounts()
     counts.count(3, 3)
@@ -149,9 +161,10 @@ def test_errors_that_somebody_else_counts_are_left_to_them(
     assert watched.server.broker.requests.errors is counts
 
 
-def test_who_comes_while_too_many_look_is_told_so(
+def test_a_request_gets_503_while_too_many_others_run(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The test holds the lock that a request takes, as other requests would."""
     monkeypatch.setattr(endpoint, "BUSY_AFTER_S", 0.05)
     with watched.console._turn:
         status, body = watched.ask()

@@ -42,6 +42,10 @@ BATCH = CommittedOffsetState("orders", 0, 17, None, is_batch_number=True)
 def test_progress_of_a_group(
     offsets: tuple[CommittedOffsetState, ...], members: int, grows: bool, moves: bool, word: str
 ) -> None:
+    """`grows` and `moves` are trends of the group's lag and offsets; `moves` is None if there are
+    too few samples. BATCH is the number of a Spark sink's micro-batch, not an offset in a
+    partition.
+    """
     group = GroupState("kitchen", "Stable", members, offsets, 0)
     assert progress_of(group, NO_TREND._replace(grows=grows, moves=moves)) == word
 
@@ -64,6 +68,9 @@ def test_progress_in_a_partition(
 
 
 def in_flight(b: DiskBroker, group: str) -> list[tuple[Any, ...]]:
+    """The records in flight of a share group, as the page shows them. The description is a
+    generator (it runs in steps); its return value has the rows.
+    """
     look = describe_in_flight(b.broker.shares.get(), b.broker.topics, group, b.now_ms)
     while True:
         try:

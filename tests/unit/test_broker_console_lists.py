@@ -89,7 +89,7 @@ def test_rows_of_transactions() -> None:
     ]
 
 
-def test_a_young_transaction_that_holds_readers_is_before_older_ones() -> None:
+def test_a_young_transaction_that_holds_readers_back_is_listed_before_older_ones() -> None:
     old = tuple(identity(f"till-{number}", 100 + number, 90_000, 600_000) for number in range(20))
     broker = views.Broker(views.Observed((HELD, FREE), (*old, *IDS), (), {}, NOW_MS))
     rows = transaction_rows(broker)
@@ -98,6 +98,7 @@ def test_a_young_transaction_that_holds_readers_is_before_older_ones() -> None:
 
 
 def test_a_transaction_that_no_coordinator_knows_has_no_end() -> None:
+    """A hanging transaction has no timeout, so its remaining time is infinite."""
     broker = views.Broker(views.Observed((HELD,), (), (), {}, NOW_MS))
     (first, _) = transaction_rows(broker)
     assert (first.name, first.state, first.ends_in_ms) == ("producer 7", "", math.inf)

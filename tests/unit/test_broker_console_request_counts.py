@@ -14,6 +14,7 @@ def test_requests_are_counted_and_handed_on() -> None:
     handed_on = []
     counts = RequestCounts()
     on_frame = counts.around(lambda *arguments: handed_on.append(arguments))
+    # 68 is a key of some versions only, 250 is not an API key
     for number, key in enumerate((0, 1, 1, 68, 250)):
         on_frame(7, frame(key), number)
     assert [arguments[2] for arguments in handed_on] == [0, 1, 2, 3, 4]

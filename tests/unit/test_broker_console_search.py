@@ -31,6 +31,9 @@ class Topic:
     """A topic with three partitions. windows: how many windows of its logs were taken."""
 
     def __init__(self, directory: Path) -> None:
+        """A topic of three partitions with small segments and a dense index, so that few records
+        fill several segments.
+        """
         config = LogConfig(segment_bytes=3000, index_interval_bytes=200)
         self.manager = open_manager(directory, config)
         self.logs = [
@@ -91,7 +94,7 @@ def all_of(topic: Topic, text: str, count: int, is_over: object = never) -> list
     raise AssertionError("the search does not end")
 
 
-def test_places_are_written_and_read() -> None:
+def test_cursors_are_formatted_and_parsed() -> None:
     assert places_text({2: 7, 0: 5}) == "0:5,2:7"
     assert parse_places("0:5,2:7") == {0: 5, 2: 7} and parse_places("") == {}
     for wrong in ("0", "0:", "a:1", "0:-1", "0:1,", f"0:{'9' * 20}"):
@@ -119,7 +122,7 @@ def test_an_empty_topic_is_searched_at_once(topic: Topic) -> None:
     assert topic.windows == 0
 
 
-def test_a_condition_selects_and_what_it_passes_over_is_counted(topic: Topic) -> None:
+def test_a_filter_selects_records_and_the_scanned_count_includes_the_others(topic: Topic) -> None:
     topic.append(0, *range(0, 30, 3))
     topic.append(1, *range(1, 30, 3))
     result = topic.search("value.at >= 10 and value.at < 14 and partition = 1").run(100, never)
@@ -156,7 +159,7 @@ def test_every_record_is_found_once_however_short_the_requests(topic: Topic, see
             assert offsets == sorted(offsets, reverse=True)
 
 
-def test_a_request_looks_at_so_many_records_and_the_next_goes_on(
+def test_a_request_scans_a_bounded_number_of_records_and_the_next_one_continues(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "MOST_SCANNED", 10)
@@ -166,7 +169,7 @@ def test_a_request_looks_at_so_many_records_and_the_next_goes_on(
     assert all_of(topic, "value.at = 3", 10) == [(0, 3)]
 
 
-def test_what_is_older_than_the_wanted_time_is_not_opened(
+def test_batches_older_than_the_wanted_time_are_not_decoded(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for at in range(50):
@@ -183,7 +186,7 @@ def test_what_is_older_than_the_wanted_time_is_not_opened(
     assert times(result) == [49, 48, 47, 46, 45] and len(opened) == 5 and not result.cursor
 
 
-def test_what_became_of_each_record(topic: Topic) -> None:
+def test_each_found_record_has_its_transaction_state(topic: Topic) -> None:
     log = topic.logs[0]
     topic.append(0, 1, pid=1, epoch=0, seq=0, transactional=True)
     topic.append(0, 2, pid=2, epoch=0, seq=0, transactional=True)
@@ -205,7 +208,7 @@ def test_what_became_of_each_record(topic: Topic) -> None:
     ], "as far down as the request goes"
 
 
-def test_a_damaged_batch_and_one_that_is_too_large_are_named_and_passed_over(
+def test_a_damaged_and_a_too_large_batch_are_reported_and_skipped(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic.append(0, 1)
@@ -220,7 +223,7 @@ def test_a_damaged_batch_and_one_that_is_too_large_are_named_and_passed_over(
     assert "the batch at offset 1" in damaged and "CRC" in damaged
 
 
-def test_a_partition_that_is_gone_ends(topic: Topic) -> None:
+def test_a_search_of_deleted_partitions_ends_without_results(topic: Topic) -> None:
     topic.append(0, 1)
     gone = Search(lambda places: [None for _ in places], topic.bounds())
     assert gone.run(10, never) == Result([], {}, 0, [])

@@ -87,6 +87,7 @@ def test_a_transaction_that_began_before_the_strip(log: Log) -> None:
     strip = read_strip(take_window(log), 3)
     assert [span.kind for span in strip.spans] == [OPEN, "committed", "commit"]
     assert [row.first_offset for row in strip.transactions] == [0, 1], "the walk saw its beginning"
+    # this window begins after both transactions began
     tail = read_strip(take_window(log)._replace(slices=_last_batches(log, 7)), 10)
     assert [row.first_offset for row in tail.transactions] == [0, -1], (
         "the log knows where open ones begin; of a committed one nobody says it"
@@ -94,6 +95,7 @@ def test_a_transaction_that_began_before_the_strip(log: Log) -> None:
 
 
 def _last_batches(log: Log, offset: int) -> tuple:  # type: ignore[type-arg]
+    """Slices of the log from the given offset to the end."""
     data = log.read(offset, max_bytes=1 << 20, min_one_batch=True)
     assert data.slice is not None
     return (data.slice,)
@@ -102,6 +104,9 @@ def _last_batches(log: Log, offset: int) -> tuple:  # type: ignore[type-arg]
 def test_runs_without_a_transaction_are_divided_at_the_same_offsets_while_the_log_grows(
     log: Log,
 ) -> None:
+    """A span keeps its first offset when records are appended, so that the page's spans do not
+    jump.
+    """
     for _ in range(300):
         log.append(batch([b"v"]), now_ms=NOW_MS)
     before = {span.first_offset for span in read_strip(take_window(log), 1000).spans}
@@ -111,7 +116,7 @@ def test_runs_without_a_transaction_are_divided_at_the_same_offsets_while_the_lo
     assert before <= after
 
 
-def test_offsets_that_are_not_there_are_a_gap(log: Log) -> None:
+def test_offsets_missing_after_compaction_are_a_gap(log: Log) -> None:
     log.append(batch([b"v"]), now_ms=NOW_MS)
     log.append(batch([b"v"] * 3), now_ms=NOW_MS)
     log.append(batch([b"v"]), now_ms=NOW_MS)
@@ -129,7 +134,7 @@ def test_offsets_that_are_not_there_are_a_gap(log: Log) -> None:
     ]
 
 
-def test_what_is_damaged_ends_the_strip_and_is_said(log: Log) -> None:
+def test_a_damaged_batch_ends_the_strip_with_an_error(log: Log) -> None:
     log.append(batch([b"v"]), now_ms=NOW_MS)
     size = log.segments.active.batches.size
     log.append(batch([b"v"]), now_ms=NOW_MS)

@@ -54,7 +54,7 @@ HELD = partition("orders", 1, 40, 100, transaction(7, 40), transaction(8, 60))
 ORDERS = (("orders", 1),)
 
 
-def test_topics_that_need_a_look_come_first_and_internal_ones_last() -> None:
+def test_topics_with_held_partitions_come_first_and_internal_topics_last() -> None:
     shown = broker(
         (
             partition("a", 0),
@@ -88,7 +88,7 @@ def test_an_empty_list_has_one_page() -> None:
     assert views.page_of([], 3, 10) == views.Page([], 0, 0, 1)
 
 
-def test_of_many_partitions_those_that_are_held_are_shown_in_order() -> None:
+def test_of_many_partitions_the_first_and_the_held_are_shown_in_order() -> None:
     rows = [partition("orders", index) for index in range(9)]
     rows[7] = partition("orders", 7, 5, 9, transaction(7, 5))
     shown = broker(tuple(rows), (identity("pay", 7, partitions=(("orders", 7),)),))
@@ -104,9 +104,12 @@ def test_of_many_partitions_those_that_are_held_are_shown_in_order() -> None:
         (identity("other", 6), True),
     ],
 )
-def test_held_by_a_young_transaction_is_not_stuck_and_by_a_hanging_one_is(
+def test_a_partition_is_stuck_if_its_transaction_is_old_or_hangs(
     state: TransactionalIdState, is_stuck: bool
 ) -> None:
+    """A partition counts as stuck when its transaction is 10 seconds old, or when no coordinator
+    knows an open transaction of its producer (the last two cases).
+    """
     shown = broker((HELD,), (state,))
     assert shown.is_stuck(HELD) is is_stuck
     assert views.totals(shown)["held_partitions"] == 1
@@ -140,7 +143,7 @@ def test_a_transaction_without_data_is_open_too() -> None:
     assert (value["places"], value["with_no_data"], value["held"]) == ([], [["orders", 1]], 0)
 
 
-def test_groups_that_wait_come_first_with_whom_they_wait_for() -> None:
+def test_groups_that_wait_for_a_transaction_come_first_with_its_transactional_id() -> None:
     waiting = group("kitchen", CommittedOffsetState("orders", 1, 40, 60))
     behind = group("archive", CommittedOffsetState("b", 0, 1, 500))
     gone = group("gone", CommittedOffsetState("no-topic", 0, 1, None))
@@ -180,7 +183,10 @@ def strip(*spans: tuple[str, int, int]) -> Strip:
     return Strip(window, rows, (), "")
 
 
-def test_whether_there_is_anything_to_read() -> None:
+def test_has_readable_tells_whether_committed_records_follow_an_offset() -> None:
+    """A consumer that reads committed records finds nothing after offset 34: only a marker and
+    aborted records follow.
+    """
     shown = strip(("committed", 30, 34), ("commit", 34, 35), ("aborted", 35, 39), ("abort", 39, 40))
     assert views.has_readable(shown, 33)
     assert not views.has_readable(shown, 34), "a marker and aborted records are nothing"

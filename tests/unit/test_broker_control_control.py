@@ -18,6 +18,7 @@ from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
 
 def exchange(number: int) -> Exchange:
+    """A ListTransactions request as the journal keeps it."""
     frame = encode_request(ListTransactionsRequest(), 0, number, "c")[SIZE.size :]
     request = observe(memoryview(frame))
     assert request is not None
@@ -37,7 +38,7 @@ def test_the_last_requests_are_kept() -> None:
     assert numbers(journal) == []
 
 
-def test_large_answers_make_it_let_go_of_earlier_ones_and_never_of_the_last() -> None:
+def test_large_responses_evict_earlier_requests_but_never_the_last() -> None:
     journal = Journal(most_bytes=1000)
     first, second = exchange(1), exchange(2)
     for each in (first, second):
@@ -101,7 +102,7 @@ def shown(filters: dict[str, Any]) -> list[int]:
         ({"outcome": "answered", "after": 2}, [3]),
     ],
 )
-def test_requests_are_shown_that_pass_all_filters(
+def test_get_requests_returns_the_requests_that_match_all_filters(
     filters: dict[str, Any], numbers: list[int]
 ) -> None:
     assert shown(filters) == numbers

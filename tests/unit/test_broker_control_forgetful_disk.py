@@ -16,7 +16,7 @@ def disk(tmp_path: Path) -> ForgetfulDisk:
     return ForgetfulDisk(str(tmp_path))
 
 
-def test_what_was_not_flushed_is_lost(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_bytes_that_were_not_flushed_are_lost(disk: ForgetfulDisk, tmp_path: Path) -> None:
     flushed, never = (disk.open(str(tmp_path / name), create=True) for name in ("a", "b"))
     flushed.append(b"kept")
     flushed.fsync()
@@ -28,7 +28,7 @@ def test_what_was_not_flushed_is_lost(disk: ForgetfulDisk, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("by_path", [False, True])
-def test_what_is_written_while_a_flush_runs_is_not_durable_by_it(
+def test_bytes_written_while_a_flush_runs_are_not_durable(
     disk: ForgetfulDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_path: bool
 ) -> None:
     """Flushes run in other threads, so an append may come between the sync and the note that it has
@@ -101,7 +101,7 @@ def test_a_flush_that_ends_late_takes_nothing_back(disk: ForgetfulDisk, tmp_path
     assert (tmp_path / "a").read_bytes() == b"kept and kept"
 
 
-def test_a_new_file_with_the_name_of_one_that_is_gone_is_not_as_durable_as_that(
+def test_a_new_file_does_not_inherit_the_durable_size_of_a_deleted_file(
     disk: ForgetfulDisk, tmp_path: Path
 ) -> None:
     directory = str(tmp_path / "t-0")
@@ -122,23 +122,21 @@ def test_a_new_file_with_the_name_of_one_that_is_gone_is_not_as_durable_as_that(
         assert (tmp_path / "t-0" / name).read_bytes() == b"", name
 
 
-def test_what_was_there_stays(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_the_content_from_before_the_run_is_kept(disk: ForgetfulDisk, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"before")
     disk.open(str(tmp_path / "a")).append(b" and after")
     disk.lose_power()
     assert (tmp_path / "a").read_bytes() == b"before"
 
 
-def test_a_file_that_is_opened_again_is_as_durable_as_it_was(
-    disk: ForgetfulDisk, tmp_path: Path
-) -> None:
+def test_opening_a_file_again_does_not_make_it_durable(disk: ForgetfulDisk, tmp_path: Path) -> None:
     disk.open(str(tmp_path / "a"), create=True).append(b"lost")
     disk.open(str(tmp_path / "a"))
     disk.lose_power()
     assert (tmp_path / "a").read_bytes() == b""
 
 
-def test_a_name_that_changes_takes_it_along(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_the_durable_size_follows_a_renamed_directory(disk: ForgetfulDisk, tmp_path: Path) -> None:
     disk.mkdir(str(tmp_path / "t-0"))
     file = disk.open(str(tmp_path / "t-0" / "log"), create=True)
     file.append(b"kept")
@@ -150,7 +148,7 @@ def test_a_name_that_changes_takes_it_along(disk: ForgetfulDisk, tmp_path: Path)
     assert (tmp_path / "t-1" / "index").read_bytes() == b""
 
 
-def test_a_file_that_takes_the_name_of_another_is_not_as_durable_as_that(tmp_path: Path) -> None:
+def test_a_renamed_file_keeps_its_own_durable_size_under_the_new_name(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(b"kept of old")
     disk = ForgetfulDisk(str(tmp_path))
     disk.open(str(tmp_path / "new"), create=True).append(b"lost")
@@ -160,7 +158,9 @@ def test_a_file_that_takes_the_name_of_another_is_not_as_durable_as_that(tmp_pat
     assert (tmp_path / "new").read_bytes() == b"kept of old"
 
 
-def test_what_was_cut_is_not_durable_again(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_bytes_appended_after_a_truncation_are_not_durable(
+    disk: ForgetfulDisk, tmp_path: Path
+) -> None:
     file = disk.open(str(tmp_path / "a"), create=True)
     file.append(b"kept and cut")
     file.fsync()
@@ -170,14 +170,16 @@ def test_what_was_cut_is_not_durable_again(disk: ForgetfulDisk, tmp_path: Path) 
     assert (tmp_path / "a").read_bytes() == b"kept"
 
 
-def test_a_file_that_was_replaced_whole_stays_whole(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_a_file_that_was_replaced_atomically_is_durable(
+    disk: ForgetfulDisk, tmp_path: Path
+) -> None:
     disk.open(str(tmp_path / "a"), create=True).append(b"lost")
     disk.write_atomic(str(tmp_path / "a"), b"all of it")
     disk.lose_power()
     assert (tmp_path / "a").read_bytes() == b"all of it"
 
 
-def test_files_that_are_gone_are_no_fault(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_lose_power_ignores_files_that_were_deleted(disk: ForgetfulDisk, tmp_path: Path) -> None:
     for name in ("a", "b"):
         disk.open(str(tmp_path / name), create=True).append(b"x")
     disk.unlink(str(tmp_path / "a"))
@@ -185,7 +187,7 @@ def test_files_that_are_gone_are_no_fault(disk: ForgetfulDisk, tmp_path: Path) -
     disk.lose_power()
 
 
-def test_each_loss_is_another_run_of_the_machine(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_each_power_loss_gives_a_new_boot_id(disk: ForgetfulDisk, tmp_path: Path) -> None:
     before = disk.boot_id()
     assert ForgetfulDisk(str(tmp_path)).boot_id() == before
     disk.lose_power()

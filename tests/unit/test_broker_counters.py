@@ -25,7 +25,7 @@ def test_a_count_is_kept_by_its_labels() -> None:
     assert counters.rows("z_total") == {}
 
 
-def test_what_is_counted_is_a_metric_and_each_plain_counter_is_counted_somewhere() -> None:
+def test_counter_names_in_the_code_are_exactly_the_plain_counters_of_the_metrics_table() -> None:
     """A counter with a misspelt name would not be shown, and the metric of a row that is never
     counted would stay at 0.
     """
@@ -36,7 +36,10 @@ def test_what_is_counted_is_a_metric_and_each_plain_counter_is_counted_somewhere
     assert counted == plain
 
 
-def test_a_metric_has_one_way_to_be_read() -> None:
+def test_each_metric_has_exactly_one_source_of_its_value() -> None:
+    """`now`, `read` and `buckets` are the ways to compute a metric; a counter without any of these
+    is read from the Counters.
+    """
     for row in METRICS:
         ways = [way for way in (row.now, row.read, row.buckets) if way is not None]
         assert len(ways) == 1 or (row.kind is Kind.COUNTER and not ways), row.name

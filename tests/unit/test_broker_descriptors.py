@@ -26,7 +26,7 @@ from barnabas.storage.log_config import LogConfig
 
 
 @pytest.mark.parametrize("name", [".log", ".index", ".timeindex"])
-def test_a_log_of_which_a_file_cannot_be_opened_leaves_nothing(tmp_path: Path, name: str) -> None:
+def test_a_first_append_that_cannot_open_a_file_leaves_no_files(tmp_path: Path, name: str) -> None:
     class Refusing(OsDisk):
         def open(self, path: str, *, create: bool = False) -> File:
             if path.endswith(name):
@@ -56,6 +56,7 @@ def b() -> DiskBroker:
     """
     b = DiskBroker()
     b.disk.descriptors = 2
+    # a kill with a restart, so that the new limit takes effect
     b.kill()
     b.topic("t", 1, segment_bytes="400")
     p = Producer(b, "txn")
@@ -100,7 +101,7 @@ def list_offsets(b: DiskBroker, timestamp: int, version: int) -> tuple[int, int]
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_fetch_that_finds_none_is_refused_and_read_the_next_time(
+def test_a_fetch_without_a_free_descriptor_is_refused_and_succeeds_later(
     b: DiskBroker, committed: bool
 ) -> None:
     refuse(b)
@@ -113,7 +114,7 @@ def test_a_fetch_that_finds_none_is_refused_and_read_the_next_time(
 
 @pytest.mark.parametrize("is_in_slices", [False, True])
 @pytest.mark.parametrize(("timestamp", "version"), [(1, 5), (MAX_TIMESTAMP, 7), (NOW_MS * 2, 0)])
-def test_a_search_by_time_that_finds_none_is_refused_and_done_the_next_time(
+def test_a_search_by_time_without_a_free_descriptor_is_refused_and_succeeds_later(
     b: DiskBroker,
     timestamp: int,
     version: int,
@@ -136,7 +137,7 @@ def test_a_search_by_time_that_finds_none_is_refused_and_done_the_next_time(
     assert list_offsets(b, timestamp, version) == expected
 
 
-def test_a_batch_that_finds_none_is_refused_and_taken_the_next_time(b: DiskBroker) -> None:
+def test_a_batch_without_a_free_descriptor_is_refused_and_appended_later(b: DiskBroker) -> None:
     refuse(b)
     close_file(log_of(b).segments.active)
     assert b.produce("t", (b"a",))[0] == Code.KAFKA_STORAGE_ERROR
@@ -144,7 +145,12 @@ def test_a_batch_that_finds_none_is_refused_and_taken_the_next_time(b: DiskBroke
     assert b.produce("t", (b"a",))[0] == Code.NONE
 
 
-def test_retention_that_finds_none_waits(b: DiskBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_without_a_free_descriptor_waits_and_deletes_later(
+    b: DiskBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retention needs the time of each segment's last record. Here it has to read the segments for
+    this, and cannot open them.
+    """
     b.kill()
     log = log_of(b)
     log.config = dataclasses.replace(log.config, retention_ms=1)

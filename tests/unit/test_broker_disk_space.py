@@ -17,7 +17,7 @@ from barnabas.protocol.errors import Code
 
 
 @pytest.mark.parametrize("deferred_above", [None, "ROWS_AT_ONCE", "BYTES_AT_ONCE"])
-def test_a_batch_that_found_no_room_is_not_overtaken(
+def test_after_a_batch_found_no_space_the_producers_later_batches_are_refused(
     monkeypatch: pytest.MonkeyPatch, deferred_above: str | None
 ) -> None:
     """Three batches of a new producer are in flight. The disk is full for the first two, and has
@@ -45,7 +45,7 @@ def test_a_batch_that_found_no_room_is_not_overtaken(
     assert b.read("t") == [b"of another", b"0", b"1", b"2"]
 
 
-def test_a_producer_that_gives_up_begins_again_with_its_next_epoch() -> None:
+def test_a_producer_that_drops_a_refused_batch_continues_with_its_next_epoch() -> None:
     b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]
@@ -66,6 +66,7 @@ def test_too_little_room_counts_as_a_full_disk(
     b.topic("t")
     pid = b.init(None)[1]
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
+    # the budget before the free space is measured again
     b.parts.disk_space._left_bytes = 0
     request = b.produce_request("t", (b"0",), pid=pid, epoch=0, sequence=0)
     row = b.call(request, 9).responses[0].partition_responses[0]
@@ -134,7 +135,10 @@ def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:
     host.close()
 
 
-def test_journals_are_not_written_while_the_disk_is_full() -> None:
+def test_the_flush_queue_sees_when_the_disk_is_full() -> None:
+    """The flush queue reads the same DiskSpace that Produce sets; the test of the queue
+    (test_broker_flush_queue.py) shows that it writes no journal while this is full.
+    """
     b = DiskBroker()
     b.topic("t", 2)
     assert b.broker.flushes._disk_space is b.parts.disk_space

@@ -15,7 +15,7 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.transactions.transaction_end import Marker
 
 
-def test_nobody_reads_what_a_power_loss_may_take() -> None:
+def test_records_that_are_not_durable_are_not_read() -> None:
     b = DiskBroker()
     b.topic("t", flush_messages="1")
     assert b.produce("t", (b"kept",))[0] == 0
@@ -43,7 +43,7 @@ def test_after_a_kill_the_high_watermark_is_where_it_was() -> None:
 
 @pytest.mark.parametrize("journal", ["0", "1", "2"])
 @pytest.mark.parametrize("durability", ["flush", "os"])
-def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
+def test_a_commit_is_visible_to_readers_once_it_was_answered(journal: str, durability: str) -> None:
     """Markers are flushed later; after a power loss, the start writes the lost markers again."""
     b = DiskBroker(barnabas_flush_journal_logs=journal, barnabas_transaction_durability=durability)
     b.topic("t", flush_messages="1")
@@ -65,7 +65,7 @@ def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
     )
 
 
-def test_a_transaction_that_a_client_ended_is_read_when_the_disk_has_its_marker() -> None:
+def test_a_transaction_ended_by_write_txn_markers_is_read_when_its_marker_is_durable() -> None:
     """The coordinator has no decision that would restore this marker: after a power loss it aborts
     the transaction.
     """
@@ -82,7 +82,7 @@ def test_a_transaction_that_a_client_ended_is_read_when_the_disk_has_its_marker(
     assert b.read("t", committed=True) == [b"x"]
 
 
-def test_a_start_after_a_kill_brings_all_such_logs_to_the_disk_at_once() -> None:
+def test_a_start_after_a_kill_flushes_all_logs_with_flush_messages_1_together() -> None:
     b = DiskBroker()
     b.topic("t", 5, flush_messages="1")
     for partition in range(5):

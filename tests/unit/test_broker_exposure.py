@@ -36,15 +36,18 @@ def test_a_broker_without_settings_is_open_to_nobody_else() -> None:
         ("SSL://:1", {"ssl_client_auth": "requested"}, ("ssl.client.auth=required",)),
     ],
 )
-def test_who_listens_elsewhere_and_asks_nobody_is_told_two_lines(
+def test_a_public_listener_without_authentication_gives_a_warning_with_the_settings_to_add(
     listeners: str, more: dict[str, str], lines: tuple[str, ...]
 ) -> None:
+    """A listener on an address other than localhost lets any client do everything. The warning
+    names the settings that would authenticate clients.
+    """
     text = warnings(listeners=listeners, **more)
     assert len(text.splitlines()) == 1
     assert all(line in text for line in lines)
 
 
-def test_with_an_authorizer_strangers_may_what_it_allows_them() -> None:
+def test_with_an_authorizer_the_warning_names_the_acls_of_anonymous_users() -> None:
     name = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     text = warnings(listeners="PLAINTEXT://:1", authorizer_class_name=name)
     assert "ACLs allow User:ANONYMOUS" in text
@@ -126,7 +129,7 @@ def started_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Start:
     return start
 
 
-def test_a_file_that_a_secret_is_taken_from_is_told_of_once_where_others_may_read_it(
+def test_a_readable_file_with_provided_secrets_gives_one_warning(
     tmp_path: Path, started_with: Start
 ) -> None:
     secrets = tmp_path / "secrets"
@@ -239,7 +242,7 @@ def test_a_registry_for_the_console_that_is_wrong(arguments: list[str], words: s
         read_config(parser().parse_args(["start", *arguments]))
 
 
-def test_a_registry_for_the_console() -> None:
+def test_the_console_registry_may_be_given_on_the_command_line() -> None:
     arguments = ["start", "--console-port", "0", "--console-registry", "http://a:1,https://b"]
     config = read_config(parser().parse_args(arguments))
     assert config.barnabas_console_registry == "http://a:1,https://b"

@@ -53,7 +53,8 @@ def test_a_group_begins_at_the_first_record_that_is_young_enough() -> None:
     assert take(ShareMember(aged(), "g", "m"), ("t", 0)) == [(1, 1, 1)]
 
 
-def test_without_such_a_record_the_member_tries_again() -> None:
+def test_without_a_record_since_the_start_time_the_member_tries_again() -> None:
+    """No record is from the last hour, so the group gets no first offset until there is one."""
     b = aged()
     b.now_ms += 2 * HOUR_MS
     b.broker.wall.feed(b.now_ms, b.now_ms)
@@ -103,9 +104,10 @@ def test_a_long_batch_is_searched_by_the_worker(monkeypatch: pytest.MonkeyPatch)
     assert acquired(m.answer()) == [(1, 1, 1)]
 
 
-def test_a_partition_that_was_forgotten_meanwhile_does_not_come_back(
+def test_a_partition_forgotten_during_its_search_does_not_return_to_the_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The member removes the partition from its session while a worker looks up its offset."""
     monkeypatch.setattr(time_search, "MOST_RECORDS_AT_ONCE", 0)
     b = aged()
     m = ShareMember(b, "g", "m")

@@ -30,6 +30,7 @@ class FakeLog:
         return self.flushed
 
     def begin_flush(self) -> Any:
+        """None if everything is flushed, as of a real log."""
         return (
             None
             if self.flushed == self.log_end_offset
@@ -50,6 +51,7 @@ class Queue:
         self.queue.wait(cast(Any, logs), lambda then_ms: self.done.append((name, then_ms)), now_ms)
 
     def end_flush(self, now_ms: int = 2) -> int:
+        """Complete the first requested flush. Gives the number of logs in it."""
         job = self.outbox.flushes.pop(0)
         self.queue.on_flushed(job, now_ms)
         return len(job.tokens)
@@ -67,7 +69,7 @@ def log() -> FakeLog:
     return log
 
 
-def test_what_is_on_the_disk_needs_no_flush(queue: Queue, log: FakeLog) -> None:
+def test_a_callback_for_flushed_logs_runs_at_once(queue: Queue, log: FakeLog) -> None:
     log.flushed = 1
     queue.wait("a", log)
     assert queue.done == [("a", 1)]
@@ -88,7 +90,7 @@ def test_waiters_during_a_flush_are_served_together_by_the_next(queue: Queue, lo
     assert queue.outbox.flushes == [] and queue.queue.is_idle
 
 
-def test_a_flush_takes_what_was_appended_before_it_began(queue: Queue, log: FakeLog) -> None:
+def test_a_flush_includes_what_was_appended_before_it_began(queue: Queue, log: FakeLog) -> None:
     """There are two waiting callbacks for two logs. The second log's data was appended before the
     flush that serves the second callback.
     """
@@ -110,7 +112,7 @@ def test_a_waiter_of_several_logs_waits_for_all(queue: Queue, log: FakeLog) -> N
     assert queue.done == [("both", 2)]
 
 
-def test_who_waits_for_a_log_that_is_flushed_without_the_queue_goes_on(
+def test_callbacks_run_when_their_log_was_flushed_without_the_queue(
     queue: Queue, log: FakeLog
 ) -> None:
     """For example, the Complete records are flushed directly before a topic is deleted, possibly
@@ -156,7 +158,7 @@ def test_a_continuation_may_wait_again(queue: Queue, log: FakeLog) -> None:
     assert queue.done == [("data", 2), ("decision", 3)]
 
 
-def test_a_log_that_is_forgotten_holds_nobody_up(queue: Queue, log: FakeLog) -> None:
+def test_callbacks_do_not_wait_for_a_forgotten_log(queue: Queue, log: FakeLog) -> None:
     other = FakeLog()
     other.append()
     queue.wait("one", log)
@@ -169,7 +171,7 @@ def test_a_log_that_is_forgotten_holds_nobody_up(queue: Queue, log: FakeLog) -> 
     assert queue.outbox.flushes == [] and queue.queue.is_idle
 
 
-def test_a_flush_that_is_not_under_way_must_not_end(queue: Queue, log: FakeLog) -> None:
+def test_the_end_of_a_flush_that_is_not_under_way_is_an_error(queue: Queue, log: FakeLog) -> None:
     queue.wait("a", log)
     job = queue.outbox.flushes[0]
     queue.end_flush()
@@ -286,6 +288,10 @@ class JournaledQueue(Queue):
         self.done.append((f"{name} is undone", now_ms))
 
     def _follow(self, name: str, log: JournaledLog) -> Any:
+        """What the coordinator does when its record's frame is durable: append the record to the
+        log.
+        """
+
         def follow(now_ms: int) -> None:
             self.done.append((f"{name} is durable", now_ms))
             log.append()
@@ -303,7 +309,7 @@ def logs_of(*sizes: int) -> list[JournaledLog]:
     return [JournaledLog(f"log {number}", size) for number, size in enumerate(sizes)]
 
 
-def test_several_logs_with_little_go_to_the_journal_together() -> None:
+def test_several_logs_with_little_data_are_written_to_the_journal_together() -> None:
     queue = JournaledQueue(fewest_logs=3)
     a, b, c = logs_of(1, 2, 3)
     queue.wait("two", a, b)
@@ -324,7 +330,8 @@ def test_several_logs_with_little_go_to_the_journal_together() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"fewest_logs": 0}, {"fewest_logs": 2}])
-def test_without_the_journal_logs_go_to_their_own_files(settings: dict[str, int]) -> None:
+def test_without_a_journal_logs_are_flushed_to_their_own_files(settings: dict[str, int]) -> None:
+    """The journal is switched off (fewest_logs=0), or the disk is full."""
     queue = JournaledQueue(**settings)
     queue.space.is_full = settings["fewest_logs"] > 0
     queue.wait("a", *logs_of(1, 1, 1))
@@ -351,7 +358,7 @@ def test_a_log_with_more_than_its_share_goes_to_its_own_files(
     assert queue.done == [("a", 2)]
 
 
-def test_who_waits_for_the_logs_own_files_gets_them() -> None:
+def test_a_callback_with_in_place_waits_for_the_logs_own_files() -> None:
     queue = JournaledQueue()
     a, b, c = logs_of(1, 1, 1)
     queue.wait("first", a, b, c)
@@ -368,7 +375,7 @@ def test_who_waits_for_the_logs_own_files_gets_them() -> None:
     assert queue.done[2:] == [("meanwhile", 5)]
 
 
-def test_one_wish_for_the_files_counts_whoever_else_waits() -> None:
+def test_one_callback_with_in_place_sends_the_flush_to_the_logs_own_files() -> None:
     queue = JournaledQueue()
     first, a, b = logs_of(1, 1, 1)
     queue.wait("before", first)
@@ -378,7 +385,10 @@ def test_one_wish_for_the_files_counts_whoever_else_waits() -> None:
     assert queue.files() == ["log 1", "log 2"]
 
 
-def test_a_record_goes_with_the_last_data_that_it_is_about() -> None:
+def test_a_decision_and_its_data_go_into_one_journal_frame() -> None:
+    """A commit's decision must not be durable before the transaction's data. One journal frame with
+    both has one flush fewer.
+    """
     queue = JournaledQueue(fewest_logs=9)
     data, decisions = logs_of(1, 0)
     queue.wait_for_frame("commit", data, adds=decisions)
@@ -390,7 +400,7 @@ def test_a_record_goes_with_the_last_data_that_it_is_about() -> None:
     assert queue.outbox.flushes == [] and queue.queue.is_idle, "no request waits for what follows"
 
 
-def test_the_record_is_appended_before_others_go_on_that_waited_for_the_same_data() -> None:
+def test_the_decision_is_appended_before_other_callbacks_for_the_same_data_run() -> None:
     """When the other callbacks run, they see the state after the decision, and so do the next
     requests of their clients.
     """
@@ -402,7 +412,7 @@ def test_the_record_is_appended_before_others_go_on_that_waited_for_the_same_dat
     assert queue.done == [("commit", 1), ("commit is durable", 2), ("another", 2)]
 
 
-def test_of_data_that_a_flush_under_way_brings_the_record_waits_for_its_end() -> None:
+def test_a_decision_waits_for_the_running_flush_that_has_its_data() -> None:
     queue = JournaledQueue()
     a, b, decisions = logs_of(1, 1, 0)
     queue.wait("a", a, b)
@@ -413,9 +423,10 @@ def test_of_data_that_a_flush_under_way_brings_the_record_waits_for_its_end() ->
     assert queue.journal.frames[1] == ([], ["record of commit"])
 
 
-def test_data_that_go_to_their_own_files_are_waited_for() -> None:
+def test_a_decision_waits_for_data_that_goes_to_its_own_files() -> None:
     queue = JournaledQueue()
     data, decisions = logs_of(1, 0)
+    # so its data cannot go to the journal
     data.is_closed = True
     queue.wait_for_frame("commit", data, adds=decisions)
     assert queue.files() == ["log 0"] and queue.done == [] and queue.journal.frames == []
@@ -423,7 +434,10 @@ def test_data_that_go_to_their_own_files_are_waited_for() -> None:
     assert queue.done == [("commit", 2)] and queue.journal.frames == [([], ["record of commit"])]
 
 
-def test_what_follows_goes_with_the_next_frame_before_its_records() -> None:
+def test_an_appended_decision_is_in_the_next_frame_before_its_records() -> None:
+    """The first decision was appended to its log after its frame was durable. The next frame has
+    this log's data, so a start restores the decisions in their order.
+    """
     queue = JournaledQueue()
     decisions, data = logs_of(0, 1)
     queue.wait_for_frame("first", adds=decisions)
@@ -432,7 +446,7 @@ def test_what_follows_goes_with_the_next_frame_before_its_records() -> None:
     assert queue.journal.frames[1] == ([("log 0", 1), ("log 1", 1)], ["record of second"])
 
 
-def test_beside_what_follows_in_its_own_file_a_frame_takes_no_record() -> None:
+def test_a_frame_has_no_record_while_earlier_decisions_are_flushed_to_their_own_file() -> None:
     """A power loss may keep the frame but lose the log's own file."""
     queue = JournaledQueue()
     decisions, data = logs_of(0, 1)
@@ -446,7 +460,7 @@ def test_beside_what_follows_in_its_own_file_a_frame_takes_no_record() -> None:
     assert queue.journal.frames[2] == ([], ["record of second"])
 
 
-def test_what_follows_goes_by_itself_after_a_while() -> None:
+def test_an_appended_decision_is_flushed_by_itself_after_100_ms() -> None:
     queue = JournaledQueue()
     (decisions,) = logs_of(0)
     queue.wait_for_frame("first", adds=decisions)
@@ -460,7 +474,7 @@ def test_what_follows_goes_by_itself_after_a_while() -> None:
     assert queue.queue.next_deadline_ms() == 1 + 60_000, "now the journal's age alone"
 
 
-def test_later_changes_of_the_same_log_do_not_put_it_off() -> None:
+def test_later_appends_do_not_postpone_a_delayed_flush() -> None:
     queue = JournaledQueue()
     (decisions,) = logs_of(1)
     queue.queue.flush_later([cast(Any, decisions)], 1_000)
@@ -471,7 +485,7 @@ def test_later_changes_of_the_same_log_do_not_put_it_off() -> None:
     assert queue.journal.frames == [([("log 0", 2)], [])]
 
 
-def test_without_room_who_waits_for_a_frame_goes_on_once_the_files_are_there() -> None:
+def test_on_a_full_disk_a_wait_for_a_frame_ends_without_one_when_the_files_are_flushed() -> None:
     queue = JournaledQueue()
     a, b = logs_of(1, 1)
     queue.space.is_full = True
@@ -493,7 +507,7 @@ def journaled(**settings: Any) -> tuple[JournaledQueue, list[JournaledLog]]:
     return queue, logs
 
 
-def test_an_old_journal_is_rolled_and_goes_when_its_logs_are_in_their_files() -> None:
+def test_an_old_journal_is_rolled_and_deleted_when_its_logs_are_checkpointed() -> None:
     queue, logs = journaled(journal_roll_ms=500)
     assert queue.queue.next_deadline_ms() == 501, "it began with its first frame"
     queue.queue.on_tick(500)
@@ -523,7 +537,7 @@ def test_a_full_journal_is_rolled_by_the_next_flush() -> None:
     assert queue.journal.forgotten == [False]
 
 
-def test_without_room_the_journal_is_rolled_so_that_it_can_go() -> None:
+def test_on_a_full_disk_the_journal_is_rolled_so_that_it_can_be_deleted() -> None:
     queue, logs = journaled()
     queue.space.is_full = True
     logs[0].append()
@@ -535,6 +549,9 @@ def test_without_room_the_journal_is_rolled_so_that_it_can_go() -> None:
 
 @pytest.mark.parametrize(("waits", "at_a_time"), [(True, 8), (False, 64)])
 def test_logs_are_checkpointed_a_few_at_a_time(waits: bool, at_a_time: int) -> None:
+    """A flush that requests wait for checkpoints 8 logs of earlier journals beside its own, so that
+    it stays short; an idle queue checkpoints 64 in a flush.
+    """
     earlier = [JournaledLog(f"old {number}") for number in range(100)]
     queue = JournaledQueue(has_older=True, logs_to_checkpoint=earlier)
     assert queue.queue.next_deadline_ms() == 0
@@ -553,7 +570,7 @@ def test_logs_are_checkpointed_a_few_at_a_time(waits: bool, at_a_time: int) -> N
     assert queue.journal.forgotten == [False]
 
 
-def test_journals_of_an_earlier_run_stay_where_logs_are_off_line() -> None:
+def test_journals_of_an_earlier_run_are_kept_while_logs_are_offline() -> None:
     queue = JournaledQueue(
         has_older=True,
         logs_to_checkpoint=[JournaledLog("old")],
@@ -561,6 +578,7 @@ def test_journals_of_an_earlier_run_stay_where_logs_are_off_line() -> None:
     )
     queue.queue.on_tick(1)
     queue.end_flush(2)
+    # True: keep the journals of earlier runs, which the offline logs need
     assert queue.journal.forgotten == [True]
 
 
@@ -583,7 +601,7 @@ def test_while_logs_are_to_be_checkpointed_the_next_journal_is_not_rolled() -> N
     queue.end_flush(602)
 
 
-def test_a_log_that_is_gone_is_neither_checkpointed_nor_flushed_later() -> None:
+def test_a_deleted_log_is_neither_checkpointed_nor_flushed_later() -> None:
     queue, logs = journaled(journal_roll_ms=500)
     (later,) = logs_of(1)
     queue.queue.flush_later([cast(Any, later)], 400)
@@ -594,7 +612,7 @@ def test_a_log_that_is_gone_is_neither_checkpointed_nor_flushed_later() -> None:
     assert queue.files() == ["log 1"]
 
 
-def test_whoever_waits_for_a_frame_of_a_log_that_goes_is_offered_the_next() -> None:
+def test_a_wait_for_a_frame_gets_the_next_one_when_its_log_is_deleted() -> None:
     queue = JournaledQueue()
     first, gone, decisions = logs_of(1, 1, 0)
     queue.wait("first", first)
@@ -607,7 +625,7 @@ def test_whoever_waits_for_a_frame_of_a_log_that_goes_is_offered_the_next() -> N
     assert queue.journal.frames == [([], ["record of commit"])]
 
 
-def test_beside_a_record_alone_few_logs_are_checkpointed_too() -> None:
+def test_a_flush_of_a_record_alone_checkpoints_8_logs() -> None:
     queue = JournaledQueue(
         has_older=True, logs_to_checkpoint=[JournaledLog(f"old {number}") for number in range(20)]
     )
@@ -616,7 +634,7 @@ def test_beside_a_record_alone_few_logs_are_checkpointed_too() -> None:
     assert queue.files() == ["journal", *(f"old {number}" for number in range(8))]
 
 
-def test_without_room_who_waits_for_a_log_that_goes_need_not_wait_for_the_flush() -> None:
+def test_on_a_full_disk_a_wait_ends_when_its_log_is_deleted() -> None:
     queue = JournaledQueue()
     queue.space.is_full = True
     (gone,) = logs_of(1)
@@ -626,7 +644,7 @@ def test_without_room_who_waits_for_a_log_that_goes_need_not_wait_for_the_flush(
     assert queue.done == [("commit without", 2)]
 
 
-def test_a_queue_is_idle_when_nobody_waits_and_no_flush_is_under_way() -> None:
+def test_a_queue_is_idle_without_callbacks_and_running_flushes() -> None:
     queue = JournaledQueue()
     (log,) = logs_of(1)
     assert queue.queue.is_idle
@@ -657,7 +675,7 @@ def test_a_forgotten_log_is_not_checkpointed() -> None:
     assert queue.files() == ["log 1"]
 
 
-def test_journals_go_when_nothing_is_left_to_checkpoint_however_busy_the_queue_is() -> None:
+def test_checkpointed_journals_are_deleted_while_the_queue_is_busy() -> None:
     """Otherwise a queue that is never idle would keep all its journals for ever."""
     queue, _ = journaled(journal_roll_ms=500)
     queue.queue.on_tick(501)
@@ -668,7 +686,7 @@ def test_journals_go_when_nothing_is_left_to_checkpoint_however_busy_the_queue_i
     assert queue.journal.forgotten == [False]
 
 
-def test_without_room_what_the_journal_has_already_need_not_go_to_the_files_first() -> None:
+def test_on_a_full_disk_data_in_the_journal_counts_as_durable() -> None:
     queue, logs = journaled()
     other = JournaledLog("other")
     queue.wait("b", other)
@@ -678,7 +696,7 @@ def test_without_room_what_the_journal_has_already_need_not_go_to_the_files_firs
     assert ("commit without", 3) in queue.done
 
 
-def test_no_journal_is_deleted_while_effects_of_its_records_are_to_come() -> None:
+def test_no_journal_is_deleted_while_journals_are_held() -> None:
     queue = JournaledQueue(has_older=True)
     log = JournaledLog("log")
     queue.queue.hold_journals()

@@ -86,7 +86,7 @@ def test_a_directory_of_another_topic_is_off_line_and_left_as_it_is(
     }
 
 
-def test_a_directory_of_an_earlier_life_of_the_topic_is_off_line() -> None:
+def test_a_directory_of_a_deleted_topic_with_the_same_name_is_off_line() -> None:
     b = two_topics()
     b.stop()
     earlier = files_of(b, "t-0")
@@ -102,7 +102,7 @@ def test_a_directory_of_an_earlier_life_of_the_topic_is_off_line() -> None:
     assert code_of_produce(b, "t", 0) == Code.KAFKA_STORAGE_ERROR
 
 
-def test_without_the_id_in_it_the_directory_is_the_topics() -> None:
+def test_a_directory_without_a_topic_id_belongs_to_the_topic_of_its_name() -> None:
     """The error message names this repair: remove the two files with the id to keep the directory's
     records.
     """
@@ -116,7 +116,7 @@ def test_without_the_id_in_it_the_directory_is_the_topics() -> None:
     assert found == b.broker.metadata.topics["t"].topic_id
 
 
-def test_a_directory_of_another_topic_does_not_go_with_the_topic(
+def test_a_foreign_directory_is_kept_as_stray_when_the_topic_is_deleted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     b = two_topics()
@@ -135,7 +135,7 @@ def test_a_directory_of_another_topic_does_not_go_with_the_topic(
     assert b.read("t", partition=1) == [b"again"]
 
 
-def test_a_partition_that_a_topic_grows_by_is_not_another_topics_directory() -> None:
+def test_a_new_partition_does_not_take_over_a_foreign_directory() -> None:
     b = two_topics()
     put(b, "u-1", "t-2")
     b.open()
@@ -148,7 +148,7 @@ def test_a_partition_that_a_topic_grows_by_is_not_another_topics_directory() -> 
     assert code_of_produce(b, "t", 2) == Code.KAFKA_STORAGE_ERROR
 
 
-def test_of_a_topic_that_no_journal_has_the_directories_of_one_id_are_served() -> None:
+def test_without_the_metadata_journal_directories_with_the_other_id_are_offline() -> None:
     b = two_topics()
     put(b, "u-1", "t-1")
     b.disk.unlink(f"{DATA_DIR}/{JOURNAL}")
@@ -165,7 +165,7 @@ def test_an_internal_topic_with_another_topics_directory_refuses_the_start() -> 
         b.open()
 
 
-def test_a_topic_made_again_whose_old_directories_a_kill_left_is_served() -> None:
+def test_a_recreated_topic_is_served_when_a_kill_left_its_old_directories() -> None:
     """The journal has the deletion of the earlier topic: the start deletes the old directories, and
     does not treat them as foreign.
     """
@@ -192,6 +192,7 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
     b.produce("t", (b"t15000",))
     b.broker.close_logs(b.now_ms)
     b.disk.kill()
+    # only the torn change says whether the topic has such a partition
     files = {path.replace("/t-0/", "/t-15000/"): data for path, data in b.saved().items()}
     journal = f"{DATA_DIR}/{JOURNAL}"
     *_, (position, end, _) = (
@@ -214,7 +215,7 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_without_the_journal_no_topic_goes_by_a_foreign_directory(place: int) -> None:
+def test_without_the_journal_a_foreign_directory_does_not_decide_the_topic_id(place: int) -> None:
     """A directory of u takes the place of a directory of t3. The start gives t3 the id that most of
     its directories have, and serves u as before.
     """

@@ -82,7 +82,7 @@ def test_a_start_without_space_serves_reads_and_refuses_writes(
     assert b.read("u") == [b"0", b"1", b"2", b"3"]
 
 
-def test_an_epoch_of_a_move_without_space_is_not_given_again() -> None:
+def test_leader_epochs_of_moves_on_a_full_disk_are_not_used_again() -> None:
     """Clients know the epoch of the move from Metadata; after the restart the leader must have a
     later one.
     """
@@ -125,7 +125,7 @@ def test_a_stop_that_runs_out_of_space_ends_as_a_kill(after: int) -> None:
 
 @pytest.mark.parametrize("durability", ["flush", "os"])
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_end_of_a_transaction_is_whole_over_starts_without_space(
+def test_a_transaction_ends_completely_after_starts_on_a_full_disk(
     durability: str, commit: bool
 ) -> None:
     """The disk becomes full at any step, and then the broker is killed. A start that must write a

@@ -22,7 +22,7 @@ def disk() -> SimDisk:
     return disk
 
 
-def test_settings_go_along_as_they_are(disk: SimDisk) -> None:
+def test_settings_are_handed_over_unchanged(disk: SimDisk) -> None:
     plan = planned(disk, "3.9")
     assert plan.topic_configs["orders"] == {"retention.ms": "-1"}
     assert plan.topic_configs["events"] == {
@@ -35,14 +35,14 @@ def test_settings_go_along_as_they_are(disk: SimDisk) -> None:
     assert plan.notes == []
 
 
-def test_what_wants_more_replicas_than_one_broker_has_is_named(disk: SimDisk) -> None:
+def test_min_insync_replicas_above_one_is_named_in_the_notes(disk: SimDisk) -> None:
     (note,) = planned(disk, "3.9", {"min.insync.replicas": "2"}).notes
     assert note.startswith("min.insync.replicas of the topic events, the topic orders is above 1")
     (note,) = planned(disk, "3.9", min_insync_replicas="2").notes
     assert note.startswith("min.insync.replicas of all brokers is above 1")
 
 
-def test_a_setting_for_all_topics_leaves_their_own_values_and_internal_topics(
+def test_an_extra_topic_setting_does_not_change_own_values_and_internal_topics(
     disk: SimDisk,
 ) -> None:
     configs = planned(disk, "3.9", {"retention.ms": "5"}).topic_configs
@@ -51,7 +51,7 @@ def test_a_setting_for_all_topics_leaves_their_own_values_and_internal_topics(
     assert "retention.ms" not in configs["__transaction_state"]
 
 
-def test_defaults_of_ours_that_are_not_kafkas_hold_for_all_brokers(disk: SimDisk) -> None:
+def test_defaults_that_differ_from_kafkas_become_cluster_wide_settings(disk: SimDisk) -> None:
     """The default of message.timestamp.after.max.ms differs: an hour in Kafka since 4.0 (KIP-1030),
     no limit here.
     """
@@ -66,7 +66,7 @@ def test_defaults_of_ours_that_are_not_kafkas_hold_for_all_brokers(disk: SimDisk
     assert any("segment.bytes of the broker's defaults is 1048576" in text for text in plan.notes)
 
 
-def test_what_kafka_4_does_not_take_is_left_out_or_changed_and_told(disk: SimDisk) -> None:
+def test_settings_that_kafka_4_refuses_are_removed_or_changed_with_a_note(disk: SimDisk) -> None:
     plan = planned(disk, "4.3")
     assert plan.topic_configs["events"] == {"segment.bytes": str(1 << 20)}
     assert len(plan.notes) == 2
@@ -74,7 +74,7 @@ def test_what_kafka_4_does_not_take_is_left_out_or_changed_and_told(disk: SimDis
     assert any("segment.bytes of the topic events is 1048576" in text for text in plan.notes)
 
 
-def test_the_old_bound_on_times_becomes_the_two_new_ones() -> None:
+def test_the_deprecated_timestamp_bound_becomes_the_two_newer_ones() -> None:
     disk = new_disk()
     fill(disk)
     broker = opened(disk)
@@ -91,7 +91,7 @@ def test_the_old_bound_on_times_becomes_the_two_new_ones() -> None:
     }  # fmt: skip
 
 
-def test_features_are_those_of_the_version_and_not_above_ours() -> None:
+def test_feature_levels_are_those_of_kafkas_version_and_at_most_the_brokers() -> None:
     disk = new_disk()
     fill(disk)
     assert planned(disk, "3.9").features == {"metadata.version": 21}
@@ -102,7 +102,7 @@ def test_features_are_those_of_the_version_and_not_above_ours() -> None:
     assert TRANSACTION_VERSION not in features and GROUP_VERSION not in features
 
 
-def test_with_eligible_leader_replicas_the_least_in_sync_is_one_for_all_brokers() -> None:
+def test_with_eligible_leader_replicas_min_insync_replicas_is_cluster_wide() -> None:
     """With KIP-966 brokers cannot override min.insync.replicas, and the cluster's value is always
     set.
     """

@@ -142,6 +142,7 @@ def brought_back(disk: SimDisk) -> BringBackReport:
 
 
 def topics_at_start(disk: SimDisk) -> list[str]:
+    """Start Barnabas on the directory, check settings and logs, and stop it. Gives its topics."""
     broker = opened(disk)
     assert broker.metadata.broker_default_configs == {"log.cleaner.backoff.ms": "1000"}
     names = sorted(broker.metadata.topics)
@@ -162,7 +163,9 @@ def check_files(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("lose_power", [False, True])
-def test_a_hand_over_that_is_cut_short(stopped: SimDisk, lose_power: bool) -> None:
+def test_a_crash_in_a_hand_over_leaves_a_whole_directory_of_barnabas_or_kafka(
+    stopped: SimDisk, lose_power: bool
+) -> None:
     states = []
     for disk, is_done in crashes(stopped, graduate, lose_power=lose_power):
         states.append(is_graduated(disk, DATA))
@@ -185,7 +188,9 @@ def test_a_hand_over_that_is_cut_short(stopped: SimDisk, lose_power: bool) -> No
 
 
 @pytest.mark.parametrize("lose_power", [False, True])
-def test_a_way_back_that_is_cut_short(after_kafka: SimDisk, lose_power: bool) -> None:
+def test_a_crash_in_a_take_over_leaves_a_whole_directory_of_barnabas_or_kafka(
+    after_kafka: SimDisk, lose_power: bool
+) -> None:
     states = []
     back = ["__transaction_state", "events", "new"]
     for disk, is_done in crashes(after_kafka, brought_back, lose_power=lose_power):
@@ -199,7 +204,7 @@ def test_a_way_back_that_is_cut_short(after_kafka: SimDisk, lose_power: bool) ->
     assert len(states) > 15
 
 
-def test_what_was_done_under_kafka_is_there(after_kafka: SimDisk) -> None:
+def test_changes_made_under_kafka_are_taken_over(after_kafka: SimDisk) -> None:
     disk = copy.deepcopy(after_kafka)
     report = brought_back(disk)
     assert (report.made, report.deleted, report.was_clean) == (["new"], ["orders"], True)
@@ -262,12 +267,15 @@ def test_kafka_that_never_started_leaves_all_as_it_was(stopped: SimDisk) -> None
         ({"a": 1}, None, {"b": 2}, {"b": 2}),  # the values given to Kafka are unknown
     ],
 )
-def test_what_comes_back_is_what_was_changed(
+def test_a_take_over_merges_only_what_changed_under_kafka(
     ours: dict[str, int],
     given: dict[str, int] | None,
     now: dict[str, int],
     expected: dict[str, int],
 ) -> None:
+    """`ours` is the value before the hand-over, `given` the value that Kafka got, `now` the value
+    that Kafka has at the end.
+    """
     assert merged(ours, given, now) == expected
 
 
@@ -278,7 +286,7 @@ def test_what_comes_back_is_what_was_changed(
         ({"isr": [9, NODE_ID], "leader": NODE_ID}, None),
     ],
 )
-def test_partitions_that_are_not_here_in_sync_do_not_come_back(
+def test_a_partition_that_is_not_in_sync_on_this_node_is_not_taken_over(
     stopped: SimDisk, change: dict[str, object], why: str | None
 ) -> None:
     disk = copy.deepcopy(stopped)
@@ -297,7 +305,7 @@ def test_partitions_that_are_not_here_in_sync_do_not_come_back(
         assert is_graduated(disk, DATA)
 
 
-def test_a_partition_without_its_directory_does_not_come_back(after_kafka: SimDisk) -> None:
+def test_a_partition_without_its_directory_is_not_taken_over(after_kafka: SimDisk) -> None:
     disk = copy.deepcopy(after_kafka)
     disk.rmtree(f"{DATA}/new-0")
     with pytest.raises(GraduationError, match="new-0 has no directory"):
@@ -307,7 +315,7 @@ def test_a_partition_without_its_directory_does_not_come_back(after_kafka: SimDi
 # --- Kafka's metadata log is not whole ----------------------------------------------------------
 
 
-def test_kafka_that_was_killed_before_it_took_its_bootstrap_leaves_all_as_it_was(
+def test_a_take_over_from_kafka_killed_during_its_first_start_keeps_all_topics(
     stopped: SimDisk,
 ) -> None:
     """Apache Kafka 4.3 left such logs when its heap was too small, and when it was killed some
@@ -338,7 +346,7 @@ def test_kafka_that_was_killed_before_it_took_its_bootstrap_leaves_all_as_it_was
         assert cut_short.exists(f"{DATA}/orders-0/{0:020}.log")
 
 
-def test_without_a_finished_metadata_log_and_bootstrap_nothing_comes_back(
+def test_a_take_over_needs_a_complete_metadata_log_or_bootstrap(
     stopped: SimDisk,
 ) -> None:
     disk = copy.deepcopy(stopped)
@@ -391,7 +399,12 @@ def test_a_metadata_log_that_is_torn_after_a_clean_stop_does_not_come_back(
     assert brought_back(disk).made == ["new"]
 
 
-def test_topics_that_are_gone_without_a_record_of_it_do_not_go(stopped: SimDisk) -> None:
+def test_a_take_over_is_refused_if_topics_are_missing_without_a_deletion_record(
+    stopped: SimDisk,
+) -> None:
+    """Kafka's metadata log lacks all topics, and has no record of their deletion: the log is
+    incomplete, so a take-over would delete data.
+    """
     disk = copy.deepcopy(stopped)
     graduate(disk)
     version = KafkaRecord(FEATURE_LEVEL, {"name": "metadata.version", "level": 30})
@@ -441,7 +454,7 @@ def planned_without(disk: SimDisk, name: str) -> HandOver:
     return plan
 
 
-def test_a_lost_mark_does_not_make_kafkas_directory_ours(after_kafka: SimDisk) -> None:
+def test_a_kafka_directory_without_its_mark_is_still_recognized(after_kafka: SimDisk) -> None:
     """The journal lacks Kafka's changes, so an older retention would apply to its topics."""
     disk = copy.deepcopy(after_kafka)
     disk.unlink(f"{DATA}/{MARK_NAME}")
@@ -497,13 +510,16 @@ def test_the_record_of_a_clean_stop_is_read_as_kafka_wrote_it() -> None:
         ([9, NODE_ID], [], [], "may be led by none, not by 3"),
     ],
 )
-def test_with_no_replica_in_sync_an_eligible_or_the_last_leader_has_all(
+def test_without_in_sync_replicas_an_eligible_or_the_last_known_leader_is_taken_over(
     stopped: SimDisk,
     replicas: list[int],
     eligible: list[int],
     last_known: list[int],
     why: str | None,
 ) -> None:
+    """An eligible leader replica (KIP-966) or, without any, the last known leader has all committed
+    records. Otherwise another node may have more records than this one.
+    """
     disk = copy.deepcopy(stopped)
     graduate(disk)
     events = read_bootstrap(disk, f"{DATA}/bootstrap.checkpoint").topic_ids["events"]

@@ -60,7 +60,9 @@ def test_the_survey_finds_groups_that_were_not_deleted(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("kafka", OLDER)
-def test_share_groups_are_refused_where_their_format_is_another(disk: SimDisk, kafka: str) -> None:
+def test_share_groups_are_refused_for_kafka_versions_with_another_format(
+    disk: SimDisk, kafka: str
+) -> None:
     store(disk, *(of_share(f"queue{number}") for number in range(12)))
     with pytest.raises(GraduationError) as refused:
         planned(disk, kafka)
@@ -71,7 +73,9 @@ def test_share_groups_are_refused_where_their_format_is_another(disk: SimDisk, k
 
 
 @pytest.mark.parametrize("kafka", OLDER)
-def test_streams_groups_are_named_where_they_are_unknown(disk: SimDisk, kafka: str) -> None:
+def test_streams_groups_are_named_in_the_notes_for_versions_without_them(
+    disk: SimDisk, kafka: str
+) -> None:
     store(disk, of_streams("app"))
     (note,) = [note for note in planned(disk, kafka).notes if "streams" in note]
     assert f"Kafka {kafka} does not support the streams groups app" in note

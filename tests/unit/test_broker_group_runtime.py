@@ -72,7 +72,7 @@ def test_further_results_are_handled_once_each_and_in_order(
     ]
 
 
-def test_who_waits_for_an_internal_topic_is_told_of_its_records(host: CoreHost) -> None:
+def test_a_waiting_fetch_of_an_internal_topic_gets_the_coordinators_records(host: CoreHost) -> None:
     for connection, topic in ((1, OFFSETS_TOPIC), (2, TRANSACTIONS_TOPIC)):
         host.connect(connection)
         host.broker.topics.internal_log(topic, 0, host.now_ms)
@@ -87,7 +87,7 @@ def test_who_waits_for_an_internal_topic_is_told_of_its_records(host: CoreHost) 
         assert answer.responses[0].partitions[0].records
 
 
-def test_at_debug_level_offsets_of_transactions_are_told_and_no_others(
+def test_at_debug_level_only_offsets_of_transactions_are_logged(
     host: CoreHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     def run(producer: tuple[int, int] | None) -> int:
@@ -108,7 +108,7 @@ def test_who_is_in_no_transaction_waits_for_no_record_of_one(host: CoreHost) -> 
     assert host.parts.transaction_ends.two_phase_logs(NO_TRANSACTION, host.now_ms) == []
 
 
-def test_an_answer_waits_for_the_disk_with_what_it_wrote_and_for_nothing_else(
+def test_a_response_waits_only_for_the_flush_of_its_own_records(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The response to a refused request does not wait for the records that other requests wrote to
@@ -147,6 +147,7 @@ class NoSpace:
         self._error, self._patch = error, monkeypatch
 
     def __enter__(self) -> None:
+        """Let each append to the offsets topic write 20 bytes and then fail."""
         append, error = SimFile.append, self._error
 
         def refuse(file: SimFile, data: Data) -> int:
@@ -222,7 +223,7 @@ def test_offsets_of_a_transaction_without_space_are_refused_and_may_be_sent_agai
 @pytest.mark.parametrize(
     "error", [OSError(errno.EIO, "a failed disk"), FailedFsync(errno.ENOSPC, "lost pages")]
 )
-def test_a_failed_disk_ends_the_broker_amid_a_commit(
+def test_a_disk_error_in_a_commit_other_than_a_full_disk_is_raised(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     with NoSpace(monkeypatch, error), pytest.raises(OSError) as raised:  # noqa: PT011

@@ -24,6 +24,9 @@ FEATURES = FinalizedFeatures({"transaction.version": 2}, 7)
 def ask(
     name: str, version: str, *, api_version: int = 3, wants_metrics: bool = True
 ) -> tuple[ApiVersionsResponse, str]:
+    """Handle an ApiVersions request. Gives the response, and the client software that the
+    connection's state then names.
+    """
     connection = ConnectionState(1, "/10.0.0.1", "10.0.0.2", 9092, 1, LISTENER)
     context = RequestContext(1, api_version, "", "/10.0.0.1", connection_id=1)
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
@@ -35,7 +38,7 @@ def ask(
     return answer, connection.client_software
 
 
-def test_every_api_is_told_with_its_versions() -> None:
+def test_the_response_lists_every_api_with_its_versions() -> None:
     answer, software = ask("librdkafka", "2.6.0")
     assert answer.error_code == Code.NONE
     assert {(row.api_key, row.max_version) for row in answer.api_keys} == {
@@ -44,7 +47,10 @@ def test_every_api_is_told_with_its_versions() -> None:
     assert software == "librdkafka 2.6.0"
 
 
-def test_clients_are_asked_for_metrics_where_there_is_a_subscription() -> None:
+def test_telemetry_apis_are_listed_only_if_a_metrics_subscription_exists() -> None:
+    """71 and 72 are GetTelemetrySubscriptions and PushTelemetry: a client sends metrics if the
+    broker lists these.
+    """
     every = {row.api_key for row in ask("x", "1")[0].api_keys}
     assert every - {row.api_key for row in ask("x", "1", wants_metrics=False)[0].api_keys} == {
         71,
@@ -53,13 +59,15 @@ def test_clients_are_asked_for_metrics_where_there_is_a_subscription() -> None:
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a b", "1"), ("a", "-1"), ("ä", "1")])
-def test_software_that_is_not_named_as_kip_511_has_it(name: str, version: str) -> None:
+def test_software_names_and_versions_that_kip_511_forbids_are_refused(
+    name: str, version: str
+) -> None:
     answer, software = ask(name, version)
     assert (answer.error_code, answer.api_keys, software) == (Code.INVALID_REQUEST, [], "")
     assert ask(name, version, api_version=2)[0].error_code == Code.NONE
 
 
-def test_the_answer_to_a_version_that_is_not_spoken() -> None:
+def test_the_response_to_an_unsupported_version_lists_only_api_versions() -> None:
     answer = unsupported_version_response()
     assert answer.error_code == Code.UNSUPPORTED_VERSION
     assert [row.api_key for row in answer.api_keys] == [18]
@@ -68,9 +76,12 @@ def test_the_answer_to_a_version_that_is_not_spoken() -> None:
 @pytest.mark.parametrize(
     ("api_version", "supported"), [(3, []), (4, [("transaction.version", 0, 2)])]
 )
-def test_features_are_told_as_an_apache_kafka_4_3_tells_them(
+def test_features_are_reported_as_in_apache_kafka_4_3(
     api_version: int, supported: list[tuple[str, int, int]]
 ) -> None:
+    """transaction.version begins at level 0, which clients before version 4 of the request cannot
+    read (KIP-584), so these do not get the supported range.
+    """
     answer, _ = ask("apache-kafka-java", "4.3.2", api_version=api_version)
     finalized = [
         (row.name, row.min_version_level, row.max_version_level)
@@ -82,7 +93,7 @@ def test_features_are_told_as_an_apache_kafka_4_3_tells_them(
     assert [row for row in reported if row[0] == "transaction.version"] == supported
 
 
-def test_versions_that_know_no_features_are_not_told_of_any() -> None:
+def test_responses_before_version_3_have_no_features() -> None:
     answer, _ = ask("", "", api_version=2)
     assert (answer.supported_features, answer.finalized_features) == ([], [])
     assert answer.finalized_features_epoch == -1

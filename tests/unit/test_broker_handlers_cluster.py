@@ -77,7 +77,9 @@ def test_the_cluster_is_this_broker(host: AdminHost, version: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "code"), [(2, Code.MISMATCHED_ENDPOINT_TYPE), (3, Code.UNSUPPORTED_ENDPOINT_TYPE)]
 )
-def test_other_endpoints_have_no_address_here(host: AdminHost, kind: int, code: Code) -> None:
+def test_describe_cluster_refuses_controller_and_unknown_endpoint_types(
+    host: AdminHost, kind: int, code: Code
+) -> None:
     answer = host.call(
         DescribeClusterRequest(include_cluster_authorized_operations=True, endpoint_type=kind),
         1,
@@ -85,7 +87,7 @@ def test_other_endpoints_have_no_address_here(host: AdminHost, kind: int, code: 
     assert (answer.error_code, answer.brokers, answer.controller_id) == (code, [], -1)
 
 
-def test_clients_are_told_the_advertised_address(tmp_path: Path) -> None:
+def test_responses_have_the_advertised_address(tmp_path: Path) -> None:
     host = AdminHost(tmp_path, advertised_listeners="PLAINTEXT://broker.example:1234")
     answer = host.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
     assert [(row.host, row.port) for row in answer.brokers] == [("broker.example", 1234)]
@@ -160,7 +162,7 @@ def elect(
 
 
 @pytest.mark.parametrize(("kind", "version"), [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)])
-def test_no_leader_need_be_elected(host: AdminHost, kind: int, version: int) -> None:
+def test_no_election_is_needed_on_the_only_broker(host: AdminHost, kind: int, version: int) -> None:
     answer = elect(host, kind, {"t": [0, 5, -1], "missing": [0]}, version)
     assert version < 1 or answer.error_code == Code.NONE
     found = {
@@ -187,7 +189,7 @@ def test_an_unknown_kind_of_election_is_refused(host: AdminHost) -> None:
     assert answer.replica_election_results[0].partition_result[0].error_code == Code.INVALID_REQUEST
 
 
-def test_a_partition_can_only_be_moved_to_where_it_is(host: AdminHost) -> None:
+def test_a_partition_can_only_be_reassigned_to_its_present_replica(host: AdminHost) -> None:
 
     def move(topic: str, index: int, replicas: list[int] | None) -> int:
         partition = ReassignablePartition(partition_index=index, replicas=replicas)
@@ -242,7 +244,9 @@ def shape(answer: Any) -> tuple[list[tuple[str, int, list[int]]], tuple[str, int
     return topics, None if cursor is None else (cursor.topic_name, cursor.partition_index)
 
 
-def test_topics_come_sorted_with_all_that_is_known_of_their_partitions(host: AdminHost) -> None:
+def test_topics_are_described_in_order_with_all_details_of_their_partitions(
+    host: AdminHost,
+) -> None:
     answer = page(host, "u", "t")
     assert shape(answer) == ([("t", 0, [0, 1, 2]), ("u", 0, [0, 1])], None)
     topic = answer.topics[0]
@@ -277,7 +281,9 @@ def test_a_full_page_at_a_topics_end_points_at_the_next_topic(host: AdminHost) -
     assert shape(page(host, limit=5)) == ([("t", 0, [0, 1, 2]), ("u", 0, [0, 1])], None)
 
 
-def test_missing_topics_and_bad_names_are_told_and_take_no_room(host: AdminHost) -> None:
+def test_missing_topics_and_bad_names_have_errors_and_do_not_count_for_the_limit(
+    host: AdminHost,
+) -> None:
     topics, cursor = shape(page(host, "missing", "a/b", "u", limit=2))
     assert topics == [
         ("a/b", Code.INVALID_TOPIC_EXCEPTION, []),
@@ -288,7 +294,7 @@ def test_missing_topics_and_bad_names_are_told_and_take_no_room(host: AdminHost)
 
 
 @pytest.mark.parametrize("cursor", [("u", 0), ("t", -1)])
-def test_a_cursor_at_no_topic_asked_for_is_refused(
+def test_a_cursor_at_a_topic_that_was_not_requested_is_refused(
     host: AdminHost, cursor: tuple[str, int]
 ) -> None:
     assert shape(page(host, "t", cursor=cursor)) == ([("t", Code.INVALID_REQUEST, [])], None)
@@ -341,7 +347,7 @@ def test_partitions_have_the_size_of_their_batches(
     )
 
 
-def test_null_asks_for_all_partitions(host: AdminHost) -> None:
+def test_describe_log_dirs_with_null_topics_returns_all_partitions(host: AdminHost) -> None:
     directory = log_dirs(host, None)
     assert {topic.name: len(topic.partitions) for topic in directory.topics} == {"t": 3, "u": 2}
     assert log_dirs(host, {}).topics == []
@@ -350,7 +356,7 @@ def test_null_asks_for_all_partitions(host: AdminHost) -> None:
 # --- a partition that is off line ---------------------------------------------------------------
 
 
-def test_a_partition_without_its_log_is_told_as_leaderless_and_spoils_no_other(
+def test_a_partition_without_its_log_is_leaderless_and_others_are_described(
     host: AdminHost,
 ) -> None:
     host.broker.topics.partitions_of("t")[1] = None

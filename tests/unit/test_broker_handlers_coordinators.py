@@ -22,7 +22,7 @@ def test_the_coordinator_is_this_broker_and_its_topic_is_made(tmp_path: Path) ->
     host.close()
 
 
-def test_many_keys_at_once_and_other_kinds(tmp_path: Path) -> None:
+def test_several_keys_in_a_request_and_an_unknown_key_type(tmp_path: Path) -> None:
     host = AdminHost(tmp_path)
     answer = host.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"]), 4)
     assert [(row.key, row.node_id) for row in answer.coordinators] == [

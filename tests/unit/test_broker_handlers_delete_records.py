@@ -36,7 +36,7 @@ def delete(host: CoreHost, topic: str, offset: int, index: int = 0) -> tuple[int
     return row.error_code, row.low_watermark
 
 
-def test_the_start_is_raised_and_never_lowered(host: CoreHost) -> None:
+def test_delete_records_raises_the_log_start_offset_and_never_lowers_it(host: CoreHost) -> None:
     (log,) = host.create("t")
     for _ in range(4):
         host.call(1, produce("t"), 9)
@@ -86,7 +86,7 @@ def test_records_of_a_topic_that_is_compacted_and_deleted_may_be_deleted(host: C
     assert delete(host, "both", -1) == (Code.NONE, 1)
 
 
-def test_what_is_refused(host: CoreHost) -> None:
+def test_invalid_delete_records_requests_are_refused(host: CoreHost) -> None:
     host.create("t")
     host.create("compacted", cleanup_policy="compact")
     assert delete(host, "t", 1) == (Code.OFFSET_OUT_OF_RANGE, -1)
@@ -97,7 +97,10 @@ def test_what_is_refused(host: CoreHost) -> None:
     assert delete(host, OFFSETS_TOPIC, 0) == (Code.INVALID_TOPIC_EXCEPTION, -1)
 
 
-def test_parts_of_a_request_that_waited_delete_nothing_of_a_later_topic() -> None:
+def test_a_delete_records_request_in_slices_deletes_nothing_of_a_recreated_topic() -> None:
+    """A request for 60 partitions is handled in several events. Between two of these the topic is
+    deleted and one of the same name is created.
+    """
     b = DiskBroker()
     b.topic("t", 60)
     rows = [DeleteRecordsPartition(index, -1) for index in range(60)]

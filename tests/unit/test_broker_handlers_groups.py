@@ -87,7 +87,7 @@ def test_a_kill_between_two_slices_leaves_the_rest(ticks: int) -> None:
     assert answer.results[0].error_code == Code.NONE
 
 
-def test_one_who_hangs_up_gets_no_answer_and_the_groups_go() -> None:
+def test_groups_are_deleted_although_the_client_disconnects() -> None:
     b, names = with_groups(MANY)
     deleter = b.connect()
     b.send(deleter, DeleteGroupsRequest(groups_names=names), 2)

@@ -65,14 +65,14 @@ def test_versions_that_have_no_isolation_level_are_answered(host: AdminHost) -> 
     assert code(host, "t", 0, version=1) == Code.NONE
 
 
-def test_what_the_request_says_is_looked_at_before_the_partition(host: AdminHost) -> None:
+def test_the_requests_own_fields_are_checked_before_its_partitions(host: AdminHost) -> None:
     assert code(host, "missing", 1) == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert code(host, "missing", 2) == Code.UNKNOWN_SERVER_ERROR
     assert code(host, "missing", 2, timestamp=MAX_TIMESTAMP, version=6) == Code.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize(("timestamp", "since"), [(MAX_TIMESTAMP, 7), (-4, 8), (-5, 9), (-6, 11)])
-def test_each_kind_of_offset_is_known_since_a_version(
+def test_each_special_timestamp_is_accepted_since_its_request_version(
     host: AdminHost, timestamp: int, since: int
 ) -> None:
     """The kinds come from KIP-734, KIP-405, KIP-1005 and KIP-1023; versions before `since`
@@ -82,7 +82,8 @@ def test_each_kind_of_offset_is_known_since_a_version(
     assert code(host, "t", 0, timestamp=timestamp, version=since - 1) == Code.UNSUPPORTED_VERSION
 
 
-def test_nothing_is_tiered(host: AdminHost) -> None:
+def test_offsets_of_tiered_storage_are_unknown(host: AdminHost) -> None:
+    """Timestamps -5 and -6 ask for offsets in tiered storage, which this broker does not have."""
     for timestamp in (-5, -6):
         partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [partition])], timeout_ms=9)

@@ -25,7 +25,7 @@ def test_a_topic_with_its_partitions(host: AdminHost) -> None:
     assert [(row.partition_index, row.leader_epoch) for row in topic.partitions] == [(0, 0), (1, 0)]
 
 
-def test_one_that_is_not_there_is_made_where_the_request_says_so(host: AdminHost) -> None:
+def test_a_missing_topic_is_created_only_if_the_request_allows_it(host: AdminHost) -> None:
     (topic,) = host.metadata("new")
     assert topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert "new" not in host.broker.topics

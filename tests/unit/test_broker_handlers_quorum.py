@@ -46,7 +46,7 @@ def test_the_broker_is_leader_and_only_voter(host: AdminHost, version: int) -> N
     assert (voter.replica_directory_id is not None) == (version >= 2)
 
 
-def test_its_high_watermark_rises_with_each_change_and_its_epoch_with_each_start(
+def test_the_quorums_high_watermark_rises_with_changes_and_its_epoch_with_starts(
     host: AdminHost,
 ) -> None:
     before = quorum(host, 2)

@@ -77,7 +77,7 @@ def two(b: DiskBroker) -> tuple[ShareMember, ShareMember]:
 # --- acquiring and acknowledging ------------------------------------------------------------------
 
 
-def test_records_have_one_holder_and_come_again_when_they_are_released() -> None:
+def test_records_have_one_holder_and_are_delivered_again_when_released() -> None:
     b = queue()
     one, other = two(b)
     assert one.take("t") == [(0, 9, 1)]
@@ -117,7 +117,7 @@ def test_a_fetch_acknowledges_first() -> None:
         ([(8, 8, RENEW)], Code.INVALID_REQUEST),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_changes_nothing(
+def test_invalid_acknowledgements_are_refused_and_change_nothing(
     batches: list[tuple[int, int, int | list[int]]], code: Code
 ) -> None:
     b = queue()
@@ -127,7 +127,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
     assert one.acknowledge("t", (0, 9, ACCEPT)) == Code.NONE
 
 
-def test_a_record_is_given_up_after_so_many_deliveries() -> None:
+def test_a_record_is_archived_after_the_delivery_count_limit() -> None:
     b = queue(2)
     configure(b, "g", share_delivery_count_limit="3")
     one, _ = two(b)
@@ -179,7 +179,7 @@ def test_an_acknowledgement_is_answered_when_it_is_on_the_disk() -> None:
     assert ShareMember(b, "g", "m").take("t") == [(5, 9, 1)]
 
 
-def test_without_durable_transactions_it_is_answered_at_once() -> None:
+def test_without_durable_transactions_an_acknowledgement_is_answered_at_once() -> None:
     b = queue(barnabas_transaction_durability="os")
     one, _ = two(b)
     one.take("t")
@@ -226,7 +226,10 @@ def test_where_a_group_begins_is_stored_before_it_reads() -> None:
     assert ShareMember(b, "g", "m").take("t") == [(1, 1, 1)], "it was not acknowledged"
 
 
-def test_a_group_begins_with_an_age_of_records() -> None:
+def test_a_group_may_start_by_duration() -> None:
+    """The first fetch is accepted: its offset may not be found yet. The offset itself is tested in
+    test_broker_first_offsets.py.
+    """
     b = queue(3)
     begin_group(b, "old", "t", start=-1)
     configure(b, "old", share_auto_offset_reset="by_duration:PT1H")
@@ -240,7 +243,7 @@ def test_a_group_begins_with_an_age_of_records() -> None:
 # --- locks ----------------------------------------------------------------------------------------
 
 
-def test_a_lock_that_ends_releases_the_records() -> None:
+def test_an_expired_acquisition_lock_releases_the_records() -> None:
     b = queue(3)
     one, other = two(b)
     assert one.take("t") == [(0, 2, 1)]
@@ -377,7 +380,7 @@ def test_a_client_that_hangs_up_while_it_acknowledges_gets_nothing() -> None:
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def test_sessions_are_counted() -> None:
+def test_requests_with_a_wrong_share_session_epoch_are_refused() -> None:
     b = queue()
     one, _ = two(b)
     assert one.fetch(("t", 0), session=1).error_code == Code.SHARE_SESSION_NOT_FOUND
@@ -418,6 +421,7 @@ def test_there_are_no_more_sessions_than_the_settings_allow() -> None:
     one, other = two(b)
     one.take("t")
     other.send_fetch(("t", 0), max_wait_ms=500)
+    # an error that was sent at once would let the client try again at once
     assert other.answer() is None, "it would come again at once"
     b.tick(500)
     assert other.answer().error_code == Code.SHARE_SESSION_LIMIT_REACHED
@@ -526,7 +530,7 @@ def test_the_end_of_a_partitions_error_is_in_a_row() -> None:
         b.broker.shares.get().partitions.drop(key, b.now_ms)
 
 
-def test_a_topic_that_is_deleted_is_unknown_to_who_waits() -> None:
+def test_a_waiting_fetch_of_a_deleted_topic_gets_an_unknown_topic_error() -> None:
     b = queue(0)
     one, _ = two(b)
     one.send_fetch(("t", 0), max_wait_ms=500)
@@ -563,7 +567,7 @@ def test_a_group_of_committed_records_sees_no_others() -> None:
     assert ShareMember(b, "g", "m").take("t") == []
 
 
-def test_more_aborted_records_than_may_be_locked_hold_nothing_up() -> None:
+def test_more_aborted_records_than_record_locks_do_not_block_the_group() -> None:
     b = queue(0)
     configure(
         b, "g", share_isolation_level="read_committed", share_partition_max_record_locks="100"
@@ -618,7 +622,7 @@ def test_fetches_without_a_wait_come_past_aborted_records() -> None:
     assert [each for each in found if each] == [[(70, 70, 1)], [(71, 71, 1)]]
 
 
-def test_records_that_are_deleted_are_not_waited_for() -> None:
+def test_deleted_records_are_skipped_and_may_be_acknowledged() -> None:
     b = queue()
     one, _ = two(b)
     assert one.take("t", max_records=4, batch_size=1) == [(at, at, 1) for at in range(4)]
@@ -666,7 +670,7 @@ def test_a_partition_that_the_topic_has_not_is_unknown(index: int) -> None:
 # --- the whole group ------------------------------------------------------------------------------
 
 
-def test_a_state_that_was_set_meanwhile_fences_the_acknowledgement() -> None:
+def test_an_acknowledgement_is_fenced_after_the_stored_state_was_initialized_again() -> None:
     b = queue()
     one, _ = two(b)
     one.take("t")
@@ -729,7 +733,9 @@ def test_share_partitions_that_no_member_reads_are_dropped() -> None:
 
 @pytest.mark.parametrize("is_closed", [True, False])
 @pytest.mark.parametrize("epoch", [0, 5])
-def test_a_group_that_is_set_back_reads_from_there(epoch: int, is_closed: bool) -> None:
+def test_a_group_whose_start_offset_is_reset_reads_from_the_new_offset(
+    epoch: int, is_closed: bool
+) -> None:
     b = queue(6)
     one, other = two(b)
     one.take("t")
@@ -765,7 +771,7 @@ def test_the_next_leader_of_a_partition_holds_no_records() -> None:
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_a_group_that_is_deleted_and_begun_again_reads_all(is_closed: bool) -> None:
+def test_a_group_whose_state_was_deleted_reads_all_records_again(is_closed: bool) -> None:
     b = queue(6)
     one, other = two(b)
     one.take("t")
@@ -795,7 +801,7 @@ def test_an_acknowledgement_of_a_deleted_state_does_not_enter_the_next_one() -> 
 
 
 @pytest.mark.parametrize("min_bytes", [1, 100, 200, 400])
-def test_a_fetch_that_waits_goes_on_under_the_next_leader(min_bytes: int) -> None:
+def test_a_waiting_share_fetch_continues_after_a_new_leader_epoch(min_bytes: int) -> None:
     b = queue(0, partitions=2)
     b.produce("t", (b"a", b"b"))
     b.produce("t", (b"a", b"b", b"c", b"d"), partition=1)
@@ -863,7 +869,7 @@ def test_sessions_have_no_more_partitions_than_the_broker_allows(
 
 
 @pytest.mark.parametrize("end", ["last request", "connection", "begun again", "forgotten"])
-def test_what_counts_of_all_sessions_is_what_they_have(end: str) -> None:
+def test_the_partition_count_of_all_sessions_stays_right(end: str) -> None:
     """The count must be right for each way in which a session ends or shrinks: one that stays too
     high would at some time refuse all new sessions.
     """
@@ -891,7 +897,7 @@ def test_what_counts_of_all_sessions_is_what_they_have(end: str) -> None:
     assert (sessions.partition_count, len(sessions)) == (0, 0)
 
 
-def test_nothing_stays_of_the_limits_of_a_group_without_sessions() -> None:
+def test_the_limits_of_a_group_without_sessions_are_dropped() -> None:
     b = queue(3)
     one, other = two(b)
     one.take("t")
@@ -903,7 +909,7 @@ def test_nothing_stays_of_the_limits_of_a_group_without_sessions() -> None:
     assert (len(partitions), partitions._limits) == (0, {})
 
 
-def test_locks_that_were_renewed_or_released_take_no_memory() -> None:
+def test_renewed_and_released_locks_do_not_accumulate() -> None:
     b = queue(0)
     b.produce("t", tuple(b"x" for _ in range(100)))
     one, _ = two(b)
@@ -927,6 +933,7 @@ def test_locks_that_were_renewed_or_released_take_no_memory() -> None:
 
 
 def test_locks_end_in_several_ticks() -> None:
+    """The end of each lock is a record in the state topic; at most 100 are written in a tick."""
     b = queue(0)
     b.produce("t", tuple(b"x" for _ in range(500)))
     one, other = two(b)
@@ -947,7 +954,7 @@ def test_locks_end_in_several_ticks() -> None:
     assert ShareMember(b, "g", "three").take("t") != []
 
 
-def test_what_there_was_no_space_for_is_stored_with_the_next_change(
+def test_lock_expiries_that_could_not_be_written_are_stored_with_the_next_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     b = queue(4)
@@ -1013,7 +1020,7 @@ def test_many_partitions_are_loaded_in_slices() -> None:
     assert topic_id(b, "t")
 
 
-def test_what_is_not_stored_yet_is_stored_with_the_next_change_that_finds_space() -> None:
+def test_refused_acknowledgements_do_not_drop_unstored_lock_expiries() -> None:
     """The expiry of a lock could not be stored, and an acknowledgement was refused, both for lack
     of space.
     """

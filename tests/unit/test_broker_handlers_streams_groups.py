@@ -42,6 +42,9 @@ HEARTBEAT_MS = 5_000
 def counting(
     source: str = "lines", *, changelog: str = "log", repartition: int = 0, **configs: str
 ) -> Topology:
+    """A topology in two parts: the first reads `source` and writes the repartition topic "words";
+    the second reads this topic and has a changelog topic with the settings `configs`.
+    """
     settings = [KeyValue(name.replace("_", "."), value) for name, value in configs.items()]
     return Topology(
         0,
@@ -110,7 +113,7 @@ def detail(answer: Any) -> str:
     return str(status.status_detail)
 
 
-def test_internal_topics_are_made_after_the_answer(host: Streams) -> None:
+def test_internal_topics_are_created_after_the_heartbeats_response(host: Streams) -> None:
     answer = host.beat(0, counting(cleanup_policy="compact", repartition=5))
     assert statuses(answer) == [Status.MISSING_INTERNAL_TOPICS]
     assert host.partitions("log", "words") == [5, 5]
@@ -124,7 +127,7 @@ def test_internal_topics_are_made_after_the_answer(host: Streams) -> None:
     }  # fmt: skip
 
 
-def test_a_topic_that_cannot_be_made_is_explained_and_tried_again_later(host: Streams) -> None:
+def test_a_failed_creation_of_a_topic_is_explained_and_repeated_later(host: Streams) -> None:
     first = host.beat(0, counting(cleanup_policy="burn"))
     assert "cleanup.policy" not in detail(first)
     assert host.partitions("log", "words") == [0, 3], "one error does not affect the others"
@@ -136,7 +139,8 @@ def test_a_topic_that_cannot_be_made_is_explained_and_tried_again_later(host: St
     assert "cleanup.policy" in detail(host.beat(3))
 
 
-def test_a_name_that_differs_by_a_dot_alone_is_not_made(host: Streams) -> None:
+def test_a_topic_whose_name_collides_in_metrics_is_not_created(host: Streams) -> None:
+    """The metric names of my.log and my_log would be the same, as in Kafka."""
     host.create("my_log", 1)
     host.beat(0, counting(changelog="my.log"))
     assert host.partitions("my.log", "words") == [0, 3]
@@ -192,7 +196,7 @@ def test_without_the_feature_there_are_no_streams_groups(host: Streams) -> None:
     assert [row.error_code for row in described.groups] == [Code.UNSUPPORTED_VERSION]
 
 
-def test_an_emulated_3_9_has_no_such_requests(tmp_path: Path) -> None:
+def test_an_emulated_kafka_3_9_closes_the_connection_on_a_streams_heartbeat(tmp_path: Path) -> None:
     host = Streams(tmp_path, barnabas_emulate="3.9")
     host.ask(1, heartbeat(), 0)
     assert 1 in host.closed
@@ -216,7 +220,7 @@ def test_settings_of_a_group_hold_from_its_next_heartbeat(host: Streams) -> None
 # --- rights -------------------------------------------------------------------------------------
 
 
-def test_a_member_needs_the_group_and_the_topics_of_its_topology(tmp_path: Path) -> None:
+def test_a_member_needs_rights_on_the_group_and_the_topologys_topics(tmp_path: Path) -> None:
     host = Streams(tmp_path, **SECURED)
     assert host.call(1, heartbeat(), 0).error_code == Code.GROUP_AUTHORIZATION_FAILED
     host.allow(Operation.READ, GROUP, "g")
@@ -230,7 +234,9 @@ def test_a_member_needs_the_group_and_the_topics_of_its_topology(tmp_path: Path)
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_topics_that_the_client_may_not_create_are_not_made(tmp_path: Path, whole: bool) -> None:
+def test_internal_topics_that_the_client_may_not_create_are_not_created(
+    tmp_path: Path, whole: bool
+) -> None:
     host = Streams(tmp_path, **SECURED)
     host.allow(Operation.READ, GROUP, "g")
     for name in ("lines", "words", "log"):
@@ -243,7 +249,7 @@ def test_topics_that_the_client_may_not_create_are_not_made(tmp_path: Path, whol
     assert host.partitions("log", "words") == [3, 3]
 
 
-def test_a_group_with_a_hidden_topic_is_not_described(tmp_path: Path) -> None:
+def test_a_group_is_described_only_with_rights_on_it(tmp_path: Path) -> None:
     host = Streams(tmp_path, **SECURED)
     host.allow(Operation.READ, GROUP, "g")
     for name in ("lines", "words", "log"):

@@ -24,7 +24,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 from barnabas.storage.disk import NotWrittenError
 
 
-def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: Path) -> None:
+def test_offsets_of_an_empty_group_id_are_refused_first(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t")
@@ -53,7 +53,9 @@ def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: P
 
 
 @pytest.mark.parametrize(("level", "code"), [(1, Code.NONE), (2, Code.INVALID_PRODUCER_EPOCH)])
-def test_a_later_epoch_goes_on_with_offsets_below_level_2(level: int, code: int) -> None:
+def test_a_higher_epoch_may_commit_offsets_below_transaction_version_2(
+    level: int, code: int
+) -> None:
     """Apache Kafka 3.9 accepts a later epoch than that of the transaction; 4.3 refuses it."""
     b = DiskBroker(barnabas_features=f"transaction.version={level}")
     b.topic("t")
@@ -64,7 +66,7 @@ def test_a_later_epoch_goes_on_with_offsets_below_level_2(level: int, code: int)
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_offsets_of_who_has_nothing_open_need_the_group_in_the_transaction(level: int) -> None:
+def test_offsets_without_an_open_transaction_of_the_group_are_refused(level: int) -> None:
     """An earlier transaction of the producer with the group makes no difference."""
     b = DiskBroker(barnabas_features=f"transaction.version={level}")
     b.topic("t")
@@ -91,7 +93,7 @@ def deciding() -> tuple[DiskBroker, Producer]:
     return b, p
 
 
-def test_offsets_that_come_while_a_decision_is_under_way_are_of_the_next_transaction() -> None:
+def test_offsets_sent_before_a_decision_is_durable_belong_to_the_next_transaction() -> None:
     b, p = deciding()
     connection = b.connect()
     b.send(connection, p.offset_request("g", "t", 9), 5)
@@ -110,7 +112,8 @@ def test_offsets_that_come_while_a_decision_is_under_way_are_of_the_next_transac
     assert b.group_offset("g", "t") == (Code.NONE, 9)
 
 
-def test_offsets_that_are_held_back_have_one_answer() -> None:
+def test_offsets_held_back_by_a_decision_are_answered_once() -> None:
+    """A second request on the same connection gets its own response, not that of the first."""
     b, p = deciding()
     connection = b.connect()
     b.send(connection, p.offset_request("g", "t", 9), 5)
@@ -121,7 +124,7 @@ def test_offsets_that_are_held_back_have_one_answer() -> None:
     assert b.answer(connection).topics[0].partitions[0].error_code == Code.INVALID_GROUP_ID
 
 
-def test_offsets_that_are_held_back_and_then_refused_are_answered() -> None:
+def test_offsets_held_back_by_a_decision_and_then_refused_are_answered() -> None:
     b, p = deciding()
     connection = b.connect()
     request = p.offset_request("g", "t", 9)
@@ -137,7 +140,7 @@ def test_offsets_that_are_held_back_and_then_refused_are_answered() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_in_a_log_of_offsets_ends_what_the_group_has_pending(commit: bool) -> None:
+def test_a_marker_in_the_offsets_topic_ends_the_groups_pending_offsets(commit: bool) -> None:
     b = DiskBroker(offsets_topic_num_partitions="1")
     b.topic("t")
     p = Producer(b, "txn")
@@ -147,7 +150,7 @@ def test_a_marker_in_a_log_of_offsets_ends_what_the_group_has_pending(commit: bo
     assert b.group_offset("g", "t") == (Code.NONE, 3 if commit else -1)
 
 
-def test_a_marker_in_another_log_says_nothing_of_offsets() -> None:
+def test_a_marker_in_another_topic_leaves_pending_offsets() -> None:
     b = DiskBroker(offsets_topic_num_partitions="1")
     b.topic("t")
     p = Producer(b, "txn")
@@ -162,7 +165,7 @@ def test_a_marker_for_a_topic_that_is_not_there_is_refused() -> None:
     assert b.write_marker(7, 0, "t", commit=True) == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_who_waits_for_committed_records_hears_of_an_operators_marker() -> None:
+def test_a_waiting_read_committed_fetch_is_answered_after_write_txn_markers() -> None:
     b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -175,7 +178,7 @@ def test_who_waits_for_committed_records_hears_of_an_operators_marker() -> None:
     assert found is not None and [value for _, value in found.rows()] == [b"x"]
 
 
-def test_where_readers_see_what_is_on_the_disk_they_wait_for_an_operators_marker() -> None:
+def test_with_flush_messages_1_records_are_read_when_an_operators_marker_is_durable() -> None:
     """No coordinator decided on this marker, so no start would write it again after a power
     loss.
     """
@@ -191,7 +194,7 @@ def test_where_readers_see_what_is_on_the_disk_they_wait_for_an_operators_marker
 
 
 @pytest.mark.parametrize(("pid", "epoch"), [(-1, 0), (7, -1), (-1, -1)])
-def test_a_marker_of_nobody_is_refused(pid: int, epoch: int) -> None:
+def test_a_marker_without_a_producer_id_or_epoch_is_refused(pid: int, epoch: int) -> None:
     b = DiskBroker()
     b.topic("t")
     assert b.write_marker(pid, epoch, "t", commit=True) == Code.UNKNOWN_SERVER_ERROR
@@ -199,7 +202,7 @@ def test_a_marker_of_nobody_is_refused(pid: int, epoch: int) -> None:
 
 
 @pytest.mark.parametrize("has_files", [True, False])
-def test_a_full_disk_refuses_a_marker_where_nothing_of_it_was_written(
+def test_a_full_disk_refuses_a_marker_and_another_disk_error_is_raised(
     has_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After any other error, which bytes were written is unknown, so the broker ends."""
@@ -222,7 +225,7 @@ def test_a_full_disk_refuses_a_marker_where_nothing_of_it_was_written(
 # --- DescribeProducers ---------------------------------------------------------------------------
 
 
-def test_a_partitions_producers_are_told() -> None:
+def test_describe_producers_returns_the_producers_of_a_partition() -> None:
     b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")

@@ -38,7 +38,9 @@ def test_no_broker_of_several_is_forgotten_while_it_runs(tmp_path: Path) -> None
     ("cluster_id", "code"),
     [(None, Code.UNSUPPORTED_VERSION), ("another", Code.INCONSISTENT_CLUSTER_ID)],
 )
-def test_the_quorum_stays_as_it_is(cluster_id: str | None, code: Code, tmp_path: Path) -> None:
+def test_voters_cannot_be_added_or_removed(
+    cluster_id: str | None, code: Code, tmp_path: Path
+) -> None:
     connection = (host := CoreHost(tmp_path)).connect(1)
     directory = uuid.UUID(int=5)
     add = AddRaftVoterRequest(cluster_id=cluster_id, voter_id=5, voter_directory_id=directory)

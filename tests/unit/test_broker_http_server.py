@@ -42,6 +42,7 @@ class Asked:
         )
 
     def answer(self, request: Request) -> Response:
+        """A response whose kind depends on the path; by default it repeats the request as JSON."""
         if request.path == "/stream":
             return Response(200, self.pieces(), "text/event-stream")
         if request.path == "/large":
@@ -51,6 +52,7 @@ class Asked:
         return json_response([request.method, request.path, request.query, request.body.decode()])
 
     def pieces(self) -> Iterator[bytes]:
+        """One piece, and after `release` endless pieces until the server closes the generator."""
         try:
             yield b"first\n"
             self.release.wait(10)
@@ -95,7 +97,10 @@ def test_this_machines_own_names_may_ask(asked: Asked, host: str) -> None:
     assert asked.ask("GET", "/", Origin=f"http://{host}")[0] == 200
 
 
-def test_where_a_request_changes_things_no_page_of_another_port_of_this_machine_asks() -> None:
+def test_a_server_that_changes_things_refuses_other_origins() -> None:
+    """A browser sends the page's origin. A page of another server on this machine must not change
+    things in this broker.
+    """
     asked = Asked(changes_things=True)
     host = "127.0.0.1:1"
     assert asked.ask("POST", "/", Host=host)[0] == 200
@@ -115,7 +120,7 @@ def test_other_hosts_may_not(asked: Asked, host: str) -> None:
     assert asked.ask("GET", "/", Origin=f"http://{host}")[0] == 403
 
 
-def test_on_an_address_that_the_user_chose_any_host_asks_and_no_other_origin() -> None:
+def test_on_a_public_address_any_host_name_is_accepted_but_no_other_origin() -> None:
     asked = Asked("0.0.0.0")
     assert asked.ask("GET", "/", Host="broker.lan:9404")[0] == 200
     assert asked.ask("GET", "/", Host="broker.lan:1", Origin="http://broker.lan:1")[0] == 200
@@ -124,7 +129,7 @@ def test_on_an_address_that_the_user_chose_any_host_asks_and_no_other_origin() -
     asked.server.close()
 
 
-def test_a_body_has_a_bound_and_an_error_is_told(asked: Asked) -> None:
+def test_a_too_large_body_gets_413_and_a_failed_request_gets_500(asked: Asked) -> None:
     client = asked.connect()
     client.putrequest("POST", "/")
     client.putheader("Content-Length", str(LONGEST_BODY_BYTES + 1))
@@ -177,7 +182,7 @@ def test_a_target_that_is_none_is_refused(asked: Asked, caplog: pytest.LogCaptur
 
 @pytest.mark.parametrize("said", [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: localhost\r\n"
                                   b"Content-Length: 9\r\n\r\nhalf"])  # fmt: skip
-def test_who_asks_nothing_or_half_of_it_keeps_nobody_out(
+def test_silent_and_incomplete_requests_do_not_keep_other_clients_out(
     asked: Asked, said: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent = []
@@ -193,7 +198,7 @@ def test_who_asks_nothing_or_half_of_it_keeps_nobody_out(
             assert silent[0].recv(1) == b"", "the one that waited for longest is still there"
 
 
-def test_who_takes_no_answer_keeps_nobody_out(asked: Asked) -> None:
+def test_clients_that_do_not_read_do_not_keep_other_clients_out(asked: Asked) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(asked.server.most_connections):
             client = stack.enter_context(socket.create_connection(asked.server.address, 10))
@@ -201,7 +206,7 @@ def test_who_takes_no_answer_keeps_nobody_out(asked: Asked) -> None:
         assert asked.ask("GET", "/")[0] == 200
 
 
-def test_who_is_being_answered_stays(asked: Asked) -> None:
+def test_connections_with_a_response_in_progress_are_not_closed_for_new_ones(asked: Asked) -> None:
     clients = [asked.connect() for _ in range(asked.server.most_connections)]
     for client in clients:
         client.request("GET", "/stream")
@@ -225,7 +230,7 @@ def test_an_answer_in_pieces_ends_when_the_client_has_gone(asked: Asked) -> None
     assert asked.has_ended.wait(10)
 
 
-def test_after_its_end_nobody_is_heard(asked: Asked) -> None:
+def test_a_closed_server_refuses_connections(asked: Asked) -> None:
     address = asked.server.address
     asked.server.close()
     assert asked.server.is_closed
@@ -233,7 +238,7 @@ def test_after_its_end_nobody_is_heard(asked: Asked) -> None:
         socket.create_connection(address, 10)
 
 
-def test_a_part_is_done_in_the_loops_thread() -> None:
+def test_in_loop_runs_a_coroutine_in_the_loops_thread() -> None:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

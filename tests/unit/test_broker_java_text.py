@@ -25,7 +25,7 @@ UNICODE_BLANKS = "\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000"
 ASCII_BLANKS = "".join(map(chr, range(0x21)))
 
 
-def test_java_trims_ascii_alone() -> None:
+def test_java_trims_only_ascii_blanks() -> None:
     assert trimmed(f"{ASCII_BLANKS}a b{ASCII_BLANKS}") == "a b"
     for blank in UNICODE_BLANKS:
         assert trimmed(f" {blank}a{blank} ") == f"{blank}a{blank}"
@@ -70,7 +70,8 @@ def test_patterns_know_ascii(pattern: str, text: str, is_matched: bool) -> None:
         "a{,3}", "(?#c)a", "(?P<n>a)", "(?a)a", "(?s).", "(?m)a$", "(?x)a b",
     ],
 )  # fmt: skip
-def test_patterns_that_python_has_not_are_refused(pattern: str) -> None:
+def test_patterns_that_differ_between_java_and_python_are_refused(pattern: str) -> None:
+    """Java and Python read these patterns differently, or only one of them accepts the pattern."""
     with pytest.raises((re.error, ValueError)):
         java_pattern(pattern)
     with pytest.raises(MappingError):
@@ -113,7 +114,7 @@ def test_rules_make_the_names_that_java_makes(rule: str, name: str, made: str | 
 
 
 @pytest.mark.parametrize("replacement", ["$1", "$0$12", "$", "a$ b", "${n}", "$\u0661", "a\\"])
-def test_replacements_that_java_has_not_are_refused(replacement: str) -> None:
+def test_replacements_that_are_invalid_in_java_are_refused(replacement: str) -> None:
     """Apache Kafka closes each connection whose principal such a rule matches."""
     with pytest.raises((MappingError, ValueError)):
         PrincipalMapper(f"RULE:.*/{replacement}/")
@@ -142,7 +143,7 @@ ALIKE = ("admin\xa0", "admin\xad", "ADMIN", "\uff41dmin", "adm\u0131n", "a\u0308
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_names_that_look_alike_are_users_of_their_own(name: str) -> None:
+def test_names_that_look_alike_are_different_users(name: str) -> None:
     """Kafka compares names unchanged: no mechanism and no ACL normalises them, as SASLprep would
     do.
     """

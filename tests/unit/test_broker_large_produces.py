@@ -31,6 +31,7 @@ HALF = MOST_PRODUCE_ELEMENTS // 2 - 1
 
 
 def count(number: int) -> bytes:
+    """The encoded length of a compact array or of compact bytes."""
     out = bytearray()
     write_uvarint(out, number + 1)
     return bytes(out)
@@ -93,6 +94,7 @@ LARGE = {
 def frame_of(content: str, *, is_huge: bool) -> bytes:
     body = (HUGE if is_huge else LARGE)[content]()
     acks, timeout_ms = 1, 1000
+    # the request header (Produce 9), then no transactional id, acks and timeout
     return struct.pack(">hhihbbhi", 0, 9, 7, -1, 0, 0, acks, timeout_ms) + body + b"\0"
 
 
@@ -135,6 +137,10 @@ def longest_s(directory: Path, user: str, frame: bytes) -> tuple[float, CoreHost
 
 
 def check(tmp_path: Path, user: str, frame: bytes, is_refused: bool) -> None:
+    """The longest call stays below MOST_S in the best of some attempts, and the request is refused
+    by closing the connection, or answered.
+    """
+
     def attempts() -> Iterator[float]:
         for number in range(ATTEMPTS):
             one_s, host = longest_s(tmp_path / str(number), user, frame)
@@ -149,7 +155,7 @@ def check(tmp_path: Path, user: str, frame: bytes, is_refused: bool) -> None:
 
 @pytest.mark.parametrize("user", ["absent"])  # the decoder refuses it, before rights are checked
 @pytest.mark.parametrize("content", HUGE)
-def test_a_produce_with_too_much_beside_its_records_is_refused_at_once(
+def test_a_produce_with_too_many_topics_or_partitions_is_refused_at_once(
     content: str, user: str, tmp_path: Path
 ) -> None:
     check(tmp_path, user, frame_of(content, is_huge=True), is_refused=True)

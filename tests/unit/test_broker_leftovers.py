@@ -70,6 +70,9 @@ def new_host(tmp_path: Path) -> Iterator[Callable[..., CoreHost]]:
 
 
 def test_the_walk_finds_what_is_kept(new_host: Callable[..., CoreHost]) -> None:
+    """The tests below rely on `places_of`, which walks over all objects of the broker: this test
+    shows that it finds an open connection.
+    """
     host = new_host()
     assert places_of(host.broker, is_client) == []
     host.connect(CLIENT)
@@ -316,7 +319,7 @@ def test_nothing_is_kept_of_a_group_that_is_deleted() -> None:
 # --- a start -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_kept_of_what_a_start_read() -> None:
+def test_objects_that_a_start_used_to_read_journals_are_freed() -> None:
     """A start reads whole journals with all their decisions."""
     b = DiskBroker()
     b.topic("t", 2)

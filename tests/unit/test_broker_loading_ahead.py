@@ -22,6 +22,7 @@ class FakeLoop:
         self.timer = (self.now_s + delay_s, call)
 
     def fire(self) -> None:
+        """Let the time of the timer come, and call its function."""
         assert self.timer is not None
         self.now_s, call = self.timer
         self.timer = None
@@ -89,7 +90,7 @@ def test_a_process_that_works_imports_nothing_ahead() -> None:
     assert len(s.server.work) == 1
 
 
-def test_what_requests_have_imported_meanwhile_is_left_out() -> None:
+def test_apis_that_requests_have_imported_are_skipped() -> None:
     s = Setting()
     s.server.imported += [18, 3, 0]
     s.loop.fire()
@@ -97,7 +98,7 @@ def test_what_requests_have_imported_meanwhile_is_left_out() -> None:
     assert s.server.imported == [18, 3, 0, 1]
 
 
-def test_after_the_end_nothing_more_is_imported() -> None:
+def test_a_closed_server_imports_nothing_more() -> None:
     s = Setting()
     s.loop.fire()
     s.server.finish_work()

@@ -36,7 +36,7 @@ def test_a_line_is_an_object() -> None:
     }
 
 
-def test_what_is_among_the_arguments_tells_its_topic(tmp_path: Path) -> None:
+def test_a_log_or_partition_among_the_arguments_sets_topic_and_partition(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     (log,) = host.create("orders")
     for argument in (log, TopicPartition("orders", 0)):
@@ -46,14 +46,14 @@ def test_what_is_among_the_arguments_tells_its_topic(tmp_path: Path) -> None:
     host.close()
 
 
-def test_the_caller_tells_the_rest() -> None:
+def test_other_fields_are_those_that_the_caller_gives() -> None:
     given = {name: name.upper() for name in FIELDS}
     shown = line("x", **given)
     assert {name: shown[name] for name in FIELDS} == given
     assert "transactional_id" not in line("x", transactional_id=None)
 
 
-def test_a_field_that_is_zero_or_empty_is_one(tmp_path: Path) -> None:
+def test_fields_that_are_zero_or_empty_are_shown(tmp_path: Path) -> None:
     """Zero and empty are values: the first partition, offset, producer id and epoch are 0, and a
     client may have an empty name.
     """
@@ -64,7 +64,7 @@ def test_a_field_that_is_zero_or_empty_is_one(tmp_path: Path) -> None:
     assert line("x", partition=0)["partition"] == 0
 
 
-def test_an_exception_is_told() -> None:
+def test_an_exception_is_shown() -> None:
     try:
         raise ValueError("out of order")
     except ValueError:

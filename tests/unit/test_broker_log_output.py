@@ -16,7 +16,7 @@ def said(output: LogOutput, text: str) -> None:
     output.emit(logging.LogRecord("barnabas", logging.INFO, "", 0, text, None, None))
 
 
-def test_lines_come_out_in_order_and_all_of_them_before_the_end() -> None:
+def test_finish_writes_all_lines_in_order() -> None:
     reading, writing = os.pipe()
     output = LogOutput(writing)
     for number in range(100):
@@ -27,7 +27,7 @@ def test_lines_come_out_in_order_and_all_of_them_before_the_end() -> None:
         assert pipe.read().splitlines() == [f"line {number}" for number in range(100)]
 
 
-def test_a_full_pipe_holds_nobody_up_and_what_is_dropped_is_counted() -> None:
+def test_a_full_pipe_does_not_block_callers_and_dropped_lines_are_counted() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     filling = 0
@@ -57,7 +57,7 @@ def test_a_full_pipe_holds_nobody_up_and_what_is_dropped_is_counted() -> None:
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_reader_that_is_gone_or_a_full_disk_is_passed_over(closed: bool) -> None:
+def test_a_closed_pipe_or_a_full_disk_does_not_stop_the_log_output(closed: bool) -> None:
     if closed:
         reading, writing = os.pipe()
         os.close(reading)

@@ -12,7 +12,7 @@ from barnabas.broker.settings import loggers
 @pytest.mark.parametrize(
     ("level", "number"), [("TRACE", 5), ("WARN", logging.WARNING), ("FATAL", logging.CRITICAL)]
 )
-def test_a_level_is_set_and_told_by_its_name(level: str, number: int) -> None:
+def test_a_level_is_set_and_shown_by_its_log4j_name(level: str, number: int) -> None:
     logging.getLogger("barnabas.a-test")
     loggers.set_level("barnabas.a-test", level)
     assert logging.getLogger("barnabas.a-test").level == number
@@ -21,13 +21,13 @@ def test_a_level_is_set_and_told_by_its_name(level: str, number: int) -> None:
     assert logging.getLogger("barnabas.a-test").level == logging.NOTSET
 
 
-def test_a_level_between_two_is_told_as_the_more_severe() -> None:
+def test_a_level_between_two_is_shown_as_the_more_severe() -> None:
     logging.getLogger("barnabas.a-test").setLevel(logging.INFO + 1)
     assert loggers.levels()["barnabas.a-test"] == "WARN"
     logging.getLogger("barnabas.a-test").setLevel(logging.NOTSET)
 
 
-def test_a_question_makes_no_logger() -> None:
+def test_exists_does_not_create_a_logger() -> None:
     assert not loggers.exists("barnabas.nobody-made-it")
     assert "barnabas.nobody-made-it" not in loggers.levels()
     assert loggers.exists(loggers.ROOT)

@@ -135,6 +135,7 @@ def test_ten_thousand_tasks_are_assigned(
         group = host.broker.groups.group("g")
         assert group is not None
         targets = streams_group_of(group).targets
+        # each partition is two tasks: an active one and a standby one
         assert [count_of(one) for one in targets.values()] == [tasks // members * 2] * members
         for member in range(members):
             host.call(1, beat(f"m{member}", 0, topology), 0)
@@ -184,7 +185,7 @@ def settle(b: DiskBroker) -> None:
         b.tick()
 
 
-def test_a_member_of_many_share_partitions_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_of_many_share_partitions_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:
     def attempt(_: int) -> float:
         b = DiskBroker(**SHARED)
         b.topic("t", PARTITIONS)

@@ -30,7 +30,7 @@ def handlers_of_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_the_broker_takes_the_settings_as_they_are_printed(
+def test_the_output_of_barnabas_settings_is_a_valid_configuration(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["settings"]) == 0
@@ -82,7 +82,7 @@ def test_an_unknown_argument_is_answered_with_the_options_of_its_command(
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["settings"]])
-def test_a_reader_that_has_gone_ends_it_without_a_traceback(arguments: list[str]) -> None:
+def test_a_closed_pipe_ends_the_command_without_a_traceback(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "barnabas", *arguments]
@@ -90,6 +90,7 @@ def test_a_reader_that_has_gone_ends_it_without_a_traceback(arguments: list[str]
         ended = subprocess.run(
             command, stdout=pipe, stderr=subprocess.PIPE, timeout=30, check=False
         )
+    # as a shell shows a program that SIGPIPE (13) ended: 128 + 13
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
@@ -105,14 +106,16 @@ def test_ports_for_another_number_of_brokers(capsys: pytest.CaptureFixture[str])
         (PermissionError(13, "Permission denied"), "Permission denied"),
     ],
 )
-def test_a_data_directory_that_cannot_be_used(error: OSError, why: str) -> None:
+def test_the_error_for_an_unusable_data_directory_gives_the_reason(
+    error: OSError, why: str
+) -> None:
     refusal = _unusable_data_directory(BrokerConfig.from_properties({"log.dirs": "/d"}), error)
     assert str(refusal) == (
         f"cannot use the data directory /d: {why}; --data-dir DIR names another"
     )
 
 
-def test_a_data_directory_without_space_is_to_get_some() -> None:
+def test_the_error_for_a_full_data_directory_asks_to_free_space() -> None:
     error = OSError(28, "No space left on device")
     refusal = _unusable_data_directory(BrokerConfig.from_properties({"log.dirs": "/d"}), error)
     assert str(refusal) == (
@@ -175,7 +178,7 @@ def test_an_option_overrides_its_setting_and_leaves_the_others(
     assert others.items() <= config.explicit.items()
 
 
-def test_an_interrupt_while_it_starts_says_nothing(
+def test_an_interrupt_during_the_start_prints_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: object) -> None:
@@ -188,7 +191,7 @@ def test_an_interrupt_while_it_starts_says_nothing(
 
 @pytest.mark.usefixtures("handlers_of_before")
 @pytest.mark.parametrize("number", SIGNALS)
-def test_signals_that_ask_it_to_stop(number: signal.Signals) -> None:
+def test_each_stop_signal_calls_the_stop_function(number: signal.Signals) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     asked: list[None] = []
     Signals().call(lambda: asked.append(None))
@@ -199,7 +202,7 @@ def test_signals_that_ask_it_to_stop(number: signal.Signals) -> None:
 
 @pytest.mark.usefixtures("handlers_of_before")
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_that_comes_while_it_starts_stops_it_when_it_has_started(
+def test_a_signal_during_the_start_stops_the_broker_after_the_start(
     number: signal.Signals,
 ) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -213,7 +216,9 @@ def test_a_signal_that_comes_while_it_starts_stops_it_when_it_has_started(
 
 
 @pytest.mark.usefixtures("handlers_of_before")
-def test_a_second_signal_while_it_starts_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_during_the_start_ends_the_process_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     Signals()
     raised: list[tuple[int, object]] = []
     signal.raise_signal(signal.SIGTERM)
@@ -227,7 +232,7 @@ def test_a_second_signal_while_it_starts_ends_it_at_once(monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("handlers_of_before")
-def test_under_nohup_it_stays_when_its_terminal_goes() -> None:
+def test_under_nohup_the_broker_ignores_sighup() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     Signals().call(lambda: pytest.fail("it was asked to stop"))
     signal.raise_signal(signal.SIGHUP)

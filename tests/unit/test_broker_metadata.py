@@ -113,7 +113,7 @@ def test_a_new_journal_is_its_header(path: Path) -> None:
     assert path.read_bytes() == HEADER
 
 
-def test_the_journal_is_its_owners_alone_also_one_that_was_not(path: Path) -> None:
+def test_only_its_owner_may_read_the_journal(path: Path) -> None:
     """The journal contains verifiers of users' passwords; earlier versions created the file with
     mode 0640.
     """
@@ -139,7 +139,7 @@ def test_every_kind_of_change_is_there_after_a_restart(path: Path) -> None:
     assert metadata.next_producer_id == 1000
 
 
-def test_a_topic_made_again_under_its_name_has_the_new_id_alone(path: Path) -> None:
+def test_a_recreated_topic_has_only_its_new_id(path: Path) -> None:
     metadata = opened(path)
     metadata.create_topic("a", IDS[0], 1, {})
     metadata.delete_topics(["a"])
@@ -150,7 +150,7 @@ def test_a_topic_made_again_under_its_name_has_the_new_id_alone(path: Path) -> N
     assert metadata.topic_by_id(IDS[1]) == Topic("a", IDS[1], 2, {})
 
 
-def test_topics_keep_the_order_of_their_making(path: Path) -> None:
+def test_topics_keep_the_order_of_their_creation(path: Path) -> None:
     metadata = opened(path)
     for number, name in enumerate(("c", "a", "b")):
         metadata.create_topic(name, IDS[number], 1, {})
@@ -159,7 +159,7 @@ def test_topics_keep_the_order_of_their_making(path: Path) -> None:
     assert list(opened(path).topics) == ["c", "a", "b"]
 
 
-def test_what_is_given_may_be_changed_by_the_caller_afterwards(path: Path) -> None:
+def test_the_metadata_copies_the_configs_that_it_gets(path: Path) -> None:
     metadata = opened(path)
     configs = {"retention.ms": "1"}
     metadata.create_topic("a", IDS[0], 1, configs)
@@ -173,7 +173,10 @@ def test_internal_topics_are_known_by_name(path: Path) -> None:
     assert not metadata.create_topic("a", IDS[1], 4, {}).internal
 
 
-def test_adopted_internal_topics_are_compacted_and_of_others_nothing_is_deleted(path: Path) -> None:
+def test_adopted_internal_topics_are_compacted_and_others_keep_all_records(path: Path) -> None:
+    """A start adopts a topic whose directories it finds without a journal, so the settings are
+    unknown: retention must not delete its records.
+    """
     metadata = opened(path)
     metadata.adopt_topic("__transaction_state", IDS[0], 4)
     metadata.adopt_topic("plain", IDS[1], 2)
@@ -196,7 +199,7 @@ def test_every_change_is_one_write_that_is_flushed(tmp_path: Path) -> None:
     assert disk.calls == ["append", "fsync", "append"] * 6, "the last one: of the size"
 
 
-def test_a_cut_at_any_byte_loads_what_was_whole(path: Path) -> None:
+def test_a_journal_cut_at_any_byte_loads_its_whole_changes(path: Path) -> None:
     data = filled(path)
     loaded = []
     for size in range(len(data)):
@@ -248,7 +251,7 @@ def test_a_journal_that_was_cut_between_two_changes_is_refused(path: Path) -> No
         opened(path)
 
 
-def test_a_journal_that_is_gone_is_told_and_begins_again(
+def test_a_missing_journal_is_reported_and_begun_again(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(path)
@@ -259,7 +262,7 @@ def test_a_journal_that_is_gone_is_told_and_begins_again(
     opened(path).close()
 
 
-def test_an_earlier_copy_is_refused_before_the_first_change_of_a_new_journal(path: Path) -> None:
+def test_an_earlier_copy_is_refused_right_after_a_rewrite(path: Path) -> None:
     metadata = opened(path)
     early = b""
     for number in range(2 * SMALLEST_REWRITE):
@@ -274,7 +277,7 @@ def test_an_earlier_copy_is_refused_before_the_first_change_of_a_new_journal(pat
         opened(path)
 
 
-def test_an_earlier_copy_of_a_journal_that_was_written_again_is_refused(path: Path) -> None:
+def test_an_earlier_copy_of_a_rewritten_journal_is_refused(path: Path) -> None:
     metadata = opened(path)
     metadata.create_topic("a", IDS[0], 1, {})
     early = path.read_bytes()
@@ -293,7 +296,7 @@ def test_an_earlier_copy_of_a_journal_that_was_written_again_is_refused(path: Pa
     assert list(opened(path).topics) == ["a"]
 
 
-def test_the_record_of_the_size_stays_small_and_a_damaged_one_counts_for_nothing(
+def test_the_size_file_stays_small_and_is_ignored_if_damaged(
     path: Path,
 ) -> None:
     metadata = opened(path)
@@ -308,7 +311,7 @@ def test_the_record_of_the_size_stays_small_and_a_damaged_one_counts_for_nothing
         assert highest_record(size_file(path).read_bytes()) == (0, path.stat().st_size)
 
 
-def test_a_disk_without_space_for_the_record_takes_the_change(
+def test_a_change_is_kept_if_the_size_file_cannot_be_written(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metadata = opened(path)
@@ -328,7 +331,9 @@ def test_a_disk_without_space_for_the_record_takes_the_change(
     assert opened(path).broker_configs == {"a": "1"}
 
 
-def test_a_cut_is_told_in_the_log(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncation_of_the_journal_is_logged(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = filled(path)
     path.write_bytes(data + b"\0\0\0\x20half")
     with caplog.at_level(logging.WARNING):
@@ -339,7 +344,7 @@ def test_a_cut_is_told_in_the_log(path: Path, caplog: pytest.LogCaptureFixture) 
     ]
 
 
-def test_any_wrong_byte_before_the_last_change_is_told_with_its_place(path: Path) -> None:
+def test_a_damaged_byte_before_the_last_change_is_an_error_with_its_position(path: Path) -> None:
     data = filled(path)
     frames = [0]
     while frames[-1] < len(data):
@@ -355,7 +360,7 @@ def test_any_wrong_byte_before_the_last_change_is_told_with_its_place(path: Path
         assert path.stat().st_size == len(data), "a damaged journal is left as it is"
 
 
-def test_a_wrong_byte_in_the_last_change_loads_what_was_before_it(path: Path) -> None:
+def test_a_damaged_last_change_is_dropped(path: Path) -> None:
     data = filled(path)
     last = frame({"kind": "producer_ids", "next": 2000})
     for position in range(len(last)):
@@ -369,7 +374,7 @@ def test_a_wrong_byte_in_the_last_change_loads_what_was_before_it(path: Path) ->
         assert path.read_bytes() == data
 
 
-def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:
+def test_a_file_that_is_no_journal_is_refused_and_not_changed(path: Path) -> None:
     for data in (
         b"PK\x03\x04 somebody's archive, longer than a header",
         b"short",
@@ -381,7 +386,7 @@ def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:
         assert path.read_bytes() == data
 
 
-def test_a_header_that_power_failed_under_is_written_again(path: Path) -> None:
+def test_a_header_torn_by_a_power_loss_is_written_again(path: Path) -> None:
     for torn in (bytes(len(HEADER)), HEADER[:9] + bytes(len(HEADER) - 9), HEADER[:1]):
         path.write_bytes(torn)
         size_file(path).unlink(missing_ok=True)  # a new journal has no size file
@@ -402,7 +407,9 @@ def test_a_header_that_power_failed_under_is_written_again(path: Path) -> None:
         ({"no": "kind"}, "that cannot be read"),
     ],
 )
-def test_a_whole_frame_that_makes_no_sense_is_told(path: Path, body: object, said: str) -> None:
+def test_a_whole_frame_with_invalid_content_is_an_error(
+    path: Path, body: object, said: str
+) -> None:
     path.write_bytes(HEADER + frame(body))
     with pytest.raises(JournalError, match=said):
         opened(path)
@@ -518,7 +525,7 @@ def test_a_cut_of_a_rewritten_journal_is_refused_whatever_record_of_its_size_is_
 
 
 @pytest.mark.parametrize("change", ["configs", "made and deleted", "producer ids"])
-def test_a_journal_that_is_mostly_dead_is_rewritten(path: Path, change: str) -> None:
+def test_a_journal_with_mostly_obsolete_changes_is_rewritten(path: Path, change: str) -> None:
     metadata = opened(path)
     metadata.create_topic("a", IDS[0], 2, {"retention.ms": "1"})
     metadata.set_broker_configs({"log.retention.ms": "7"})
@@ -565,7 +572,7 @@ def test_topics_that_are_all_deleted_leave_a_small_journal(path: Path) -> None:
     assert opened(path).topics == {}
 
 
-def test_a_journal_whose_topics_live_is_not_rewritten_again_and_again(path: Path) -> None:
+def test_a_journal_of_existing_topics_is_not_rewritten(path: Path) -> None:
     metadata = opened(path)
     sizes = []
     for number in range(SMALLEST_REWRITE + 200):
@@ -575,9 +582,7 @@ def test_a_journal_whose_topics_live_is_not_rewritten_again_and_again(path: Path
     assert len(opened(path).topics) == SMALLEST_REWRITE + 200
 
 
-def test_a_large_journal_is_written_again_a_part_at_each_tick(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_journal_is_rewritten_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
     metadata = opened(path)
     count = 3 * ENCODED_AT_ONCE
@@ -617,7 +622,7 @@ def test_a_large_journal_is_written_again_a_part_at_each_tick(
 
 
 @pytest.mark.parametrize("encoded_at_once", [1000, 1])
-def test_topics_that_are_being_made_are_in_a_journal_that_is_written_again(
+def test_a_rewritten_journal_has_the_topics_whose_creation_has_not_ended(
     path: Path, monkeypatch: pytest.MonkeyPatch, encoded_at_once: int
 ) -> None:
     """The journal is rewritten by the change that begins the topics, or by a later one before their
@@ -639,7 +644,7 @@ def test_topics_that_are_being_made_are_in_a_journal_that_is_written_again(
             assert list(opened(path).topics.values()) == list(metadata.coming.values())
 
 
-def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
+def test_a_deletion_is_stored_until_it_is_complete(path: Path) -> None:
     """The journal is rewritten in between, and must still have the deletions that are not
     complete.
     """
@@ -677,7 +682,7 @@ def test_a_setting_of_a_topic_under_its_former_name_is_kept(path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_changes_that_come_while_a_new_journal_is_flushed_are_in_it(
+def test_changes_made_during_a_rewrite_survive_a_crash(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A change is made at each step of the rewrite; neither a kill nor a power loss loses one."""
@@ -708,7 +713,7 @@ def test_changes_that_come_while_a_new_journal_is_flushed_are_in_it(
         assert again.next_producer_id == metadata.next_producer_id
 
 
-def test_a_stop_amid_a_rewrite_leaves_no_half_written_file(path: Path) -> None:
+def test_a_stop_during_a_rewrite_removes_the_unfinished_file(path: Path) -> None:
     metadata = opened(path)
     metadata.rewriting = metadata_module.Rewriting(iter(()), 1)
     new = Path(f"{path}{REPLACING_SUFFIX}")

@@ -119,6 +119,7 @@ def batches(name: str, count: int) -> Any:
 
 
 def with_files(logs: list[Log]) -> int:
+    """How many of the logs have files; checks that each log has all of them or no directory."""
     for log in logs:
         is_there = os.path.isdir(log.directory)
         assert is_there == log.files.are_made
@@ -134,7 +135,7 @@ def unfinished(host: CoreHost) -> list[str]:
 # --- ahead ----------------------------------------------------------------------------------------
 
 
-def test_a_new_topics_files_are_made_elsewhere_a_few_at_a_time(host: CoreHost) -> None:
+def test_a_thread_creates_a_new_topics_files_a_few_at_a_time(host: CoreHost) -> None:
     logs = created(host, "t", 20)
     assert with_files(logs) == 0 and len(host.work) == 1
     work = host.work[0]
@@ -148,7 +149,7 @@ def test_a_new_topics_files_are_made_elsewhere_a_few_at_a_time(host: CoreHost) -
         log.append(bytearray(encode_batch([NewRecord(None, b"a", NOW_MS)])), now_ms=NOW_MS)
 
 
-def test_so_are_those_of_a_topic_that_grows(host: CoreHost) -> None:
+def test_a_thread_creates_the_files_of_added_partitions(host: CoreHost) -> None:
     host.create("t", 1)
     growth = CreatePartitionsTopic(name="t", count=1 + FEWEST_AHEAD, assignments=None)
     answer(host, CreatePartitionsRequest([growth], 60_000, False), 1)
@@ -157,7 +158,7 @@ def test_so_are_those_of_a_topic_that_grows(host: CoreHost) -> None:
 
 
 @pytest.mark.parametrize("count", [FEWEST_AHEAD - 1, LARGE])
-def test_few_partitions_and_very_many_get_theirs_when_they_are_written_to(
+def test_a_small_or_very_large_topic_gets_its_files_at_the_first_write(
     host: CoreHost, count: int
 ) -> None:
     logs = created(host, "t", count)
@@ -167,7 +168,9 @@ def test_few_partitions_and_very_many_get_theirs_when_they_are_written_to(
 # --- the first batch ------------------------------------------------------------------------------
 
 
-def test_the_first_batch_of_a_large_topic_has_the_next_ones_files_made(host: CoreHost) -> None:
+def test_the_first_batch_of_a_large_topic_starts_the_files_of_the_next_partitions(
+    host: CoreHost,
+) -> None:
     logs = created(host, "t", LARGE)
     assert (
         answer(host, produce("t", partition=5), 9).responses[0].partition_responses[0].error_code
@@ -179,7 +182,7 @@ def test_the_first_batch_of_a_large_topic_has_the_next_ones_files_made(host: Cor
     assert [log.partition for log in logs if log.files.are_made] == list(range(5, 46))
 
 
-def test_a_batch_whose_files_are_under_way_waits_for_them_and_for_no_others(
+def test_a_batch_waits_only_for_the_files_of_its_own_partition(
     host: CoreHost,
 ) -> None:
     logs = created(host, "t", 40)
@@ -195,7 +198,7 @@ def test_a_batch_whose_files_are_under_way_waits_for_them_and_for_no_others(
     assert (row.error_code, row.base_offset, logs[39].log_end_offset) == (0, 0, 1)
 
 
-def test_a_batch_finds_files_that_are_made_and_not_yet_taken(host: CoreHost) -> None:
+def test_a_batch_uses_files_that_the_thread_has_created(host: CoreHost) -> None:
     logs = created(host, "t", 10)
     work = host.work[0]
     work.run()
@@ -206,9 +209,7 @@ def test_a_batch_finds_files_that_are_made_and_not_yet_taken(host: CoreHost) -> 
 
 
 @pytest.mark.parametrize("count", [LARGE, ROWS_AT_ONCE + 100])
-def test_no_call_of_the_loop_makes_many_files_whatever_a_request_names(
-    host: CoreHost, count: int
-) -> None:
+def test_no_call_in_the_event_loop_creates_many_files(host: CoreHost, count: int) -> None:
     logs = created(host, "t", count)
     Directories.made = 0
     host.ask(1, batches("t", count), 9)
@@ -240,6 +241,9 @@ class Calls:
     """
 
     def __init__(self, host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Counts the directories that are created in one call in the loop, and in one piece of work
+        of the thread.
+        """
         self.host = host
         self.most_of_the_loop = self.most_of_the_thread = self.made = 0
         for name in ("on_frame", "on_tick", "on_flushed", "on_worked", "on_sent"):
@@ -300,7 +304,7 @@ def found(calls: Calls, kind: int, *keys: str) -> list[Code]:
 
 
 @pytest.mark.parametrize(("kind", "name"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
-def test_an_internal_topics_files_are_made_elsewhere(calls: Calls, kind: int, name: str) -> None:
+def test_a_thread_creates_an_internal_topics_files(calls: Calls, kind: int, name: str) -> None:
     keys = [f"key-{number}" for number in range(INTERNAL_COUNT)]
     assert set(found(calls, kind, *keys)) == {Code.NONE}
     logs = calls.host.broker.topics.logs_of(name)
@@ -345,7 +349,7 @@ def test_a_write_takes_the_files_that_the_thread_has_made(calls: Calls) -> None:
     assert with_files(logs) == INTERNAL_COUNT
 
 
-def test_a_coordinator_without_room_for_its_files_is_not_available(
+def test_a_coordinator_without_space_for_its_files_is_not_available(
     calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: str) -> None:
@@ -367,7 +371,7 @@ def test_a_restart_creates_the_log_files_that_a_kill_prevented(b: DiskBroker) ->
     assert all(log.files.are_made for log in b.broker.topics.logs_of("__transaction_state"))
 
 
-def test_a_clean_stop_makes_what_the_thread_has_not_made_yet(calls: Calls) -> None:
+def test_a_clean_stop_creates_the_internal_topics_remaining_files(calls: Calls) -> None:
     found(calls, 1, "txn")
     host = calls.host
     host.close()
@@ -376,6 +380,7 @@ def test_a_clean_stop_makes_what_the_thread_has_not_made_yet(calls: Calls) -> No
 
 
 def identity(calls: Calls) -> dict[str, Any]:
+    """The fields that name a transactional producer in requests; each call gives it a new epoch."""
     request = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
     answer = calls.answer(request, 2)
     return {
@@ -390,6 +395,9 @@ def identity(calls: Calls) -> dict[str, Any]:
 def test_the_end_of_a_transaction_makes_no_files_in_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, end: str
 ) -> None:
+    """A transaction has many partitions without a batch, so the markers are the first records in
+    these logs.
+    """
     host = CoreHost(tmp_path, barnabas_transaction_durability=durability)
     host.connect(1)
     calls = Calls(host, monkeypatch)
@@ -451,7 +459,7 @@ def test_transactions_that_time_out_together_make_no_files_in_the_loop(
     assert with_files(logs) == LARGE
 
 
-def test_a_transaction_ends_though_the_thread_fails_at_its_files(
+def test_a_transaction_ends_although_the_thread_cannot_create_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = CoreHost(tmp_path)
@@ -535,7 +543,7 @@ def test_markers_that_an_operator_writes_make_no_files_in_the_loop(
 # --- what is not wanted any more ------------------------------------------------------------------
 
 
-def test_files_of_a_topic_that_was_deleted_meanwhile_go(host: CoreHost) -> None:
+def test_files_created_for_a_deleted_topic_are_removed(host: CoreHost) -> None:
     (log, *_) = created(host, "t", 10)
     work = host.work.pop(0)
     work.run()
@@ -546,7 +554,7 @@ def test_files_of_a_topic_that_was_deleted_meanwhile_go(host: CoreHost) -> None:
     assert not unfinished(host)
 
 
-def test_files_of_a_log_that_made_its_own_meanwhile_go(host: CoreHost) -> None:
+def test_files_created_for_a_log_that_has_files_are_removed(host: CoreHost) -> None:
     (log, *_) = logs = created(host, "t", 10)
     work = host.work.pop(0)
     log.files.make()
@@ -559,14 +567,16 @@ def test_files_of_a_log_that_made_its_own_meanwhile_go(host: CoreHost) -> None:
     assert not unfinished(host)
 
 
-def test_what_an_attempt_left_that_failed_is_removed(host: CoreHost) -> None:
+def test_the_remains_of_a_failed_creation_are_removed(host: CoreHost) -> None:
     (log, *_) = logs = created(host, "t", 10)
     os.makedirs(f"{log.directory}/x")
     host.finish_work()
     assert with_files(logs) == 10 and "x" not in os.listdir(log.directory)
 
 
-def test_an_epoch_that_began_meanwhile_is_in_the_file_with_the_first_batch(host: CoreHost) -> None:
+def test_a_leader_epoch_that_began_during_the_creation_is_stored_with_the_first_batch(
+    host: CoreHost,
+) -> None:
     logs = created(host, "t", 10)
     work = host.work[0]
     work.run()
@@ -592,7 +602,7 @@ def names(b: DiskBroker) -> list[str]:
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power", "stop"])
-def test_what_no_log_had_taken_goes_with_the_next_start(b: DiskBroker, way: str) -> None:
+def test_a_start_removes_files_that_no_log_had_taken(b: DiskBroker, way: str) -> None:
     b.broker.topics.create_topic("t", 4, {}, now_ms=b.now_ms)
     logs = b.broker.topics.logs_of("t")
     b.parts.files_ahead.get().begin(logs)
@@ -608,7 +618,7 @@ def test_what_no_log_had_taken_goes_with_the_next_start(b: DiskBroker, way: str)
     assert b.read("t", 2) == [b"a"]
 
 
-def test_a_batch_in_such_files_survives_a_loss_of_power_once_it_is_flushed(b: DiskBroker) -> None:
+def test_a_flushed_batch_in_files_of_the_thread_survives_a_power_loss(b: DiskBroker) -> None:
     b.topic("t", 4, flush_messages="1")
     for partition in range(4):
         assert b.produce("t", (b"%d" % partition,), partition=partition)[0] == Code.NONE
@@ -619,7 +629,7 @@ def test_a_batch_in_such_files_survives_a_loss_of_power_once_it_is_flushed(b: Di
 
 
 @pytest.mark.parametrize("operation", ["entry", "inode", "rename"])
-def test_without_room_the_batch_is_refused_and_taken_the_next_time(
+def test_a_batch_without_space_for_its_files_is_refused_and_appended_later(
     b: DiskBroker, operation: str
 ) -> None:
     b.broker.topics.create_topic("t", 4, {}, now_ms=b.now_ms)
@@ -631,7 +641,7 @@ def test_without_room_the_batch_is_refused_and_taken_the_next_time(
     assert not names(b)
 
 
-def test_a_failing_disk_ends_the_broker_as_it_does_without_a_thread(b: DiskBroker) -> None:
+def test_a_disk_error_in_the_thread_is_raised_in_the_broker(b: DiskBroker) -> None:
     b.broker.topics.create_topic("t", 1, {}, now_ms=b.now_ms)
     b.disk.refuse(Refusal(frozenset(["inode"]), errno.EIO))
     with pytest.raises(OSError, match="Input/output error"):
@@ -664,7 +674,7 @@ def test_a_standby_gets_the_files_when_the_log_has_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_made_again", [True, False])
 @pytest.mark.parametrize("count", [20, ROWS_AT_ONCE + 1])
-def test_what_is_put_off_for_a_topic_id_is_not_written_to_a_later_topic_of_the_name(
+def test_delayed_batches_for_a_topic_id_are_not_appended_to_a_recreated_topic(
     host: CoreHost, count: int, is_made_again: bool
 ) -> None:
     """The batches wait for the files of their logs, or, in a large request, for their turn."""

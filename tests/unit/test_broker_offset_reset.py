@@ -32,7 +32,7 @@ WALL_MS = 1_000_000 * DAY_MS
         ("by_duration:P106751991167300D", 0),  # earlier than any timestamp
     ],
 )
-def test_the_time_at_which_a_group_begins(text: str, timestamp: int) -> None:
+def test_the_reset_setting_gives_the_timestamp_to_search_for(text: str, timestamp: int) -> None:
     value = SETTING.parse(text)
     assert value.timestamp(WALL_MS) == timestamp
     assert SETTING.render(value) == text

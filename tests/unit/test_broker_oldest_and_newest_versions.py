@@ -54,7 +54,7 @@ def test_a_produce_by_the_id_of_the_topic(host: CoreHost) -> None:
     assert host.call(1, produce("t"), 12).responses[0].partition_responses[0].base_offset == 1
 
 
-def test_a_partition_that_a_topic_does_not_have_is_no_unknown_id(host: CoreHost) -> None:
+def test_a_missing_partition_of_a_known_topic_id_is_an_unknown_partition(host: CoreHost) -> None:
     host.create("t")
     topic = host.broker.metadata.topic("t")
     assert topic is not None
@@ -64,7 +64,7 @@ def test_a_partition_that_a_topic_does_not_have_is_no_unknown_id(host: CoreHost)
     assert answer.partition_responses[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_offsets_in_zookeeper_are_not_there(host: CoreHost) -> None:
+def test_version_0_of_offset_requests_is_refused(host: CoreHost) -> None:
     """Version 0 means offsets in ZooKeeper. Version 1 commits to the broker, without a member."""
     partition = OffsetCommitRequestPartition(0, 5, committed_metadata="")
     commit = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", None, [partition])])

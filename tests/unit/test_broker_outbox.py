@@ -5,7 +5,7 @@ from __future__ import annotations
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, NoResponse, Outbox, Parked
 
 
-def test_one_that_is_new_is_empty() -> None:
+def test_a_new_outbox_is_empty() -> None:
     outbox = Outbox()
     assert not (outbox.sends or outbox.closes or outbox.flushes)
     assert not (outbox.cleanings or outbox.work or outbox.deferred or outbox.audit)

@@ -13,6 +13,7 @@ class Wait:
     """A fetch that is complete once the test sets `enough`. calls: the calls of try_complete."""
 
     def __init__(self, *logs: object) -> None:
+        """A waiting fetch that is complete once `enough` is set, and notes each attempt."""
         self.enough = False
         self.calls: list[tuple[int, bool]] = []
         self.fetch = WaitingFetch(cast(Any, list(logs)), self.try_complete)
@@ -40,7 +41,7 @@ def purgatory() -> Purgatory:
     return Purgatory()
 
 
-def test_progress_asks_those_who_wait_for_that_log_in_their_order(purgatory: Purgatory) -> None:
+def test_progress_of_a_log_tries_its_waiting_fetches_in_order(purgatory: Purgatory) -> None:
     order: list[str] = []
     for name, log in (("first", A), ("other", B), ("second", A)):
         purgatory.park(
@@ -79,7 +80,7 @@ def test_not_enough_goes_on_waiting(purgatory: Purgatory) -> None:
     assert wait.calls == [(10, False), (20, False)], "answered once"
 
 
-def test_one_that_is_answered_leaves_all_its_logs(purgatory: Purgatory) -> None:
+def test_an_answered_fetch_is_removed_from_all_its_logs(purgatory: Purgatory) -> None:
     wait = Wait(A, B)
     purgatory.park(wait.fetch, 100)
     wait.enough = True
@@ -89,7 +90,7 @@ def test_one_that_is_answered_leaves_all_its_logs(purgatory: Purgatory) -> None:
     assert purgatory._by_log == {}
 
 
-def test_deadlines(purgatory: Purgatory) -> None:
+def test_fetches_are_answered_at_their_deadlines(purgatory: Purgatory) -> None:
     late, soon = Wait(A), Wait(A)
     purgatory.park(late.fetch, 300)
     purgatory.park(soon.fetch, 100)
@@ -103,13 +104,13 @@ def test_deadlines(purgatory: Purgatory) -> None:
     assert late.calls == [(1000, True)] and purgatory._by_log == {}
 
 
-def test_one_whose_time_is_up_must_be_answered(purgatory: Purgatory) -> None:
+def test_a_fetch_that_does_not_complete_at_its_deadline_is_an_error(purgatory: Purgatory) -> None:
     purgatory.park(WaitingFetch([A], lambda now_ms, late: False), 100)
     with pytest.raises(AssertionError, match="not answered"):
         purgatory.on_tick(100)
 
 
-def test_cancelled_ones_are_not_asked(purgatory: Purgatory) -> None:
+def test_cancelled_fetches_are_not_tried(purgatory: Purgatory) -> None:
     wait, other = Wait(A), Wait(A)
     purgatory.park(wait.fetch, 100)
     purgatory.park(other.fetch, 200)
@@ -120,7 +121,7 @@ def test_cancelled_ones_are_not_asked(purgatory: Purgatory) -> None:
     assert wait.calls == [] and other.calls == [(10, False)]
 
 
-def test_a_fetch_without_logs_waits_for_its_time_alone(purgatory: Purgatory) -> None:
+def test_a_fetch_without_logs_waits_until_its_deadline(purgatory: Purgatory) -> None:
     wait = Wait()
     purgatory.park(wait.fetch, 50)
     purgatory.on_tick(50)
@@ -169,7 +170,7 @@ def test_rows_of_answered_fetches_do_not_pile_up(purgatory: Purgatory) -> None:
     assert purgatory.next_deadline_ms() is None
 
 
-def test_very_many_whose_time_is_up_are_answered_a_part_at_each_tick(purgatory: Purgatory) -> None:
+def test_at_most_100_expired_fetches_are_answered_in_a_tick(purgatory: Purgatory) -> None:
     waits = [Wait(A) for _ in range(350)]
     for wait in waits:
         purgatory.park(wait.fetch, 100)

@@ -21,14 +21,14 @@ KAFKAS = (
 )  # fmt: skip
 
 
-def test_a_rate_is_apache_kafkas() -> None:
+def test_throttle_times_of_a_rate_are_those_of_apache_kafka() -> None:
     rate = Rate(WINDOWS, KAFKAS[0][1])
     for size, now_ms, throttle_ms in KAFKAS:
         rate.record(size, now_ms)
         assert rate.throttle_ms(1000, now_ms) == pytest.approx(throttle_ms, abs=NEAR_MS)
 
 
-def test_a_fetch_is_taken_back_as_apache_kafka_does() -> None:
+def test_a_throttled_fetch_is_subtracted_from_the_rate_as_in_apache_kafka() -> None:
     """With consumer_byte_rate=1000, a fetch of 10,076 bytes waited 76 ms and then got its records,
     and the next one waited 9,897 ms.
     """
@@ -42,7 +42,7 @@ def test_a_fetch_is_taken_back_as_apache_kafka_does() -> None:
     assert rate.throttle_ms(1000, 350) == pytest.approx(9897, abs=100)
 
 
-def test_a_bucket_is_apache_kafkas() -> None:
+def test_throttle_times_of_a_token_bucket_are_those_of_apache_kafka() -> None:
     """controller_mutation_rate=2 allows a burst of 22 partitions. After 3 and 30 partitions the
     wait was 5,041 ms (with error 89); after one more each, in versions without that error, 5,206
     and 5,537 ms.
@@ -57,7 +57,7 @@ def test_a_bucket_is_apache_kafkas() -> None:
         assert bucket.throttle_ms(2, now_ms) == pytest.approx(throttle_ms, abs=100)
 
 
-def test_a_wait_is_told_again_while_the_first_windows_fill() -> None:
+def test_throttle_times_repeat_while_the_first_windows_fill() -> None:
     """The rate is computed over all windows but one, even if less time has passed. Apache Kafka
     therefore returned 4,153 ms at 2.6 s and 4,267 ms at 7.7 s.
     """
@@ -69,7 +69,7 @@ def test_a_wait_is_told_again_while_the_first_windows_fill() -> None:
     assert rate.throttle_ms(1000, 11_000) == 0
 
 
-def test_what_is_old_is_forgotten() -> None:
+def test_old_samples_and_full_buckets_are_obsolete() -> None:
     rate, bucket = Rate(WINDOWS, 0), TokenBucket(WINDOWS)
     rate.record(100_000, 0)
     bucket.record(100, 2, 0)
@@ -83,7 +83,8 @@ def test_what_is_old_is_forgotten() -> None:
     assert TokenBucket(WINDOWS).is_obsolete(0)
 
 
-def test_the_longest_wait_fits_into_the_answer() -> None:
+def test_throttle_times_are_bounded() -> None:
+    """The field in the response has 32 bits."""
     rate, bucket = Rate(WINDOWS, 0), TokenBucket(WINDOWS)
     rate.record(1e15, 0)
     assert rate.throttle_ms(1e-300, 0) == MOST_MS

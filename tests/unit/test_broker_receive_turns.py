@@ -61,14 +61,14 @@ def turns_of(memory: ReceiveMemory, *receivers: Receiver) -> tuple[ReceiveTurns,
     return ReceiveTurns(memory, cast(asyncio.AbstractEventLoop, loop), lambda: receivers), loop
 
 
-def test_nobody_waits_while_there_is_memory() -> None:
+def test_all_connections_may_receive_while_memory_is_free() -> None:
     turns, _ = turns_of(ReceiveMemory(1000))
     assert turns.may_receive(Receiver())
     assert turns.may_receive(Receiver())
     assert turns.holders == {}
 
 
-def test_one_at_a_time_beyond_the_bound_in_the_order_in_which_they_came() -> None:
+def test_with_full_memory_connections_of_a_principal_receive_one_after_another() -> None:
     turns, _ = turns_of(full_memory())
     first, second, third = Receiver(), Receiver(), Receiver()
     assert turns.may_receive(first)
@@ -78,7 +78,7 @@ def test_one_at_a_time_beyond_the_bound_in_the_order_in_which_they_came() -> Non
     assert (turns.has_turn(second), second.resumed, third.resumed) == (True, 1, 0)
 
 
-def test_all_go_on_when_there_is_memory_again() -> None:
+def test_all_waiting_connections_resume_when_memory_is_free() -> None:
     memory = full_memory()
     turns, _ = turns_of(memory)
     first, second, third = Receiver(), Receiver(), Receiver()
@@ -88,7 +88,7 @@ def test_all_go_on_when_there_is_memory_again() -> None:
     assert (second.resumed, third.resumed) == (1, 1)
 
 
-def test_of_each_principal_one_goes_on() -> None:
+def test_with_full_memory_one_connection_of_each_principal_receives() -> None:
     """A principal that uses all the memory does not block other principals."""
     turns, _ = turns_of(full_memory())
     first, second, other = Receiver(), Receiver(), Receiver("User:other")
@@ -99,7 +99,7 @@ def test_of_each_principal_one_goes_on() -> None:
     assert second.resumed == 1 and turns.has_turn(second)
 
 
-def test_so_many_principals_at_most_go_on_and_the_next_in_the_order_in_which_they_came() -> None:
+def test_with_full_memory_a_limited_number_of_principals_receive_in_order() -> None:
     turns, _ = turns_of(full_memory())
     receivers = [Receiver(f"User:{number}") for number in range(MOST_HOLDERS + 2)]
     allowed = [turns.may_receive(one) for one in receivers]
@@ -109,7 +109,7 @@ def test_so_many_principals_at_most_go_on_and_the_next_in_the_order_in_which_the
     assert turns.may_receive(receivers[-2])
 
 
-def test_no_principal_goes_on_while_whole_requests_are_half_of_what_may_be_held() -> None:
+def test_no_connection_receives_while_complete_requests_use_half_of_the_memory() -> None:
     memory = full_memory()
     memory.worked_bytes = 500
     turns, _ = turns_of(memory)
@@ -120,7 +120,7 @@ def test_no_principal_goes_on_while_whole_requests_are_half_of_what_may_be_held(
     assert (first.resumed, other.resumed) == (1, 1)
 
 
-def test_all_that_send_nothing_are_hung_up_on_whoever_has_the_turn() -> None:
+def test_silent_connections_with_half_a_request_are_closed() -> None:
     holder, half, other = Receiver(), Receiver(), Receiver("User:other")
     turns, loop = turns_of(full_memory(), holder, half, other)
     other.awaits_rest = False
@@ -132,7 +132,7 @@ def test_all_that_send_nothing_are_hung_up_on_whoever_has_the_turn() -> None:
     assert len(half.reasons) == 1 and not other.reasons
 
 
-def test_those_that_go_on_keep_the_turn() -> None:
+def test_connections_with_enough_progress_are_not_closed() -> None:
     slow, quick, next_one = Receiver(), Receiver(), Receiver()
     turns, loop = turns_of(full_memory(), slow, quick, next_one)
     turns.may_receive(slow)
@@ -148,7 +148,7 @@ def test_those_that_go_on_keep_the_turn() -> None:
     assert loop.timer.is_cancelled
 
 
-def test_what_has_begun_in_the_meantime_has_its_time() -> None:
+def test_a_connection_that_began_later_is_closed_one_interval_later() -> None:
     receivers = [Receiver()]
     turns, loop = turns_of(full_memory(), *receivers)
     late = Receiver()
@@ -162,7 +162,7 @@ def test_what_has_begun_in_the_meantime_has_its_time() -> None:
     assert len(late.reasons) == 1
 
 
-def test_where_nobody_waits_no_connection_is_looked_at() -> None:
+def test_without_waiting_connections_no_silent_one_is_closed() -> None:
     held, other = Receiver(), Receiver()
     turns, loop = turns_of(full_memory(), held)
     turns.may_receive(held)

@@ -62,7 +62,7 @@ def reported(host: CoreHost) -> Any:
         ),
     ],
 )  # fmt: skip
-def test_a_release_tells_of_its_own_versions_and_features(
+def test_an_emulated_release_reports_its_versions_and_features(
     name: str, some: dict[int, tuple[int, int]], finalized: dict[str, int], tmp_path: Path
 ) -> None:
     answer = reported(CoreHost(tmp_path, barnabas_emulate=name))
@@ -72,20 +72,20 @@ def test_a_release_tells_of_its_own_versions_and_features(
 
 
 @pytest.mark.parametrize("name", EMULATED)
-def test_all_that_a_release_tells_of_is_told_but_share_and_streams_groups(name: str) -> None:
+def test_an_emulated_release_has_all_apis_except_share_and_streams_groups(name: str) -> None:
     spoken = {api.key: (api.min_version, api.max_version) for api in release_of(name).apis.values()}
     kafka = advertised_versions(name)
     assert spoken == {key: versions for key, versions in kafka.items() if key in spoken}
     assert kafka.keys() - spoken.keys() <= SHARE_AND_STREAMS_GROUPS
 
 
-def test_a_version_that_the_release_does_not_have_ends_the_connection(tmp_path: Path) -> None:
+def test_a_request_version_that_the_release_lacks_closes_the_connection(tmp_path: Path) -> None:
     host = CoreHost(tmp_path, barnabas_emulate="3.9")
     host.ask(host.connect(1), EndTxnRequest(transactional_id="t"), 5)
     assert "versions 0 to 4 are" in host.closed[1]
 
 
-def test_what_a_release_has_not_is_not_spoken_however_new_this_broker_is() -> None:
+def test_an_emulated_release_has_only_versions_that_this_broker_implements() -> None:
     for name in EMULATED:
         apis = release_of(name).apis
         assert apis.keys() <= BY_KEY.keys()
@@ -115,9 +115,10 @@ def test_other_releases_are_refused() -> None:
         ({}, Code.GROUP_ID_NOT_FOUND),
     ],
 )
-def test_groups_of_the_consumer_protocol_are_there_where_the_release_has_them_on(
+def test_consumer_protocol_groups_are_enabled_as_in_the_release(
     settings: dict[str, str], code: Code, tmp_path: Path
 ) -> None:
+    """GROUP_ID_NOT_FOUND means that the protocol is enabled, since the group was looked for."""
     host = CoreHost(tmp_path, **settings)
     connection = host.connect(1)
     described = host.call(connection, ConsumerGroupDescribeRequest(group_ids=["g"]), 0)
@@ -127,7 +128,10 @@ def test_groups_of_the_consumer_protocol_are_there_where_the_release_has_them_on
 
 
 @pytest.mark.parametrize(("name", "count"), [("3.9", 2), ("4.3", 1)])
-def test_an_offset_asked_for_twice(name: str, count: int, tmp_path: Path) -> None:
+def test_a_partition_named_twice_in_list_offsets_is_refused(
+    name: str, count: int, tmp_path: Path
+) -> None:
+    """Kafka 3.9 returns one row for each requested row, 4.3 one for each partition."""
     host = CoreHost(tmp_path, barnabas_emulate=name)
     host.create("t")
     rows = [ListOffsetsPartition(0, -1, -1), ListOffsetsPartition(0, -1, -2)]

@@ -104,6 +104,9 @@ class Bench:
     """
 
     def __init__(self, *, is_leased: bool = False, **settings: str) -> None:
+        """A leader's server on a simulated disk and port. `is_leased`: its leadership depends on a
+        lease, whose keeper is a `Keeper`; `said` notes the calls to it.
+        """
         self.loop, self.port = VirtualLoop(), VirtualPort()
         self.plain_disk = SimDisk(random.Random(0), lambda: self.loop.now_ms)
         self.plain_disk.mkdir(DIRECTORY)
@@ -199,6 +202,7 @@ class StandbySide:
         self.sock.send(self.following.greeting())
 
     def take(self) -> None:
+        """Read what has arrived, apply it, and send the responses."""
         if self.is_silent or self.ended:
             return
         data = received(self.sock)
@@ -251,7 +255,7 @@ def test_without_descriptors_the_port_waits_for_the_next_tick(
     assert caplog.text.count("a standby has to wait: [Errno 24] Too many open files") == 1
 
 
-def test_who_shows_no_secret_is_ended_when_its_time_is_over_and_not_before(
+def test_a_connection_that_does_not_prove_the_secret_in_time_is_closed(
     new_bench: Callable[..., Bench],
 ) -> None:
     bench = new_bench()
@@ -286,7 +290,7 @@ def test_a_connection_is_set_up_for_small_messages(new_bench: Callable[..., Benc
     assert sock.gettimeout() == 0, "else it would hold up all clients"
 
 
-def test_who_waits_longest_makes_room_for_who_comes(
+def test_a_new_connection_replaces_the_oldest_one_without_the_secret(
     new_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admission, "MOST_GREETING", 2)
@@ -298,7 +302,7 @@ def test_who_waits_longest_makes_room_for_who_comes(
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b""])
-def test_a_handshake_of_tls_that_fails_or_does_not_come_leaves_nothing(
+def test_a_failed_or_missing_tls_handshake_closes_the_connection(
     new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     bench = new_bench()
@@ -316,7 +320,7 @@ def test_a_handshake_of_tls_that_fails_or_does_not_come_leaves_nothing(
     assert says in caplog.text
 
 
-def test_strangers_are_counted_and_named_once_a_minute(
+def test_refused_connections_are_logged_once_a_minute_with_their_number(
     new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = new_bench()
@@ -333,7 +337,9 @@ def test_strangers_are_counted_and_named_once_a_minute(
     assert bench.leader.leading.link is None
 
 
-def test_who_is_refused_reads_why_before_the_end(new_bench: Callable[..., Bench]) -> None:
+def test_a_refused_standby_gets_the_reason_before_its_connection_is_closed(
+    new_bench: Callable[..., Bench],
+) -> None:
     bench = new_bench()
     first = bench.followed()
     second = bench.standby()
@@ -385,7 +391,7 @@ def test_a_standby_gets_each_change_and_the_disk_publishes_nothing_without_one(
         ),
     ],
 )
-def test_the_log_says_what_becomes_of_answers_when_a_standby_is_gone(
+def test_the_log_says_whether_answers_wait_after_a_standby_disconnected(
     new_bench: Callable[..., Bench],
     caplog: pytest.LogCaptureFixture,
     settings: dict[str, str],
@@ -398,7 +404,7 @@ def test_the_log_says_what_becomes_of_answers_when_a_standby_is_gone(
     assert f"disconnected: it closed the connection; {says}" in caplog.text
 
 
-def test_a_standby_that_is_silent_for_the_timeout_is_hung_up_on(
+def test_a_standby_that_is_silent_for_the_timeout_is_disconnected(
     new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = new_bench()
@@ -423,7 +429,7 @@ def test_a_standby_that_answers_pings_stays(new_bench: Callable[..., Bench]) -> 
     assert not standby.ended
 
 
-def test_what_a_slow_standby_does_not_take_waits_and_comes_in_order(
+def test_changes_wait_in_order_for_a_slow_standby(
     new_bench: Callable[..., Bench],
 ) -> None:
     """The leader does not read its queue until the connection is writable again."""
@@ -552,7 +558,7 @@ def end(bench: Bench) -> Any:
     return bench.loop.create_task(bench.leader.end())
 
 
-def test_the_rest_is_sent_before_the_end(
+def test_a_leader_that_stops_sends_all_changes_first(
     new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -576,7 +582,7 @@ def test_the_rest_is_sent_before_the_end(
     assert "ended before it was" not in caplog.text
 
 
-def test_a_standby_that_does_not_hang_up_holds_the_end_up_for_a_bounded_time(
+def test_a_leader_that_stops_waits_a_bounded_time_for_its_standby(
     new_bench: Callable[..., Bench],
 ) -> None:
     bench = new_bench()
@@ -590,7 +596,7 @@ def test_a_standby_that_does_not_hang_up_holds_the_end_up_for_a_bounded_time(
 
 
 @pytest.mark.parametrize("is_catching_up", [False, True])
-def test_without_one_that_follows_the_end_waits_for_nothing(
+def test_a_leader_that_stops_does_not_wait_without_a_following_standby(
     new_bench: Callable[..., Bench], is_catching_up: bool
 ) -> None:
     bench = new_bench(barnabas_replication_catch_up_bytes_per_second="1000")
@@ -638,9 +644,12 @@ def test_a_leader_that_starts_reports_to_its_lease_and_is_notified_of_changes(
     assert bench.cluster.standby.node_id == 2
 
 
-def test_a_standby_waits_until_it_is_out_of_the_set_and_goes_on_then(
+def test_a_standby_catches_up_only_after_it_left_the_in_sync_set(
     new_bench: Callable[..., Bench],
 ) -> None:
+    """A standby that connects again may lack changes, so it must not be in the in-sync set of the
+    lease's record while it catches up.
+    """
     bench = new_bench(is_leased=True)
     bench.keeper.maybe = frozenset({1, 2})
     standby = bench.standby()
@@ -655,7 +664,7 @@ def test_a_standby_waits_until_it_is_out_of_the_set_and_goes_on_then(
     assert bench.leader.leading.follows
 
 
-def test_nothing_goes_out_without_the_lease_and_what_waits_goes_with_it(
+def test_answers_wait_while_the_leader_has_no_lease(
     new_bench: Callable[..., Bench],
 ) -> None:
     bench = new_bench(is_leased=True)
@@ -675,7 +684,7 @@ def test_nothing_goes_out_without_the_lease_and_what_waits_goes_with_it(
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_leader_that_is_deposed_ends_without_an_answer(
+def test_a_deposed_leader_ends_without_sending_answers(
     new_bench: Callable[..., Bench], is_late: bool
 ) -> None:
     """Another node may take the lease even before the daemon has registered its callback."""
@@ -705,7 +714,7 @@ def test_a_leader_that_is_deposed_ends_without_an_answer(
     assert bench.said == ["abandon"]
 
 
-def test_changes_of_the_lease_after_the_end_change_nothing(
+def test_changes_of_the_lease_after_the_leaders_end_are_ignored(
     new_bench: Callable[..., Bench],
 ) -> None:
     bench = new_bench(is_leased=True)
@@ -723,7 +732,7 @@ def test_changes_of_the_lease_after_the_end_change_nothing(
     bench.loop = VirtualLoop()
 
 
-def test_a_change_of_the_lease_when_the_loop_is_closed_fails_nothing(
+def test_a_change_of_the_lease_after_the_loop_was_closed_is_ignored(
     new_bench: Callable[..., Bench],
 ) -> None:
     bench = new_bench(is_leased=True)
@@ -734,9 +743,10 @@ def test_a_change_of_the_lease_when_the_loop_is_closed_fails_nothing(
     bench.loop = VirtualLoop()
 
 
-def test_clients_of_the_time_before_are_taken_up_by_their_listener(
+def test_connections_from_before_the_failover_are_given_to_their_listener(
     new_bench: Callable[..., Bench],
 ) -> None:
+    """Before a standby leads, it holds clients' connections; the new leader takes these over."""
     bench = new_bench(is_leased=True)
     del bench.said[:]
     mine, theirs = stream_pair()

@@ -43,6 +43,7 @@ class Register:
         self.version, self.value = ABSENT, b""
 
     def apply(self, request: Request) -> Answer:
+        """Read the record, or replace it if the request names its present version."""
         if isinstance(request, Read):
             return Found(self.version, self.value)
         if request.version != self.version:
@@ -52,7 +53,7 @@ class Register:
         return Written(self.version)
 
 
-def test_a_directory_that_is_open_is_whole_whatever_it_was_found_as() -> None:
+def test_an_opened_directory_counts_as_whole() -> None:
     leader = Leadership(
         Node(1, NodeAddresses("a:1", {}), "s"),
         LeaseSettings(TTL_MS, MARGIN_MS),
@@ -63,7 +64,7 @@ def test_a_directory_that_is_open_is_whole_whatever_it_was_found_as() -> None:
     assert leader.holding is Holding.WHOLE
 
 
-def test_a_write_that_was_refused_is_not_one_that_may_come_to_be() -> None:
+def test_a_refused_write_does_not_count_as_possibly_applied() -> None:
     """Otherwise responses would wait for the node in the refused record until another version of
     the record is read.
     """
@@ -170,7 +171,10 @@ def test_an_empty_directory_lets_one_with_data_come_first() -> None:
     assert empty.role is Role.LEADING
 
 
-def test_a_first_leader_that_died_before_it_had_a_directory_leads_again() -> None:
+def test_a_first_leader_that_died_before_it_created_its_directory_leads_again() -> None:
+    """With a cluster id in the record, a directory was created and may have records: an empty
+    directory must then not lead.
+    """
     engine, empty = Register(), node(1, Holding.NOTHING)
     run(empty, engine, 0)
     run(empty, engine, TTL_MS)
@@ -182,7 +186,10 @@ def test_a_first_leader_that_died_before_it_had_a_directory_leads_again() -> Non
         assert (again.role is Role.LEADING) == leads
 
 
-def test_the_right_to_answer_ends_a_margin_before_the_lease_from_when_the_write_was_sent() -> None:
+def test_a_leader_may_answer_until_a_margin_before_its_lease_ends() -> None:
+    """The lease counts from the time at which its write was sent (100), not from that of the
+    response (900).
+    """
     engine, one = Register(), node(1)
     one.on_answer(engine.apply(one.next_request(0) or Read()), 0)
     request = one.next_request(100)
@@ -209,7 +216,7 @@ def test_a_standby_claims_after_a_whole_lease_without_a_change() -> None:
     assert leader.next_request_ms(0) is None
 
 
-def test_who_is_not_in_the_set_never_claims() -> None:
+def test_a_standby_outside_the_in_sync_set_never_claims_the_lease() -> None:
     engine = Register()
     leader = leader_of_pair(engine)
     leader.want_in_sync(frozenset({1}))
@@ -220,7 +227,7 @@ def test_who_is_not_in_the_set_never_claims() -> None:
     assert standby.role is Role.WATCHING
 
 
-def test_a_leader_that_has_given_up_is_followed_at_once() -> None:
+def test_a_standby_claims_a_released_lease_at_once() -> None:
     engine = Register()
     leader, standby = leader_of_pair(engine), node(2)
     run(standby, engine, 0)
@@ -232,7 +239,7 @@ def test_a_leader_that_has_given_up_is_followed_at_once() -> None:
     assert standby.role is Role.LEADING
 
 
-def test_a_leader_past_its_right_leads_again_where_nobody_came_between() -> None:
+def test_a_leader_with_an_expired_lease_renews_it_if_no_other_node_claimed_it() -> None:
     engine = Register()
     leader = leader_of_pair(engine)
     request = leader.next_request(600)
@@ -244,7 +251,7 @@ def test_a_leader_past_its_right_leads_again_where_nobody_came_between() -> None
     assert leader.may_answer(2600)
 
 
-def test_a_write_of_unknown_outcome_counts_until_its_version_has_passed() -> None:
+def test_a_write_of_unknown_outcome_counts_until_a_later_version_is_written() -> None:
     engine = Register()
     leader = node(1)
     run(leader, engine, 0)
@@ -266,7 +273,7 @@ def test_a_write_of_unknown_outcome_counts_until_its_version_has_passed() -> Non
     assert engine.apply(lost) == Conflict()
 
 
-def test_a_write_that_was_applied_and_not_answered_counts_from_when_it_was_sent() -> None:
+def test_an_unanswered_renewal_that_was_applied_counts_from_its_sending() -> None:
     engine = Register()
     leader = node(1)
     run(leader, engine, 0)
@@ -278,7 +285,10 @@ def test_a_write_that_was_applied_and_not_answered_counts_from_when_it_was_sent(
     assert leader.may_answer(500 + TTL_MS - MARGIN_MS - 1)
 
 
-def test_who_lost_its_power_leads_only_alone() -> None:
+def test_a_node_that_lost_power_leads_only_as_the_only_in_sync_node() -> None:
+    """After a power loss a node may lack flushed changes that the other in-sync node has; it leads
+    only once the other one has left the set.
+    """
     engine = Register()
     leader_of_pair(engine)
     again = node(1, Holding.POWER_LOST)
@@ -293,7 +303,7 @@ def test_who_lost_its_power_leads_only_alone() -> None:
     assert again.role is Role.LEADING
 
 
-def test_of_two_leaders_that_lost_their_power_the_last_leads() -> None:
+def test_after_a_power_loss_of_both_nodes_the_last_leader_leads() -> None:
     engine = Register()
     leader_of_pair(engine)
     run(node(2), engine, 0)
@@ -314,7 +324,7 @@ def test_of_two_leaders_that_lost_their_power_the_last_leads() -> None:
     assert last.role is Role.LEADING
 
 
-def test_a_standby_that_claimed_and_lost_power_before_it_opened_has_less_than_who_led() -> None:
+def test_a_standby_that_lost_power_before_it_opened_does_not_lead_before_the_old_leader() -> None:
     engine = Register()
     leader = leader_of_pair(engine)
     leader.set_opened(1)
@@ -331,7 +341,7 @@ def test_a_standby_that_claimed_and_lost_power_before_it_opened_has_less_than_wh
     assert first.role is Role.LEADING and first.in_sync == {1}
 
 
-def test_a_leader_does_not_take_back_who_has_left_the_set() -> None:
+def test_a_leader_keeps_a_node_that_left_the_in_sync_set_out_of_it() -> None:
     engine = Register()
     leader = leader_of_pair(engine)
     run(node(2, Holding.NOTHING), engine, 10)
@@ -342,7 +352,12 @@ def test_a_leader_does_not_take_back_who_has_left_the_set() -> None:
 
 
 @pytest.mark.parametrize(("earlier", "leads"), [("s1", True), ("other", False), ("", False)])
-def test_what_this_directorys_earlier_process_held_has_ended(earlier: str, leads: bool) -> None:
+def test_a_restarted_leader_leads_at_once_if_the_lease_is_its_own_session(
+    earlier: str, leads: bool
+) -> None:
+    """A process knows the session of its directory's previous process, which cannot run any more;
+    it need not wait for the end of that lease.
+    """
     engine = Register()
     leader_of_pair(engine)
     again = node(1, earlier_session=earlier)
@@ -373,7 +388,7 @@ def test_a_record_of_another_cluster_is_refused() -> None:
         RECORD.replace(b'"nodes":{', b'"nodes":{"x":1,'),
     ],
 )
-def test_a_record_that_is_none_is_refused(value: bytes) -> None:
+def test_an_unreadable_record_is_refused(value: bytes) -> None:
     assert value != RECORD
     engine = Register()
     engine.version, engine.value = "7", value
@@ -381,7 +396,7 @@ def test_a_record_that_is_none_is_refused(value: bytes) -> None:
         run(node(1), engine, 0)
 
 
-def test_two_nodes_of_one_node_id_are_told_apart() -> None:
+def test_two_nodes_with_the_same_node_id_are_detected() -> None:
     """Otherwise the second node would wait for ever, or claim the lease with an outdated
     directory.
     """
@@ -396,7 +411,7 @@ def test_two_nodes_of_one_node_id_are_told_apart() -> None:
         run(namesake, engine, 1000)
 
 
-def test_a_deleted_record_deposes() -> None:
+def test_a_leader_is_deposed_if_the_record_was_deleted() -> None:
     engine = Register()
     leader = leader_of_pair(engine)
     engine.version = ABSENT
@@ -431,6 +446,9 @@ class World:
         self.events.append((self.now_ms + int(delay_ms), len(self.events), do))
 
     def send(self, index: int) -> None:
+        """Send a node's next request. The request and its response arrive late, or after the
+        timeout, by chance.
+        """
         one = self.nodes[index]
         request = one.next_request(self.clock(index))
         if request is None:
@@ -453,6 +471,9 @@ class World:
         self.later(one.timeout_ms, lambda: answer(None))
 
     def step(self) -> None:
+        """Advance 20 ms: let due messages arrive, restart nodes by chance, change the in-sync set
+        by chance, and send requests.
+        """
         self.now_ms += 20
         due = [event for event in self.events if event[0] <= self.now_ms]
         self.events = [event for event in self.events if event[0] > self.now_ms]
@@ -467,6 +488,9 @@ class World:
                 self.send(index)
 
     def check(self) -> None:
+        """At most one node may answer clients, and it knows each node that may be in the in-sync
+        set of the record.
+        """
         answering = [one for i, one in enumerate(self.nodes) if one.may_answer(self.clock(i))]
         assert len(answering) <= 1
         for one in answering:
@@ -475,7 +499,10 @@ class World:
             self.leads[self.nodes.index(one)] += 1
 
 
-def test_one_leads_at_a_time_and_knows_who_may_be_in_the_set() -> None:
+def test_at_most_one_node_answers_clients_in_a_world_with_failures() -> None:
+    """Two nodes with clocks of different speed, lost messages and restarts, for a minute in each of
+    eight worlds.
+    """
     leads = [0, 0]
     for seed in range(8):
         world = World(seed)
@@ -486,7 +513,7 @@ def test_one_leads_at_a_time_and_knows_who_may_be_in_the_set() -> None:
     assert min(leads) > 500
 
 
-def test_the_record_tells_of_the_epoch_in_which_the_directory_is_led() -> None:
+def test_the_record_has_the_leader_epoch_of_the_opened_directory() -> None:
     """A directory may have had higher leader epochs before it had a lease. The epoch of the next
     claim must be above them.
     """
@@ -536,7 +563,7 @@ def test_an_older_copy_of_a_directory_does_not_lead() -> None:
     assert second.role is Role.LEADING
 
 
-def test_an_older_copy_that_is_alone_in_the_set_says_why_nobody_leads() -> None:
+def test_an_older_copy_that_is_the_only_in_sync_node_explains_why_it_does_not_lead() -> None:
     engine = Register()
     record = record_after_a_take_over(engine)._replace(in_sync=frozenset({1}))
     engine.apply(Write(engine.version, record.encode()))
@@ -551,7 +578,10 @@ def test_an_older_copy_that_is_alone_in_the_set_says_why_nobody_leads() -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 3])
-def test_the_directory_that_was_in_the_set_leads(epoch: int) -> None:
+def test_a_directory_with_the_recorded_epoch_or_a_later_one_may_lead(epoch: int) -> None:
+    """The record has epoch 2 for the directory of node 1; a directory with this epoch or a later
+    one is no older copy.
+    """
     engine = Register()
     record_after_a_take_over(engine)
     first = node(1, session="again", leader_epoch=epoch)
@@ -568,7 +598,12 @@ def test_the_directory_that_was_in_the_set_leads(epoch: int) -> None:
         (2, Holding.WHOLE, ""),
     ],
 )
-def test_a_node_says_why_nobody_leads(node_id: int, holding: Holding, says: str) -> None:
+def test_a_waiting_node_explains_why_no_node_leads(
+    node_id: int, holding: Holding, says: str
+) -> None:
+    """The leader is gone. The last node is in sync and whole: it claims the lease itself, so it
+    names no obstacle.
+    """
     engine = Register()
     record = LeaseRecord("c", 1, "gone", 4, BOTH, {}, "1-gone-9")
     engine.apply(Write(ABSENT, record.encode()))

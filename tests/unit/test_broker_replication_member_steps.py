@@ -64,6 +64,9 @@ class Member:
     """
 
     def __init__(self) -> None:
+        """The steps of node 1, run by hand: a test sends the result of each step. The keeper of the
+        lease is a stand-in; its record names node 2 as the leader.
+        """
         self.disk = SimDisk(random.Random(0), lambda: 0)
         self.disk.mkdir("/x")
         self.now_s, self.sync = 100.0, CountedSync()
@@ -107,7 +110,7 @@ class Member:
         assert self.steps.throw(REFUSED) == HangUp()
 
 
-def test_a_leader_that_cannot_be_followed_is_tried_less_and_less() -> None:
+def test_pauses_grow_while_a_leader_cannot_be_followed() -> None:
     one = Member()
     pauses = []
     for _ in range(7):
@@ -147,7 +150,7 @@ def test_a_member_hangs_up_as_soon_as_it_leads() -> None:
     assert one.disk.read("/x/barnabas-lease-session") == b"s1\n"
 
 
-def test_a_leader_that_is_silent_for_the_timeout_is_gone() -> None:
+def test_a_member_disconnects_from_a_leader_that_is_silent_for_the_timeout() -> None:
     one = Member()
     one.wait_for_connect()
     step: Any = one.steps.send(None)
@@ -161,7 +164,9 @@ def test_a_leader_that_is_silent_for_the_timeout_is_gone() -> None:
 
 
 @pytest.mark.parametrize("failure", [None, ConnectionResetError(104, "reset")])
-def test_whatever_came_is_to_be_synced_and_its_files_are_closed(failure: OSError | None) -> None:
+def test_received_changes_are_synced_and_their_files_closed_when_the_connection_ends(
+    failure: OSError | None,
+) -> None:
     """The last write on a connection is synced as well, since some operations of an incomplete
     message may have been applied.
     """
@@ -179,7 +184,10 @@ def test_whatever_came_is_to_be_synced_and_its_files_are_closed(failure: OSError
     assert one.closed == [True]
 
 
-def test_a_copy_is_brought_to_the_disk_while_the_lease_is_not_renewed() -> None:
+def test_a_copy_is_flushed_early_while_the_lease_is_not_renewed() -> None:
+    """The lease has not been renewed for a third of its TTL (1000 of 3000 ms): the member may lead
+    soon, and its copy must be durable then.
+    """
     one = Member()
     one.wait_for_connect()
     one.steps.send(None)
@@ -192,7 +200,7 @@ def test_a_copy_is_brought_to_the_disk_while_the_lease_is_not_renewed() -> None:
     assert one.sync.begun == 1
 
 
-def test_a_copy_that_has_caught_up_is_on_the_disk_before_anything_says_so() -> None:
+def test_a_copy_is_flushed_before_it_counts_as_caught_up() -> None:
     """The flush covers the whole copy, including what was written since the latest flush began."""
     one = Member()
     written = one.sync.written
@@ -201,7 +209,7 @@ def test_a_copy_that_has_caught_up_is_on_the_disk_before_anything_says_so() -> N
 
 
 @pytest.mark.parametrize(("epochs", "known"), [([], 0), ([7], 7), ([7, 9], 9)])
-def test_the_lease_knows_the_highest_epoch_that_a_nodes_directory_has_had(
+def test_a_node_reports_the_highest_leader_epoch_of_its_directory(
     epochs: list[int], known: int
 ) -> None:
     """The epoch reveals a directory that is an older copy, and must not lead."""
@@ -214,7 +222,7 @@ def test_the_lease_knows_the_highest_epoch_that_a_nodes_directory_has_had(
     assert node.leader_epoch == known
 
 
-def test_a_copy_is_this_nodes_when_it_leads() -> None:
+def test_a_copy_gets_this_nodes_id_when_the_node_leads() -> None:
     one = Member()
     one.disk.write_atomic("/x/barnabas-standby", b"following: answers wait always\n")
     one.disk.write_atomic("/x/meta.properties", b"node.id=2\ncluster.id=c\n")
@@ -225,7 +233,7 @@ def test_a_copy_is_this_nodes_when_it_leads() -> None:
     assert one.sync.written > written, "it is made durable with the copy"
 
 
-def test_a_lease_that_cannot_be_kept_ends_it_and_changes_nothing() -> None:
+def test_a_failed_lease_ends_the_steps_without_changes() -> None:
     one = Member()
     one.wait_for_connect()
     one.keeper.failure = LeaseRecordError("of another cluster")

@@ -83,6 +83,7 @@ class Wire:
         self._timeout_s: float | None = None
 
     def note(self, name: str, *arguments: Any) -> None:
+        """Note a call, and raise the failure that the test has set for it."""
         self.said.append((name, *arguments) if arguments else name)
         failure = self.failures.pop(name, None)
         if failure is not None:
@@ -125,6 +126,9 @@ class Wire:
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    """A stand-in for the connection, the sync and the lock, which notes the calls; waits take no
+    time.
+    """
     wire = Wire()
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     monkeypatch.setattr(standby.socket, "create_connection", wire.connect)
@@ -195,7 +199,7 @@ def test_each_step_is_done_on_the_connection_with_its_own_timeout(
         (TlsError("no key"), LinkError, "no key"),
     ],
 )
-def test_a_failure_is_the_steps_to_judge_and_the_next_step_is_done(
+def test_a_failed_step_raises_in_the_steps_which_may_continue(
     node: Standby, wire: Wire, failure: BaseException, thrown: type[BaseException], says: str
 ) -> None:
     wire.failures["receive"] = failure
@@ -241,7 +245,7 @@ def test_steps_that_fail_end_with_their_connection(node: Standby, wire: Wire) ->
     assert wire.said[-1] == "close"
 
 
-def test_a_signal_amid_a_step_ends_the_steps_before_the_connection(
+def test_a_signal_during_a_step_ends_the_steps_before_the_connection(
     node: Standby, wire: Wire
 ) -> None:
     """The steps close the files of the copy, which must be flushed afterwards."""
@@ -260,7 +264,7 @@ def test_a_signal_amid_a_step_ends_the_steps_before_the_connection(
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_standby_that_is_stopped_flushes_its_copy_and_then_gives_the_directory_up(
+def test_a_stopped_standby_flushes_its_copy_before_it_releases_the_directory(
     node: Standby, wire: Wire, number: int
 ) -> None:
     def steps() -> Steps:
@@ -276,7 +280,7 @@ def test_a_standby_that_is_stopped_flushes_its_copy_and_then_gives_the_directory
     assert wire.said[2:] == ["steps end", "close", "finish sync", "release lock"]
 
 
-def test_a_standby_that_fails_flushes_its_copy_too(node: Standby, wire: Wire) -> None:
+def test_a_failed_standby_flushes_its_copy(node: Standby, wire: Wire) -> None:
     def steps() -> Steps:
         yield Connect(("127.0.0.1", 9), 0.5)
         raise LogDirectoryError("another cluster's")
@@ -288,7 +292,9 @@ def test_a_standby_that_fails_flushes_its_copy_too(node: Standby, wire: Wire) ->
 
 
 @pytest.mark.parametrize("sign", [META_PROPERTIES_NAME, STANDBY_NOTE_NAME])
-def test_a_directory_is_a_brokers_or_a_standbys_by_one_file(tmp_path: Path, sign: str) -> None:
+def test_one_file_shows_that_a_directory_belongs_to_a_broker_or_standby(
+    tmp_path: Path, sign: str
+) -> None:
     """One of two files shows what a directory is. A standby that was catching up has only its note,
     and needs it to continue.
     """

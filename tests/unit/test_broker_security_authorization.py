@@ -108,7 +108,7 @@ def test_each_request_has_a_row_and_no_row_is_of_nothing() -> None:
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_each_request_asks_for_something_or_is_for_everybody(api: Api) -> None:
+def test_each_request_checks_a_right_or_is_open_to_all(api: Api) -> None:
     rule = RULES[api.name]
     assert (rule is OPEN) == (api.name in FOR_EVERYBODY)
     assert bool(rule.asks) == (rule is not OPEN)
@@ -169,7 +169,7 @@ OF_KAFKA = (
 )  # fmt: skip
 
 
-def test_each_request_asks_for_what_apache_kafka_does() -> None:
+def test_each_request_checks_the_rights_that_apache_kafka_checks() -> None:
     expected = {name: set(asks.split("; ")) for asks, names in OF_KAFKA for name in names.split()}
     assert {
         name: {f"{ask.operation.name} {ask.resource_type.name}" for ask in rule.asks}
@@ -194,6 +194,9 @@ class Guarded(CoreHost):
     """
 
     def __init__(self, directory: Path) -> None:
+        """A broker with ACLs and two connected users: ann, who has no rights at first, and admin,
+        who is a super user. It has the topics t and u.
+        """
         super().__init__(directory, **SUPER)
         for connection, user in ((ANN, "User:ann"), (ADMIN, "User:admin")):
             self.connect(connection)
@@ -243,6 +246,7 @@ def produce_request(acks: int = -1, *, transactional_id: str | None = None) -> P
 
 
 def produced(host: Guarded, request: ProduceRequest) -> dict[str, int]:
+    """The error code of each topic in a Produce request of ann."""
     host.ask(ANN, request, 9)
     while host.work:  # makes the files of new partitions
         host.finish_work()
@@ -250,7 +254,7 @@ def produced(host: Guarded, request: ProduceRequest) -> dict[str, int]:
     return {row.name: row.partition_responses[0].error_code for row in answer.responses}
 
 
-def test_what_may_be_written_is_written_and_the_rest_refused(host: Guarded) -> None:
+def test_allowed_partitions_are_written_and_others_refused(host: Guarded) -> None:
     assert produced(host, produce_request()) == {"t": DENIED_TOPIC, "u": DENIED_TOPIC}
     host.allow(Operation.WRITE, TOPIC, "u")
     assert produced(host, produce_request()) == {"t": DENIED_TOPIC, "u": 0}
@@ -265,7 +269,7 @@ def _all_codes(host: Guarded) -> set[int]:
 
 
 @pytest.mark.parametrize("most_remembered", [200_000, 3])
-def test_a_right_that_is_taken_away_does_not_outlive_it_by_a_request(
+def test_a_removed_right_is_refused_from_the_next_request_on(
     host: Guarded, monkeypatch: pytest.MonkeyPatch, most_remembered: int
 ) -> None:
     """In the second case, requests of another user fill the cache of decisions in between, which is
@@ -311,7 +315,7 @@ def test_who_becomes_another_keeps_no_right_of_the_first(host: Guarded) -> None:
     assert produced(host, produce_request()) == {"t": 0, "u": 0}
 
 
-def test_who_wants_no_answer_is_hung_up_on(host: Guarded) -> None:
+def test_a_refused_produce_with_acks_0_closes_the_connection(host: Guarded) -> None:
     host.allow(Operation.WRITE, TOPIC, "u")
     host.ask(ANN, produce_request(acks=0), 9)
     assert "may not write to t" in host.closed[ANN]
@@ -335,7 +339,7 @@ def fetched(host: Guarded, session: tuple[int, int] = (0, 0), *names: str) -> An
 
 @pytest.mark.parametrize("version", [11, 14, 15])
 @pytest.mark.parametrize("replica_id", [-1, 0, 5])
-def test_who_comes_as_a_replica_needs_another_right_than_a_reader(
+def test_a_fetch_of_a_replica_needs_another_right_than_a_consumers(
     host: Guarded, version: int, replica_id: int
 ) -> None:
     """A replica needs CLUSTER_ACTION, as in Apache Kafka. A partition that must not be read lists
@@ -366,7 +370,7 @@ def test_who_comes_as_a_replica_needs_another_right_than_a_reader(
     assert code() == (DENIED_TOPIC if replica_id < 0 else 0)
 
 
-def test_an_id_that_no_topic_has_is_told_to_whoever_may_read_nothing(host: Guarded) -> None:
+def test_an_unknown_topic_id_is_reported_without_any_right(host: Guarded) -> None:
     """ACLs are looked up by a topic's name, which an unknown id does not have."""
     wanted = [FetchPartition(0, partition_max_bytes=1000)]
     topics = [FetchTopic(topic_id=each, partitions=wanted) for each in (UUID_7, host.id_of("t"))]
@@ -377,7 +381,7 @@ def test_an_id_that_no_topic_has_is_told_to_whoever_may_read_nothing(host: Guard
     assert codes == [Code.UNKNOWN_TOPIC_ID, DENIED_TOPIC]
 
 
-def test_a_session_is_asked_again_for_each_of_its_fetches(host: Guarded) -> None:
+def test_rights_are_checked_again_for_each_fetch_of_a_session(host: Guarded) -> None:
     host.allow(Operation.READ, TOPIC, "t")
     first = fetched(host, (0, 0), "t", "u")
     codes = {row.topic: row.partitions[0].error_code for row in first.responses}
@@ -389,7 +393,7 @@ def test_a_session_is_asked_again_for_each_of_its_fetches(host: Guarded) -> None
     assert codes == {"t": DENIED_TOPIC, "u": DENIED_TOPIC}
 
 
-def test_nobody_uses_or_ends_the_session_of_another(host: Guarded) -> None:
+def test_a_user_cannot_use_or_end_another_users_fetch_session(host: Guarded) -> None:
     host.allow(Operation.READ, TOPIC, "t")
     session = fetched(host, (0, 0), "t").session_id
     for epoch in (1, -1, 0):
@@ -400,7 +404,7 @@ def test_nobody_uses_or_ends_the_session_of_another(host: Guarded) -> None:
     assert fetched(host, (session, 1)).error_code == 0, "it is still there"
 
 
-def test_offsets_of_topics_that_may_not_be_seen_are_left_out_or_refused(host: Guarded) -> None:
+def test_offsets_of_hidden_topics_are_left_out_or_refused(host: Guarded) -> None:
     partitions = [OffsetCommitRequestPartition(0, 5)]
     commit = OffsetCommitRequest(
         "g", topics=[OffsetCommitRequestTopic(name, partitions=partitions) for name in "tu"]
@@ -477,7 +481,7 @@ RIGHTS_OF_TRANSACTIONS = {
         ("TxnOffsetCommit", (DENIED_ID, DENIED_GROUP, DENIED_TOPIC)),
     ],
 )
-def test_of_the_rights_that_a_transaction_needs_each_is_asked(
+def test_each_right_that_a_transaction_request_needs_is_checked(
     host: Guarded, name: str, asked: tuple[Code, ...]
 ) -> None:
     """A client that lacks one of the rights is refused with the code for this right."""
@@ -501,7 +505,7 @@ def test_of_the_rights_that_a_transaction_needs_each_is_asked(
     assert code() == Code.INVALID_PRODUCER_ID_MAPPING, "there is no such transaction"
 
 
-def test_one_refused_partition_keeps_all_out_of_a_transaction(host: Guarded) -> None:
+def test_one_refused_partition_refuses_all_in_add_partitions_to_txn(host: Guarded) -> None:
     topics = [AddPartitionsToTxnTopic(name, [0]) for name in "tu"]
     request = AddPartitionsToTxnRequest([], "x", 7, 0, topics)
 
@@ -516,7 +520,9 @@ def test_one_refused_partition_keeps_all_out_of_a_transaction(host: Guarded) -> 
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_no_right_is_enough_to_add_an_internal_topic(host: Guarded, version: int) -> None:
+def test_internal_topics_cannot_be_added_to_a_transaction_with_any_rights(
+    host: Guarded, version: int
+) -> None:
     host.broker.topics.ensure_internal_topic("__consumer_offsets", host.now_ms)
     host.broker.topics.ensure_internal_topic("__transaction_state", host.now_ms)
     host.allow(Operation.WRITE, TRANSACTIONAL_ID, "x")
@@ -538,7 +544,7 @@ def test_no_right_is_enough_to_add_an_internal_topic(host: Guarded, version: int
     assert codes(ANN, *expected) == expected
 
 
-def test_settings_are_told_by_what_they_are_of(host: Guarded) -> None:
+def test_describe_configs_checks_the_right_of_each_kind_of_resource(host: Guarded) -> None:
     host.allow(Operation.ALTER_CONFIGS, TOPIC, "t")
     resources = [
         DescribeConfigsResource(kind, name)
@@ -550,7 +556,7 @@ def test_settings_are_told_by_what_they_are_of(host: Guarded) -> None:
     }  # fmt: skip
 
 
-def test_a_deletion_by_id_tells_no_name_that_may_not_be_seen(host: Guarded) -> None:
+def test_a_deletion_by_id_does_not_reveal_hidden_names(host: Guarded) -> None:
     ids = {name: host.id_of(name) for name in "tu"}
     wanted = [DeleteTopicState(None, ids["t"]), DeleteTopicState("u"), DeleteTopicState("v")]
     host.allow(Operation.DESCRIBE, TOPIC, "t")
@@ -581,7 +587,7 @@ DELETIONS = {
 
 
 @pytest.mark.parametrize(("rights", "codes"), DELETIONS.items())
-def test_a_deletion_by_name_asks_for_describe_and_one_by_id_does_not(
+def test_rights_that_a_deletion_by_name_and_by_id_need(
     host: Guarded, rights: tuple[Operation, Operation], codes: tuple[Code, Code, Code]
 ) -> None:
     """DELETE and READ imply DESCRIBE, unless DESCRIBE is denied."""
@@ -596,7 +602,7 @@ def test_a_deletion_by_name_asks_for_describe_and_one_by_id_does_not(
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_an_older_deletion_asks_the_same(host: Guarded, version: int) -> None:
+def test_older_versions_of_a_deletion_check_the_same_rights(host: Guarded, version: int) -> None:
     host.allow(DELETE, TOPIC, "t")
     host.deny(DESCRIBE, TOPIC, "t")
     host.allow(DESCRIBE, TOPIC, "nothere")
@@ -607,7 +613,7 @@ def test_an_older_deletion_asks_the_same(host: Guarded, version: int) -> None:
     }  # fmt: skip
 
 
-def test_topics_and_operations_are_told_as_far_as_they_may_be_seen(host: Guarded) -> None:
+def test_only_visible_topics_and_allowed_operations_are_described(host: Guarded) -> None:
     host.allow(Operation.READ, TOPIC, "t")
     request = MetadataRequest(None, include_topic_authorized_operations=True)
     (topic,) = host.call(ANN, request, 9).topics
@@ -624,7 +630,7 @@ def test_topics_and_operations_are_told_as_far_as_they_may_be_seen(host: Guarded
     assert host.broker.metadata.topic("new") is None
 
 
-def test_a_list_of_topics_goes_on_where_the_topic_at_its_cursor_is_hidden_by_now(
+def test_a_page_continues_after_a_cursor_at_a_hidden_topic(
     host: Guarded,
 ) -> None:
     host.allow(Operation.DESCRIBE, TOPIC, "u")
@@ -641,7 +647,7 @@ def test_a_list_of_topics_goes_on_where_the_topic_at_its_cursor_is_hidden_by_now
     assert reported("", Cursor("z", 0)) == []
 
 
-def test_a_pattern_finds_no_topic_for_a_member_that_may_not_see_it(host: Guarded) -> None:
+def test_a_members_topic_pattern_matches_only_visible_topics(host: Guarded) -> None:
     host.allow(Operation.READ, GROUP, "g")
     host.allow(Operation.DESCRIBE, TOPIC, "t")
     request = ConsumerGroupHeartbeatRequest(
@@ -674,7 +680,7 @@ def flush_all(host: Guarded) -> None:
         host.tick(0)
 
 
-def test_a_share_group_s_topics_are_seen_and_changed_by_those_who_may(host: Guarded) -> None:
+def test_share_group_requests_check_the_rights_on_each_topic(host: Guarded) -> None:
     """In Kafka 4.3's KafkaApis, setting and deleting offsets needs READ, and describing them
     DESCRIBE.
     """
@@ -712,7 +718,7 @@ def test_a_share_group_s_topics_are_seen_and_changed_by_those_who_may(host: Guar
     assert {row.topic_name: row.error_code for row in responses} == {"t": 0, "u": DENIED_TOPIC}
 
 
-def test_a_share_group_with_a_topic_that_may_not_be_seen_is_not_described(host: Guarded) -> None:
+def test_a_share_group_with_a_hidden_topic_is_not_described(host: Guarded) -> None:
     host.allow(Operation.READ, GROUP, "g")
     host.ask(ADMIN, ShareGroupHeartbeatRequest("g", "member", 0, None, ["t"]), 1)
     for epoch in (2, 2):
@@ -734,6 +740,7 @@ HIDDEN = "hidden"
 
 
 def consumers(where: str) -> Any:
+    """A described consumer group with a hidden topic in the given field of a member."""
     made = consumer_group_describe
     hidden = made.Assignment([made.TopicPartitions(UUID_7, HIDDEN, [0])])
     member = made.Member(member_id="m", **{where: hidden})
@@ -749,6 +756,7 @@ def sharers() -> Any:
 
 
 def streamers(where: str, names: list[Any]) -> Any:
+    """A described streams group with the hidden topic in the given field of its subtopology."""
     made = streams_group_describe
     subtopology = made.Subtopology("0", **{where: names})
     return made.DescribedGroup(group_id="g", topology=made.Topology(0, [subtopology]))
@@ -779,7 +787,7 @@ OF_A_HIDDEN_TOPIC: dict[str, tuple[Callable[[Any, Any], None], Any]] = {
 
 
 @pytest.mark.parametrize("place", OF_A_HIDDEN_TOPIC)
-def test_a_group_is_not_described_wherever_it_has_a_hidden_topic(place: str) -> None:
+def test_a_group_with_a_hidden_topic_in_any_field_is_not_described(place: str) -> None:
     hide, group = OF_A_HIDDEN_TOPIC[place]
 
     def described(seen: bool) -> Any:
@@ -794,7 +802,8 @@ def test_a_group_is_not_described_wherever_it_has_a_hidden_topic(place: str) -> 
     assert HIDDEN not in repr(hidden)
 
 
-def test_the_coordinator_of_a_share_partition_is_for_brokers(host: Guarded) -> None:
+def test_finding_a_share_partitions_coordinator_needs_cluster_action(host: Guarded) -> None:
+    """FindCoordinator with key type 2 (KIP-932) is sent only by brokers."""
     keys = ["g:AAAAAAAAAAAAAAAAAAAAAQ:0"]
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
     (row,) = host.call(ANN, request, 6).coordinators

@@ -34,12 +34,13 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def fail(host: CoreHost, connection: int) -> None:
+    """Connect, and send a wrong password; its refusal comes after a delay."""
     host.connect(connection)
     host.call(connection, SaslHandshakeRequest("PLAIN"), 1)
     host.ask(connection, SaslAuthenticateRequest(plain_token(USER, "wrong")), 1)
 
 
-def test_the_audit_log_names_who_has_logged_in(tmp_path: Path) -> None:
+def test_the_audit_record_of_a_login_names_the_user(tmp_path: Path) -> None:
     """The first line about the connection already has its user."""
     host = sasl_host(tmp_path, barnabas_audit_log="/dev/null")
     host.connect(1)
@@ -50,7 +51,10 @@ def test_the_audit_log_names_who_has_logged_in(tmp_path: Path) -> None:
     host.close()
 
 
-def test_refusals_are_put_off_each_by_the_same_time(host: CoreHost) -> None:
+def test_each_refused_login_is_answered_after_the_same_delay(host: CoreHost) -> None:
+    """Each refusal is sent after 100 ms (connection.failed.authentication.delay.ms), and the
+    connection is closed 100 ms later.
+    """
     fail(host, 1)
     first_ms = host.now_ms
     host.tick(60)
@@ -103,7 +107,7 @@ def test_a_client_that_has_hung_up_gets_no_refusal(
     assert "closed the connection: authentication failed" in line and USER in line
 
 
-def test_clients_that_hang_up_again_and_again_make_so_many_lines_a_minute(
+def test_log_lines_about_clients_that_disconnect_early_are_limited_per_minute(
     host: CoreHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(1, 51):
@@ -119,7 +123,7 @@ def test_clients_that_hang_up_again_and_again_make_so_many_lines_a_minute(
     ]
 
 
-def test_who_has_failed_gets_no_second_attempt(host: CoreHost) -> None:
+def test_a_failed_connection_gets_no_second_attempt(host: CoreHost) -> None:
     fail(host, 1)
     host.tick(100)
     assert host.closed == {}, "it may read the answer before its connection ends"
@@ -128,7 +132,8 @@ def test_who_has_failed_gets_no_second_attempt(host: CoreHost) -> None:
     assert host.broker.outbox.admitted == []
 
 
-def test_frames_may_be_large_once_the_client_is_known(host: CoreHost) -> None:
+def test_large_frames_are_allowed_after_a_successful_login_only(host: CoreHost) -> None:
+    """The server raises the frame limit of the connections in `admitted`."""
     fail(host, 1)
     host.tick(100)
     host.connect(2)
@@ -148,7 +153,7 @@ def test_a_request_that_cannot_be_read_ends_the_connection(host: CoreHost, body:
 
 
 @pytest.mark.parametrize("api", BY_KEY.values(), ids=lambda api: api.name)
-def test_any_request_amid_the_exchange_is_refused_in_its_own_shape(
+def test_other_requests_during_a_login_get_an_error_response_of_their_own_type(
     host: CoreHost, api: Api
 ) -> None:
     if api.name == "SaslAuthenticate":
@@ -162,7 +167,7 @@ def test_any_request_amid_the_exchange_is_refused_in_its_own_shape(
         assert "is out of order" in host.closed[version]
 
 
-def test_the_error_stands_where_a_request_of_several_keys_has_it(host: CoreHost) -> None:
+def test_each_key_of_a_find_coordinator_during_a_login_has_the_error(host: CoreHost) -> None:
     host.connect(1)
     host.call(1, SaslHandshakeRequest("PLAIN"), 1)
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"])
@@ -173,7 +178,7 @@ def test_the_error_stands_where_a_request_of_several_keys_has_it(host: CoreHost)
     ]
 
 
-def test_each_resource_of_a_request_amid_the_exchange_has_the_error(host: CoreHost) -> None:
+def test_each_resource_of_a_describe_configs_during_a_login_has_the_error(host: CoreHost) -> None:
     host.connect(1)
     host.call(1, SaslHandshakeRequest("PLAIN"), 1)
     resources = [DescribeConfigsResource(2, name) for name in ("t", "u")]
@@ -184,7 +189,7 @@ def test_each_resource_of_a_request_amid_the_exchange_has_the_error(host: CoreHo
     ]
 
 
-def test_without_sasl_its_requests_are_out_of_place(tmp_path: Path) -> None:
+def test_sasl_requests_are_refused_on_a_listener_without_sasl(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.connect(1)
     assert host.call(1, SaslHandshakeRequest("PLAIN"), 1).error_code == Code.ILLEGAL_SASL_STATE
@@ -217,7 +222,7 @@ LARGE_BEFORE_LOGIN = {
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("content", LARGE_BEFORE_LOGIN)
-def test_what_a_stranger_sends_takes_little_time(
+def test_large_requests_before_a_login_take_little_time(
     content: str, mechanism: str, tmp_path: Path
 ) -> None:
     """The requests are the largest and the most repetitive ones. The measure is CPU time, the

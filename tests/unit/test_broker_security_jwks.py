@@ -31,7 +31,7 @@ def reader_of(url: str, keys: KeySet) -> JwksReader:
     return JwksReader(listener, keys)
 
 
-def test_a_file_is_read_and_what_is_wrong_leaves_the_former_keys(
+def test_an_invalid_or_missing_key_file_leaves_the_former_keys(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, keys = tmp_path / "keys.json", KeySet()
@@ -86,12 +86,13 @@ class WatchedKeys(KeySet):
         super().__init__()
 
     def __setattr__(self, name: str, value: object) -> None:
+        """Set the event when the reader has replaced the keys."""
         super().__setattr__(name, value)
         if name == "keys" and value:
             self.has_changed.set()
 
 
-def test_a_url_is_tried_until_it_answers_and_again_for_an_unknown_key() -> None:
+def test_keys_are_read_from_a_url_until_it_responds_and_again_for_an_unknown_key() -> None:
     keys = WatchedKeys()
     with served() as server:
         reader = reader_of(f"http://127.0.0.1:{server.server_port}/keys", keys)
@@ -117,6 +118,7 @@ class Paced(threading.Event):
         self.waits: list[tuple[float, bool]] = []
 
     def wait(self, timeout: float | None = None) -> bool:
+        """Note the timeout and whether the event is set, and return at once."""
         assert timeout is not None
         self.waits.append((timeout, self.is_set()))
         return self.is_set()
@@ -132,6 +134,7 @@ class PacedReader(JwksReader):
         self._outcomes = outcomes
 
     def read(self) -> bool:
+        """The next outcome of the given list. The last one closes the reader."""
         outcome = self._outcomes.pop(0)
         if not self._outcomes:
             self.closed.set()
@@ -157,7 +160,7 @@ def paced(outcomes: list[bool]) -> PacedReader:
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-def test_an_unknown_key_makes_the_keys_be_read_once_more_and_no_oftener(is_read: bool) -> None:
+def test_an_unknown_key_causes_one_additional_read(is_read: bool) -> None:
     """If each unknown key caused a read, forged tokens would cause one in every backoff period."""
     reader = paced([is_read, True, True])
     reader.asked.set()
@@ -166,9 +169,10 @@ def test_an_unknown_key_makes_the_keys_be_read_once_more_and_no_oftener(is_read:
     assert reader.asked.waits == (expected if is_read else expected[1:])
 
 
-def test_after_each_failure_the_time_until_the_next_attempt_is_twice_as_long() -> None:
+def test_the_backoff_between_attempts_doubles_up_to_its_maximum() -> None:
     reader = paced([False, False, False, True, False, False])
     reader.run()
+    # the backoff is 1 s and at most 3 s; a success begins it again
     assert [timeout for timeout, _ in reader.closed.waits] == [1.0, 2.0, 3.0, 1.0, 1.0, 2.0]
 
 

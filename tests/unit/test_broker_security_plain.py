@@ -14,7 +14,7 @@ PASSWORDS = {"alice": "secret", "bob": "öäü"}
     ("token", "user"),
     [("\0alice\0secret", "alice"), ("alice\0alice\0secret", "alice"), ("\0bob\0öäü", "bob")],
 )
-def test_the_right_password(token: str, user: str) -> None:
+def test_the_right_password_is_accepted(token: str, user: str) -> None:
     server = PlainServer(PASSWORDS)
     assert server.evaluate(token.encode()) == b""
     assert (server.is_complete, server.user) == (True, user)
@@ -26,7 +26,7 @@ def test_the_right_password(token: str, user: str) -> None:
      b"\0alice\0Secret", b"\0alice\0secret ", b"\0ALICE\0secret", b"\0mallory\0secret",
      b"\0mallory\0", b"bob\0alice\0secret", b"\0\xff\0secret"],
 )  # fmt: skip
-def test_anything_else_is_refused(token: bytes) -> None:
+def test_malformed_tokens_and_wrong_passwords_are_refused(token: bytes) -> None:
     server = PlainServer(PASSWORDS)
     with pytest.raises(AuthenticationError) as error:
         server.evaluate(token)

@@ -29,7 +29,7 @@ def lines() -> RefusalLines:
     return lines
 
 
-def test_a_line_says_who_may_not_do_what_and_what_allows_it(
+def test_a_line_names_the_user_the_operation_and_the_command_that_allows_it(
     lines: RefusalLines, caplog: pytest.LogCaptureFixture
 ) -> None:
     lines.write(*ANN, READ, TOPIC, "orders")
@@ -38,7 +38,7 @@ def test_a_line_says_who_may_not_do_what_and_what_allows_it(
     assert "`barnabas acl add ann read topic:orders` allows it" in text
 
 
-def test_words_of_the_command_are_one_word_each_in_a_shell(
+def test_arguments_of_the_suggested_command_are_quoted_for_a_shell(
     lines: RefusalLines, caplog: pytest.LogCaptureFixture
 ) -> None:
     lines.write("User:CN=ann, O=x", "192.0.2.1", Operation.DESCRIBE_CONFIGS, TOPIC, "$(reboot)")

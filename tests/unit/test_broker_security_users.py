@@ -26,7 +26,7 @@ def test_a_users_file() -> None:
 
 
 @pytest.mark.parametrize("line", ["alice", "alice:", ":secret", "alice: "])
-def test_a_line_that_is_no_user(line: str) -> None:
+def test_an_invalid_line_of_a_users_file_is_an_error_without_the_password(line: str) -> None:
     with pytest.raises(UsersFileError, match="line 2") as error:
         parse_users(f"bob:his\n{line}")
     assert "secret" not in str(error.value)
@@ -37,7 +37,10 @@ def test_a_user_named_twice() -> None:
         parse_users("bob:his\nbob:other")
 
 
-def test_users_of_the_file_have_every_mechanism_and_others_one() -> None:
+def test_users_of_the_file_may_use_every_mechanism_and_others_only_one() -> None:
+    """alice is in the users file (all mechanisms), bob in the JAAS configuration (PLAIN), and carol
+    has a stored SCRAM-SHA-256 credential.
+    """
     kept = {("carol", 1): credential_of(SCRAM_SHA_256, b"salted", b"salt", 5000)}
     users = Users({"alice": "her"}, {"bob": "his"}, kept, {}, lambda: b"salt")
     assert users.passwords == {"alice": "her", "bob": "his"}
@@ -50,7 +53,7 @@ def test_users_of_the_file_have_every_mechanism_and_others_one() -> None:
     assert users.credential(SCRAM_SHA_512, "carol") is None
 
 
-def test_credentials_may_be_made_beforehand() -> None:
+def test_credentials_computed_in_advance_are_used() -> None:
     made: Credentials = {}
     passwords = {"alice": "her", "bob": "his"}
     make_credentials(passwords, (SCRAM_SHA_256, SCRAM_SHA_512), made, lambda: b"salt")
@@ -62,7 +65,7 @@ def test_credentials_may_be_made_beforehand() -> None:
     assert credential == credential_of(SCRAM_SHA_256, password, b"salt", FEWEST_ITERATIONS)
 
 
-def test_a_credential_that_is_kept_goes_before_the_file() -> None:
+def test_a_stored_credential_overrides_the_users_file() -> None:
     kept = {}
     users = Users({"alice": "her"}, {}, kept, {}, lambda: b"salt")
     assert users.credential(SCRAM_SHA_256, "alice") is not None

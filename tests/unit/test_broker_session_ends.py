@@ -45,7 +45,7 @@ def is_due(b: DiskBroker) -> bool:
     return b.broker.next_deadline_ms() == 0
 
 
-def test_what_a_member_held_is_released_in_slices(b: DiskBroker) -> None:
+def test_the_records_of_a_disconnected_member_are_released_in_slices(b: DiskBroker) -> None:
     one, other = (ShareMember(b, "g", name) for name in ("one", "other"))
     assert take_all(one) == PARTITIONS and take_all(other) == 0
     b.broker.on_closed(one.connection)
@@ -61,7 +61,12 @@ def test_what_a_member_held_is_released_in_slices(b: DiskBroker) -> None:
 
 
 @pytest.mark.parametrize("ticks", range(1, 6))
-def test_records_of_the_next_session_stay_its_own(b: DiskBroker, ticks: int) -> None:
+def test_releasing_a_sessions_records_does_not_release_those_of_the_next_session(
+    b: DiskBroker, ticks: int
+) -> None:
+    """The member begins its next session while the records of the previous session are still being
+    released. The release must not affect records that the next session has acquired.
+    """
     one = ShareMember(b, "g", "one")
     assert take_all(one) == PARTITIONS
     b.broker.on_closed(one.connection)
@@ -79,7 +84,7 @@ def test_records_of_the_next_session_stay_its_own(b: DiskBroker, ticks: int) -> 
     ] * PARTITIONS
 
 
-def test_all_sessions_of_a_connection_end_however_many_end_at_once(
+def test_all_sessions_of_a_closed_connection_end_in_slices(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_ends, "ENDED_AT_ONCE", 1)
@@ -111,7 +116,7 @@ def test_records_of_a_session_that_has_ended_are_not_acknowledged_in_the_next(
     ]
 
 
-def test_the_last_request_of_a_member_releases_in_slices_too(b: DiskBroker) -> None:
+def test_a_members_final_request_releases_its_records_in_slices(b: DiskBroker) -> None:
     one = ShareMember(b, "g", "one")
     take_all(one)
     assert one.fetch(session=-1).error_code == Code.NONE
@@ -122,7 +127,9 @@ def test_the_last_request_of_a_member_releases_in_slices_too(b: DiskBroker) -> N
     assert take_all(ShareMember(b, "g", "other")) == PARTITIONS
 
 
-def test_share_partitions_are_dropped_in_slices_unless_a_member_comes(b: DiskBroker) -> None:
+def test_share_partitions_are_dropped_in_slices_unless_another_member_reads_them(
+    b: DiskBroker,
+) -> None:
     one = ShareMember(b, "g", "one")
     take_all(one)
     partitions = b.broker.shares.get().partitions
@@ -143,7 +150,7 @@ def test_share_partitions_are_dropped_in_slices_unless_a_member_comes(b: DiskBro
     assert 0 < len(partitions) < PARTITIONS
 
 
-def test_without_share_groups_all_sessions_end(b: DiskBroker) -> None:
+def test_all_share_sessions_end_when_the_feature_is_switched_off(b: DiskBroker) -> None:
     one, other = ShareMember(b, "g", "one"), ShareMember(b, "g", "two")
     one.fetch(*everything())
     assert set_share_version(b, 0) == Code.NONE

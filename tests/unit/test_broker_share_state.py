@@ -76,7 +76,7 @@ def runs_of(row: Any) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def test_a_start_without_share_groups_makes_nothing_of_them() -> None:
+def test_a_start_without_share_groups_does_not_create_their_parts() -> None:
     b, _ = broker()
     assert b.broker.shares.made is None
     b.kill()
@@ -97,7 +97,7 @@ def test_a_write_is_answered_when_it_is_on_the_disk() -> None:
     assert runs_of(read(b, topic_id)) == [(0, 4, 2, 1)]
 
 
-def test_a_state_that_begins_is_durable_also_where_transactions_are_not() -> None:
+def test_a_new_share_state_is_durable_even_without_durable_transactions() -> None:
     b, topic_id = broker(barnabas_transaction_durability="os")
     assert initialize(b, topic_id, 0) == [Code.NONE]
     b.lose_power()
@@ -137,7 +137,10 @@ def test_the_state_is_the_same_after_a_kill_and_a_stop() -> None:
     assert summary(b, topic_id, 1).start_offset == 0
 
 
-def test_records_that_a_power_loss_took_are_not_acknowledged_when_they_are_written_again() -> None:
+def test_acknowledgements_of_records_lost_in_a_power_loss_are_removed() -> None:
+    """The acknowledgements of lost records (offsets 10 and higher) must go, since new records get
+    these offsets.
+    """
     b, topic_id = broker(10)
     initialize(b, topic_id, 0)
     for _ in range(10):
@@ -180,7 +183,7 @@ def test_the_states_of_a_deleted_topic_are_deleted() -> None:
     assert summary(b, topic_id).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_deletion_that_was_cut_short_deletes_the_states_at_the_next_start() -> None:
+def test_a_start_deletes_the_states_of_a_topic_whose_deletion_was_interrupted() -> None:
     b, topic_id = broker()
     initialize(b, topic_id, 0, 1)
     b.broker.metadata.delete_topics(["t"])
@@ -235,7 +238,7 @@ def test_a_deleted_state_is_not_read() -> None:
     assert read(b, topic_id).error_code == Code.INVALID_REQUEST
 
 
-def test_a_request_that_lacks_its_group_or_topics_has_an_empty_answer() -> None:
+def test_a_request_without_a_group_or_partitions_has_an_empty_response() -> None:
     b, topic_id = broker()
     made = read_share_group_state
     rows = [made.PartitionData(0, 0)]

@@ -102,7 +102,7 @@ def flushed_broker() -> DiskBroker:
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_what_a_start_writes_again_is_there_after_the_next_power_loss(way: str) -> None:
+def test_records_that_a_start_rewrites_survive_the_next_power_loss(way: str) -> None:
     """The next failure comes at any step of the start or after it. After a kill, the rewritten
     records are only in the page cache.
     """
@@ -143,7 +143,7 @@ def joined_group(b: DiskBroker) -> dict[str, object]:
     return member
 
 
-def test_members_and_their_generation_outlive_a_kill() -> None:
+def test_group_members_and_their_generation_survive_a_kill() -> None:
     b = DiskBroker()
     member = joined_group(b)
     b.kill()
@@ -161,7 +161,7 @@ def test_members_join_again_after_a_power_loss() -> None:
     assert b.call(HeartbeatRequest(**member), 3).error_code == Code.UNKNOWN_MEMBER_ID
 
 
-def test_a_record_without_a_key_in_an_internal_topic_says_nothing() -> None:
+def test_a_record_without_a_key_in_an_internal_topic_is_skipped() -> None:
     """Apache Kafka's coordinators skip such a record as well."""
     b = DiskBroker()
     b.topic("t")
@@ -178,9 +178,10 @@ def test_a_record_without_a_key_in_an_internal_topic_says_nothing() -> None:
     assert p.end(True) == 0 and b.read("t", committed=True) == [b"a"]
 
 
-def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
-    """If the mark came back, the power loss after the next start would be taken for a clean stop:
-    nothing would be checked, and open transactions would stay open for ever.
+def test_the_mark_of_a_clean_stop_is_not_restored_by_a_power_loss() -> None:
+    """A start deletes the mark. If a power loss restored it, the power loss after the next start
+    would be taken for a clean stop: nothing would be checked, and open transactions would stay open
+    for ever.
     """
     b = DiskBroker()
     b.topic("t")
@@ -201,7 +202,7 @@ def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
 
 @pytest.mark.parametrize("kept", ["t-0", "t-1", "__consumer_offsets"])
 @pytest.mark.parametrize("journal_logs", ["0", "2"])
-def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(
+def test_a_commit_that_readers_saw_after_a_kill_survives_a_power_loss(
     kept: str, journal_logs: str
 ) -> None:
     """The kill comes between the decision and its flush. The start after it makes the transaction
@@ -229,7 +230,7 @@ def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(
     assert b.group_offset("group", "in") == (0, 1)
 
 
-def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_under_way() -> None:
+def test_a_kill_after_a_power_loss_does_not_let_a_fenced_producer_commit() -> None:
     """The producer's first transaction is decided, and the power loss removes the next one. The
     commit of the next one must not be taken for a retry of the first commit.
     """
@@ -249,7 +250,7 @@ def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_a_directory_that_is_gone_with_its_records_is_told_of(
+def test_a_missing_partition_directory_that_had_records_is_logged(
     is_deleted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The partition starts at offset 0 again, since an empty partition has no directory either."""
@@ -361,7 +362,7 @@ def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
     assert b.read("t", committed=True) == [b"a"]
 
 
-def test_a_start_that_finds_nothing_to_be_done_begins_no_flush() -> None:
+def test_a_start_after_a_kill_without_work_begins_no_flush() -> None:
     """A start does not flush committed offsets that are only in the page cache."""
     b = DiskBroker(barnabas_flush_journal_logs="0")
     b.topic("t")
@@ -392,7 +393,7 @@ DELETED, NEXT = uuid.UUID(int=1), uuid.UUID(int=2)
         (None, True, False),
     ],
 )
-def test_what_a_deletion_left_goes_and_nothing_of_the_next_topic_or_of_others(
+def test_a_start_removes_only_the_deleted_topics_remaining_directories(
     topic_id: uuid.UUID | None, is_there_again: bool, goes: bool
 ) -> None:
     """A directory without a topic id, or one that is off line (None), may belong to the next topic
@@ -415,7 +416,7 @@ def test_what_a_deletion_left_goes_and_nothing_of_the_next_topic_or_of_others(
     assert removed == [("t", 0)] * goes
 
 
-def test_a_start_tells_nothing_of_the_history_and_what_comes_then_is_told(
+def test_transactions_replayed_by_a_start_are_not_logged_but_later_ones_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     b = DiskBroker()
@@ -430,7 +431,7 @@ def test_a_start_tells_nothing_of_the_history_and_what_comes_then_is_told(
         assert "txn" in caplog.text
 
 
-def test_after_a_start_a_coordinator_finds_the_files_that_it_writes_to() -> None:
+def test_a_start_creates_the_missing_files_of_internal_topics() -> None:
     """A kill may come before a thread has created the files, and later the disk may be full."""
     b = DiskBroker(offsets_topic_num_partitions="3")
     b.broker.topics.ensure_internal_topic(OFFSETS_TOPIC, b.now_ms)

@@ -10,7 +10,10 @@ from pathlib import Path
 from helpers.admin_host import NOW_MS, AdminHost, creatable
 
 
-def test_directories_that_the_journal_does_not_have_are_topics(tmp_path: Path) -> None:
+def test_directories_without_a_journal_become_topics(tmp_path: Path) -> None:
+    """The journal is gone, and so is the directory of the middle partition: the highest directory
+    gives the number of partitions.
+    """
     host = AdminHost(tmp_path)
     host.create(creatable("t", 3))
     for log in host.broker.topics.logs_of("t"):

@@ -22,7 +22,7 @@ def without_eventfd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("without_eventfd")
-def test_all_calls_of_all_threads_come_and_those_of_one_thread_in_order() -> None:
+def test_calls_of_all_threads_run_and_each_threads_calls_in_order() -> None:
     heard: list[tuple[int, int]] = []
 
     async def run() -> None:
@@ -53,7 +53,7 @@ def test_all_calls_of_all_threads_come_and_those_of_one_thread_in_order() -> Non
 
 
 @pytest.mark.usefixtures("without_eventfd")
-def test_an_error_in_one_call_loses_no_other() -> None:
+def test_an_error_in_a_call_does_not_prevent_later_calls() -> None:
     heard: list[int] = []
     errors: list[object] = []
 
@@ -81,7 +81,7 @@ def test_an_error_in_one_call_loses_no_other() -> None:
     assert [str(error) for error in errors] == ["1"]
 
 
-def test_what_was_handed_over_is_not_called_after_the_end() -> None:
+def test_pending_calls_do_not_run_after_close() -> None:
     heard: list[int] = []
 
     async def run() -> None:

@@ -60,7 +60,9 @@ def host_with(tmp_path: Path, batch: bytearray, **settings: str) -> CoreHost:
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_others_are_answered_before_a_large_batch_is_searched(tmp_path: Path, codec: int) -> None:
+def test_other_requests_are_answered_while_a_large_batch_is_searched(
+    tmp_path: Path, codec: int
+) -> None:
     host = host_with(tmp_path, many(codec))
     host.ask(1, asking(NOW_MS + 5000, MAX_TIMESTAMP), 7)
     assert host.work and not host.answers[1]
@@ -85,7 +87,9 @@ def test_few_records_are_searched_at_once_however_many_batches_there_are(tmp_pat
     assert not host.work
 
 
-def test_few_records_that_decompress_to_much_are_searched_elsewhere(tmp_path: Path) -> None:
+def test_few_records_that_decompress_to_many_bytes_are_searched_by_the_worker(
+    tmp_path: Path,
+) -> None:
     large = [NewRecord(None, bytes(1 << 20), NOW_MS + number) for number in range(2)]
     host = host_with(tmp_path, bytearray(encode_batch(large, codec=4)))
     host.ask(1, asking(NOW_MS + 1, NOW_MS), 7)
@@ -94,7 +98,7 @@ def test_few_records_that_decompress_to_much_are_searched_elsewhere(tmp_path: Pa
 
 
 @pytest.mark.parametrize("timestamp", [NOW_MS, MAX_TIMESTAMP])
-def test_records_that_are_deleted_meanwhile_are_not_told(tmp_path: Path, timestamp: int) -> None:
+def test_records_deleted_during_a_search_are_not_returned(tmp_path: Path, timestamp: int) -> None:
     host = host_with(tmp_path, many(4))
     host.ask(1, asking(timestamp), 7)
     log = host.broker.topics.partition("t", 0)
@@ -105,7 +109,7 @@ def test_records_that_are_deleted_meanwhile_are_not_told(tmp_path: Path, timesta
     assert [rows(answer) for answer in host.answers[1]] == [[(0, NOW_MS + 5999, COUNT - 1)]]
 
 
-def test_a_topic_that_went_meanwhile_is_told(tmp_path: Path) -> None:
+def test_a_topic_deleted_during_a_search_gets_an_error(tmp_path: Path) -> None:
     host = host_with(tmp_path, many(4))
     host.ask(1, asking(NOW_MS), 7)
     delete_topic(host.parts.deletion, "t", NOW_MS)
@@ -115,7 +119,7 @@ def test_a_topic_that_went_meanwhile_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_a_connection_that_is_gone_is_not_worked_for_any_longer(tmp_path: Path) -> None:
+def test_a_search_ends_when_its_connection_is_closed(tmp_path: Path) -> None:
     host = host_with(tmp_path, many(4))
     host.ask(1, asking(NOW_MS), 7)
     host.broker.on_closed(1)
@@ -123,7 +127,7 @@ def test_a_connection_that_is_gone_is_not_worked_for_any_longer(tmp_path: Path) 
     assert not host.work and not host.answers[1]
 
 
-def test_what_one_request_has_in_memory_is_bounded(
+def test_a_request_searches_one_part_at_a_time_to_bound_its_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas.broker.handlers.list_offsets.MOST_BYTES_IN_MEMORY", 1)
@@ -135,7 +139,9 @@ def test_what_one_request_has_in_memory_is_bounded(
     assert [rows(answer) for answer in host.answers[1]] == [[(0, NOW_MS, 0), (0, NOW_MS + 1, 2)]]
 
 
-def test_of_a_batch_that_becomes_more_than_may_be_the_first_record_is_told(tmp_path: Path) -> None:
+def test_the_first_record_is_returned_for_a_batch_that_decompresses_to_too_much(
+    tmp_path: Path,
+) -> None:
     """A reader that starts at the first record skips nothing. Earlier versions accepted batches as
     large as this one.
     """

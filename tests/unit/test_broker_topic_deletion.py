@@ -42,7 +42,7 @@ def delete(b: DiskBroker) -> None:
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_cut_short_at_any_step_it_is_all_there_or_all_gone(way: str) -> None:
+def test_a_crash_at_any_step_leaves_the_topic_complete_or_deleted(way: str) -> None:
     outcomes = set()
     for steps in itertools.count():
         b = prepared()
@@ -84,7 +84,7 @@ def sync_contents(b: DiskBroker) -> None:
         inode.sync()
 
 
-def test_what_is_finished_stays_so_when_the_power_goes() -> None:
+def test_a_finished_deletion_survives_a_power_loss() -> None:
     """The new names of the directories are durable before the deletion is forgotten."""
     b = DiskBroker(barnabas_flush_journal_logs="0")
     b.topic("t")
@@ -98,7 +98,7 @@ def test_what_is_finished_stays_so_when_the_power_goes() -> None:
     assert b.broker.metadata.topic("t") is None
 
 
-def test_what_was_compacted_of_it_is_forgotten() -> None:
+def test_a_deletion_removes_the_topics_compaction_checkpoint() -> None:
     """A new topic of that name begins at offset 0, and so must its compaction."""
     b = prepared()
     b.topic("u")
@@ -111,7 +111,9 @@ def test_what_was_compacted_of_it_is_forgotten() -> None:
     assert b.disk.read(path) == b"0\n1\nu 0 0\n"
 
 
-def test_offsets_of_many_groups_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_committed_offsets_of_many_groups_are_removed_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(offset_removal, "RECORDS_PER_BATCH", 2)
     b = DiskBroker()
     b.topic("t")
@@ -130,7 +132,7 @@ def test_offsets_of_many_groups_go_in_slices(monkeypatch: pytest.MonkeyPatch) ->
     assert all(b.group_offset(f"g-{number}", "t") == (0, -1) for number in range(8))
 
 
-def test_what_a_start_has_finished_stays_so_when_the_power_goes() -> None:
+def test_a_deletion_that_a_start_finished_survives_a_power_loss() -> None:
     """Otherwise a directory that a power loss restores would be taken for another broker's
     topic.
     """
@@ -153,7 +155,7 @@ def test_what_a_start_has_finished_stays_so_when_the_power_goes() -> None:
     assert finished > 1
 
 
-def test_what_is_finished_is_not_done_again() -> None:
+def test_a_finished_deletion_is_not_repeated_on_restored_directories() -> None:
     """If an operator restores a directory, it counts as another broker's, whose topics are taken
     over: it is not deleted again.
     """
@@ -172,7 +174,7 @@ def test_what_is_finished_is_not_done_again() -> None:
     assert [b.read("t", partition) for partition in range(PARTITIONS)] == [[b"old"]] * PARTITIONS
 
 
-def test_a_topic_of_another_name_brings_no_offsets_to_the_disk() -> None:
+def test_creating_a_topic_of_another_name_does_not_flush_group_offsets() -> None:
     """Only a new topic with the name of one that is being deleted causes a flush of the group
     offsets: the old topic's offsets must be gone first.
     """
@@ -193,7 +195,7 @@ def test_a_topic_of_another_name_brings_no_offsets_to_the_disk() -> None:
     assert are_durable() and not b.broker.metadata.deletions
 
 
-def test_a_flush_of_a_topic_that_is_deleted_meanwhile_does_no_harm() -> None:
+def test_a_topic_may_be_deleted_while_a_flush_of_it_runs() -> None:
     b = DiskBroker()
     b.topic("t", flush_ms="1")
     assert b.produce("t", (b"old",)) == (0, 0)
@@ -206,7 +208,7 @@ def test_a_flush_of_a_topic_that_is_deleted_meanwhile_does_no_harm() -> None:
     assert b.read("t") == []
 
 
-def test_a_topic_that_is_deleted_before_its_flush_is_due_is_let_be() -> None:
+def test_a_topic_that_was_deleted_before_its_flush_is_due_is_not_flushed() -> None:
     b = DiskBroker()
     b.topic("t", flush_ms="50")
     assert b.produce("t", (b"old",)) == (0, 0)
@@ -216,7 +218,7 @@ def test_a_topic_that_is_deleted_before_its_flush_is_due_is_let_be() -> None:
     assert b.read("t") == []
 
 
-def test_a_topic_that_comes_again_at_once_has_no_offsets_of_the_one_before() -> None:
+def test_a_topic_recreated_at_once_has_no_offsets_of_the_deleted_one() -> None:
     """This must hold even if a power loss comes before the next flush of the offsets'
     tombstones.
     """
@@ -230,9 +232,10 @@ def test_a_topic_that_comes_again_at_once_has_no_offsets_of_the_one_before() -> 
     assert b.group_offset("g", "t") == (0, -1)
 
 
-def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_of_the_topic() -> (
-    None
-):
+def test_an_interrupted_deletion_ignores_the_topics_records_in_a_flush_journal() -> None:
+    """The flush journal has records of the topic's logs. After an interrupted deletion, a start
+    must not write them to the next topic of that name.
+    """
     for steps in range(1, 4):
         b = DiskBroker()
         b.topic("t", PARTITIONS)
@@ -257,9 +260,7 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
 
 @pytest.mark.parametrize("journal", ["0", "2"])
 @pytest.mark.parametrize("way", ["before", "meanwhile", "before a kill"])
-def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(
-    way: str, journal: str
-) -> None:
+def test_a_decision_does_not_end_a_transaction_on_a_recreated_topic(way: str, journal: str) -> None:
     """The worst power loss keeps the decision and loses the record of its completion. The
     transaction that is then open in the topic is a later one.
     """
@@ -352,7 +353,7 @@ def test_offsets_of_a_topic_that_is_there_again_stay() -> None:
     assert b.group_offset("g", "t") == (0, 7)
 
 
-def test_what_a_deletion_has_removed_is_durable_before_it_is_through() -> None:
+def test_removed_directories_are_durable_before_the_deletion_ends() -> None:
     b = prepared()
     delete(b)
     b.flush()
@@ -362,7 +363,7 @@ def test_what_a_deletion_has_removed_is_durable_before_it_is_through() -> None:
 
 
 @pytest.mark.parametrize("steps", range(1, 5))
-def test_what_a_start_removes_is_durable_before_the_deletion_is_through(steps: int) -> None:
+def test_directories_that_a_start_removes_are_durable_before_the_deletion_ends(steps: int) -> None:
     b = prepared()
     b.disk.crash_in(steps)
     with pytest.raises(Crash):
@@ -375,7 +376,7 @@ def test_what_a_start_removes_is_durable_before_the_deletion_is_through(steps: i
     assert b.broker.metadata.topic("t") is None
 
 
-def test_the_next_topic_of_a_name_ends_its_deletion_and_no_other() -> None:
+def test_creating_a_topic_ends_only_the_deletion_of_that_name() -> None:
     b = prepared()
     first, second = uuid.UUID(int=1), uuid.UUID(int=2)
     b.broker.metadata.deletions.update({first: "u", second: "v"})
@@ -390,9 +391,12 @@ def refuse(self: Log) -> None:
 
 
 @pytest.mark.parametrize("journal", ["0", "2"])
-def test_what_is_to_be_durable_before_a_name_is_used_again_is_flushed_elsewhere(
+def test_flushes_before_a_recreation_do_not_run_in_the_event_loop(
     journal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`Log.flush`, which blocks the event loop, is replaced by a function that fails: all flushes
+    before the new creation must go through the flush queue.
+    """
     b = DiskBroker(barnabas_flush_journal_logs=journal, offsets_topic_num_partitions="50")
     b.topic("t")
     p = Producer(b, "txn")
@@ -407,7 +411,7 @@ def test_what_is_to_be_durable_before_a_name_is_used_again_is_flushed_elsewhere(
     assert b.read("t") == []
 
 
-def test_a_stop_ends_a_creation_that_waits_for_the_disk() -> None:
+def test_a_stop_completes_a_creation_that_waits_for_a_flush() -> None:
     b = prepared()
     b.hold_flushes()
     delete(b)

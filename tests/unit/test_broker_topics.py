@@ -23,7 +23,7 @@ def registry(tmp_path: Path) -> Iterator[TopicRegistry]:
     host.close()
 
 
-def test_partitions_of_a_topic_and_of_none(registry: TopicRegistry) -> None:
+def test_partitions_that_do_not_exist_are_none(registry: TopicRegistry) -> None:
     registry.create_topic("t", 2, {}, now_ms=NOW_MS)
     log = registry.partition("t", 1)
     assert log is not None
@@ -34,7 +34,7 @@ def test_partitions_of_a_topic_and_of_none(registry: TopicRegistry) -> None:
     assert [registry.partition_exists("t", index) for index in (0, 1, 2)] == [True, True, False]
 
 
-def test_a_partition_that_is_missing_or_off_line_is_refused_by_its_code(
+def test_a_missing_and_an_offline_partition_have_different_error_codes(
     registry: TopicRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(KafkaError) as refused:
@@ -67,7 +67,7 @@ def test_leader_epochs_fence(registry: TopicRegistry, epoch: int, code: Code) ->
     assert seen is code
 
 
-def test_internal_topics_come_when_they_are_needed(registry: TopicRegistry) -> None:
+def test_internal_topics_are_created_when_they_are_first_used(registry: TopicRegistry) -> None:
     assert OFFSETS_TOPIC not in registry
     assert registry.internal_partition_count(OFFSETS_TOPIC) == 3
     assert 0 <= registry.group_partition("g") < 3
@@ -77,7 +77,7 @@ def test_internal_topics_come_when_they_are_needed(registry: TopicRegistry) -> N
     assert TRANSACTIONS_TOPIC not in registry
 
 
-def test_the_leader_epochs_of_a_topic_are_those_of_its_partitions_now(
+def test_cached_leader_epochs_follow_changes_of_the_topic(
     registry: TopicRegistry,
 ) -> None:
     """The epochs are cached until the topic grows or its leaders change."""
@@ -96,7 +96,9 @@ def test_the_leader_epochs_of_a_topic_are_those_of_its_partitions_now(
     assert (registry.leader_epochs("t"), registry.leader_epochs("t2")) == ((), (0,))
 
 
-def test_the_version_rises_whenever_a_topic_comes_grows_or_goes(registry: TopicRegistry) -> None:
+def test_the_version_rises_when_a_topic_is_created_grows_or_is_deleted(
+    registry: TopicRegistry,
+) -> None:
     """Groups match their patterns again whenever the version changes."""
     versions = [registry.version]
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)
@@ -121,7 +123,7 @@ def configured(registry: TopicRegistry, name: str) -> list[int]:
     return [log.config.segment_bytes for log in registry.logs_of(name)]
 
 
-def test_settings_of_the_broker_reach_many_logs_a_part_at_each_tick(
+def test_broker_settings_are_applied_to_many_logs_in_parts(
     registry: TopicRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topics_module, "LOGS_CONFIGURED_AT_ONCE", 10)
@@ -149,7 +151,7 @@ def test_settings_of_the_broker_reach_many_logs_a_part_at_each_tick(
     assert configured(registry, "grows") == [3000] * 14
 
 
-def test_settings_reach_the_logs(registry: TopicRegistry) -> None:
+def test_changed_settings_are_applied_to_the_logs(registry: TopicRegistry) -> None:
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)
     (log,) = registry.logs_of("t")
     registry.set_broker_default_configs({"log.segment.bytes": "3000"})

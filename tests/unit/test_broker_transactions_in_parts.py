@@ -71,7 +71,7 @@ def test_many_markers_are_written_in_parts_with_other_requests_between(
 @pytest.mark.parametrize("way", ["kill", "lose_power", "stop"])
 @pytest.mark.parametrize("parts", range(PARTITIONS))
 @pytest.mark.parametrize(("commit", "settings"), COLUMNS)
-def test_a_start_completes_what_was_marked_in_part(
+def test_a_start_writes_the_remaining_markers(
     commit: bool, settings: dict[str, str], parts: int, way: str
 ) -> None:
     b, p = in_parts(**settings)
@@ -89,7 +89,9 @@ def test_a_start_completes_what_was_marked_in_part(
 
 
 @pytest.mark.parametrize(("commit", "settings"), COLUMNS)
-def test_requests_of_the_id_wait_for_the_last_part(commit: bool, settings: dict[str, str]) -> None:
+def test_requests_of_the_transactional_id_wait_for_the_last_marker(
+    commit: bool, settings: dict[str, str]
+) -> None:
     b, p = in_parts(**settings)
     p.start_end(commit)
     b.tick()
@@ -112,7 +114,7 @@ def test_requests_of_the_id_wait_for_the_last_part(commit: bool, settings: dict[
 
 @pytest.mark.parametrize(("commit", "settings"), COLUMNS)
 @pytest.mark.parametrize("parts", range(PARTITIONS))
-def test_a_topic_that_is_deleted_between_two_parts(
+def test_a_topic_deleted_between_two_parts_gets_no_further_markers(
     commit: bool, settings: dict[str, str], parts: int
 ) -> None:
     """The deleted topic gets no further markers. A new topic of that name is created only once the

@@ -50,6 +50,7 @@ def damage(b: DiskBroker) -> None:
 
 
 def restore(b: DiskBroker) -> None:
+    """Restart the broker with t-1 undamaged."""
     b.disk.kill()
     damage(b)
     b.open()
@@ -57,6 +58,9 @@ def restore(b: DiskBroker) -> None:
 
 
 def is_written_whole(b: DiskBroker, p: Producer, commit: bool) -> bool:
+    """Check that the transaction is ended in both partitions. Gives whether the file of unwritten
+    markers is gone.
+    """
     assert b.read("t", committed=True) == ([b"a"] if commit else [])
     assert {(pid, ended) for pid, _, ended in b.markers("t", 1)} == {(p.pid, commit)}, (
         "a power loss may have it written twice"
@@ -69,7 +73,7 @@ def is_written_whole(b: DiskBroker, p: Producer, commit: bool) -> bool:
 @pytest.mark.parametrize("journal", ["0", "2"])
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("between", ["", "kill", "stop", "lose_power", "next"])
-def test_the_decision_keeps_for_a_partition_that_is_off_line(
+def test_a_decision_is_kept_for_an_offline_partition(
     commit: bool, between: str, journal: str
 ) -> None:
     b, p = with_partition_off_line(barnabas_flush_journal_logs=journal)
@@ -87,7 +91,7 @@ def test_the_decision_keeps_for_a_partition_that_is_off_line(
     assert is_written_whole(b, p, commit)
 
 
-def test_a_kill_between_the_decision_and_its_keeping_takes_nothing() -> None:
+def test_a_kill_before_the_unwritten_marker_is_stored_loses_nothing() -> None:
     """The flush journal has the decision and the end offset of each partition except the one off
     line, whose end is unknown.
     """
@@ -118,7 +122,7 @@ def test_a_kill_between_the_decision_and_its_keeping_takes_nothing() -> None:
     assert p.end(False) == 0
 
 
-def test_it_keeps_when_the_transactional_id_has_expired() -> None:
+def test_an_unwritten_marker_is_kept_after_the_transactional_id_has_expired() -> None:
     b, p = with_partition_off_line(transactional_id_expiration_ms="1000")
     assert p.end(True) == 0
     b.tick(10_000)
@@ -129,7 +133,7 @@ def test_it_keeps_when_the_transactional_id_has_expired() -> None:
 
 
 @pytest.mark.parametrize("step", range(25))
-def test_it_keeps_whatever_step_a_power_loss_comes_at(step: int) -> None:
+def test_a_power_loss_at_any_step_leaves_the_transaction_whole(step: int) -> None:
     """Each case fails one step of the disk later. The transaction is committed as a whole, unless
     its EndTxn was not acknowledged.
     """
@@ -145,7 +149,7 @@ def test_it_keeps_whatever_step_a_power_loss_comes_at(step: int) -> None:
     assert answer != 0 or b.read("t", 1, committed=True) == [b"a"]
 
 
-def test_what_was_kept_goes_with_the_topic() -> None:
+def test_unwritten_markers_of_a_deleted_topic_are_not_written_to_its_successor() -> None:
     b, p = with_partition_off_line()
     assert p.end(True) == 0
     delete_topic(b.parts.deletion, "t", b.now_ms)
@@ -155,7 +159,7 @@ def test_what_was_kept_goes_with_the_topic() -> None:
     assert not b.disk.exists(UNWRITTEN) and b.markers("t", 1) == []
 
 
-def test_what_is_kept_is_written_once() -> None:
+def test_the_file_of_unwritten_markers_is_written_once() -> None:
     """The file of unwritten markers is not written again at each further decision or each start
     while the partition is off line.
     """
@@ -170,7 +174,7 @@ def test_what_is_kept_is_written_once() -> None:
     assert b.disk._file(UNWRITTEN) is kept
 
 
-def test_what_was_kept_goes_where_nothing_has_the_topics_name() -> None:
+def test_unwritten_markers_of_a_deleted_topic_are_removed() -> None:
     b, p = with_partition_off_line()
     assert p.end(True) == 0
     delete_topic(b.parts.deletion, "t", b.now_ms)
@@ -178,7 +182,7 @@ def test_what_was_kept_goes_where_nothing_has_the_topics_name() -> None:
     assert not b.disk.exists(UNWRITTEN)
 
 
-def test_the_marker_that_was_kept_has_the_base_time_of_its_producers_decision() -> None:
+def test_a_kept_marker_has_the_timestamp_of_its_decision() -> None:
     b, p = with_partition_off_line()
     other = Producer(b, "other")
     other.send("t", 0, b"b")
@@ -199,7 +203,7 @@ def test_the_marker_that_was_kept_has_the_base_time_of_its_producers_decision() 
     assert len(times[0]) == 1 and times[1] == times[0]
 
 
-def test_what_was_kept_does_not_end_a_transaction_on_the_next_topic_of_the_name() -> None:
+def test_an_unwritten_marker_does_not_end_a_transaction_on_a_recreated_topic() -> None:
     b, p = with_partition_off_line()
     assert p.end(True) == 0
     delete_topic(b.parts.deletion, "t", b.now_ms)
@@ -210,7 +214,7 @@ def test_what_was_kept_does_not_end_a_transaction_on_the_next_topic_of_the_name(
 
 
 @pytest.mark.parametrize("left", [None, 0, 3, 4])
-def test_damage_of_what_was_kept_ends_the_start(left: int | None) -> None:
+def test_a_damaged_file_of_unwritten_markers_stops_the_start(left: int | None) -> None:
     """The damage is a changed byte, or a file of `left` zero bytes: for an empty file, the checksum
     would be 0.
     """
@@ -225,7 +229,7 @@ def test_damage_of_what_was_kept_ends_the_start(left: int | None) -> None:
         b.kill()
 
 
-def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line() -> None:
+def test_an_offline_partition_may_be_added_to_a_transaction_and_have_offsets_committed() -> None:
     """The partition exists, as in Apache Kafka: it can be added to a transaction although its
     records are refused, and offsets can be committed for it.
     """
@@ -244,7 +248,7 @@ def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line()
 
 @pytest.mark.parametrize("has_journal", [True, False])
 @pytest.mark.parametrize("decisions", [1, 2])
-def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_there_later(
+def test_a_decision_over_an_offline_partition_does_not_end_a_later_transaction_there(
     decisions: int, has_journal: bool
 ) -> None:
     """The transactions have no record on that partition. Their decisions are in the flush journal,
@@ -278,7 +282,7 @@ def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_ther
 
 @pytest.mark.parametrize("journal", ["0", "2"])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_power_loss_does_not_bring_back_a_marker_that_was_written(
+def test_a_power_loss_does_not_restore_an_unwritten_marker_that_was_written(
     commit: bool, journal: str
 ) -> None:
     """Otherwise that marker would end the next transaction, which is open in the partition by

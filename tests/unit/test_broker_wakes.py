@@ -106,6 +106,7 @@ CAUSES: dict[str, Cause] = {
 
 
 def begun(cause: Cause) -> DiskBroker:
+    """A broker with the settings that a cause needs, a topic, and a share group on it."""
     b = DiskBroker(**SHARED, **cause.settings)
     b.topic("t", **cause.of_topic)
     b.make_files("t")
@@ -116,7 +117,7 @@ def begun(cause: Cause) -> DiskBroker:
 
 
 @pytest.mark.parametrize("name", CAUSES)
-def test_who_waits_is_answered_whatever_makes_a_record_readable(name: str) -> None:
+def test_waiting_fetches_complete_when_a_record_becomes_readable(name: str) -> None:
     cause = CAUSES[name]
     b = begun(cause)
     member, reader = ShareMember(b, "g", "m"), b.connect()
@@ -133,7 +134,7 @@ def test_who_waits_is_answered_whatever_makes_a_record_readable(name: str) -> No
     assert acquired(member.answer()), "the share fetch still waits"
 
 
-def test_a_reader_that_was_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_fetches_that_were_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     """This shows that the simulator's check can fail."""
     b = begun(CAUSES["an append"])
     member, reader = ShareMember(b, "g", "m"), b.connect()

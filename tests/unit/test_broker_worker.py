@@ -13,7 +13,7 @@ def work(run: Any) -> Work:
     return Work(1, run, lambda result, now_ms: None)
 
 
-def test_work_is_done_in_its_order_and_an_error_ends_its_own_piece_alone() -> None:
+def test_work_runs_in_order_and_an_error_fails_only_its_own_piece() -> None:
     done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
     worker = Worker(lambda piece, result, error: done.put((result, error)))
 

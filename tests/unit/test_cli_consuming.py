@@ -121,7 +121,7 @@ def test_pattern(pattern: str, places: Sequence[str], is_found: bool) -> None:
     assert RecordSearch([pattern], places, inverted=True).has(Record()) is not is_found
 
 
-def test_several_patterns_ignored_case_and_null_parts() -> None:
+def test_search_with_several_patterns_case_and_null_fields() -> None:
     assert RecordSearch(["tea", "COFF"], ignore_case=True).has(Record())
     assert not RecordSearch(["tea", "COFF"]).has(Record())
     null = Record(key=None, value=None, headers=())
@@ -175,6 +175,9 @@ class FakeConsumer:
         return self._positions[key]
 
     def poll(self, timeout_ms: int) -> dict[Any, list[Record]]:
+        """Up to three offsets of each partition that is not paused. None in a log is a marker,
+        which a consumer skips.
+        """
         found = {}
         for key, at in self._positions.items():
             if key not in self._paused:
@@ -214,12 +217,13 @@ def test_last_records_are_those_of_the_whole_log(
             assert found[row] == whole[-count:]
 
 
-def test_no_more_is_read_than_the_last_records_and_their_markers() -> None:
+def test_last_records_reads_only_a_few_offsets_before_the_end() -> None:
     row = TopicPartition("t", 0)
     log: list[Record | None] = [Record("t", 0, offset) for offset in range(10_000)]
     consumer = FakeConsumer({row: log})
     found = last_records(consumer, {row: 0}, {row: 10_000}, 2, lambda record: record)
     assert [record.offset for record in found[row]] == [9998, 9999]
+    # it begins some offsets earlier, in case the end has markers
     assert min(consumer.read) == (0, 10_000 - 2 - 10)
     assert len(set(consumer.read)) == len(consumer.read)
 

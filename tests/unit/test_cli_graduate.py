@@ -28,6 +28,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 def names(directory: Path) -> dict[str, bytes]:
+    """The content of each file below a directory, by its relative path."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.rglob("*")
@@ -35,7 +36,9 @@ def names(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_dry_run_tells_all_and_changes_nothing(barnabas: CommandLine, data_dir: Path) -> None:
+def test_a_dry_run_shows_the_plan_and_changes_nothing(
+    barnabas: CommandLine, data_dir: Path
+) -> None:
     before = names(data_dir)
     answer = barnabas.ok("graduate", str(data_dir), "--dry-run", "--json", "--kafka", "3.9").data
     assert (answer["topics"], answer["partitions"], answer["kafka"]) == (1, 2, "3.9")
@@ -67,7 +70,9 @@ def test_a_dry_run_shows_no_private_key(
     assert "MIIEsecret" not in text
 
 
-def test_there_and_back(barnabas: CommandLine, data_dir: Path, tmp_path: Path) -> None:
+def test_a_take_over_after_a_hand_over_restores_the_broker(
+    barnabas: CommandLine, data_dir: Path, tmp_path: Path
+) -> None:
     text = barnabas.ok("graduate", str(data_dir), "--set", "max.message.bytes=5").out
     assert "is handed over to Apache Kafka 4.3" in text
     properties = data_dir / "server.properties"
@@ -130,7 +135,9 @@ def test_a_running_or_killed_broker_is_refused(barnabas: CommandLine, data_dir: 
     assert "log.retention.ms" not in answer.data["broker_default_configs"]
 
 
-def test_damage_is_found_before(barnabas: CommandLine, data_dir: Path) -> None:
+def test_a_damaged_log_refuses_the_hand_over_unless_it_is_not_verified(
+    barnabas: CommandLine, data_dir: Path
+) -> None:
     segment = data_dir / "orders-0" / f"{0:020}.log"
     segment.write_bytes(b"no batch at all, and long enough to be one: " * 4)
     refused = barnabas("graduate", str(data_dir))

@@ -190,7 +190,7 @@ def test_dump_of_indexes_and_snapshots(barnabas: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
-def test_an_index_that_apache_kafka_has_allocated_ahead_is_empty(
+def test_a_preallocated_index_of_apache_kafka_is_dumped_as_empty(
     barnabas: CommandLine, tmp_path: Path, suffix: str
 ) -> None:
     path = tmp_path / f"{SEGMENT}.{suffix}"
@@ -198,7 +198,7 @@ def test_an_index_that_apache_kafka_has_allocated_ahead_is_empty(
     assert barnabas.ok("log", "dump", str(path), "--json").lines == []
 
 
-def test_internal_topics_are_told_in_their_fields(barnabas: CommandLine) -> None:
+def test_records_of_internal_topics_are_dumped_field_by_field(barnabas: CommandLine) -> None:
     path = str(LOGDIR / "__consumer_offsets-0" / "00000000000000000000.log")
     rows = barnabas.ok("log", "dump", path, "--records", "--json").lines
     record = rows[0]["records"][0]

@@ -135,7 +135,9 @@ def test_delimiter_columns_and_null() -> None:
         ("n\n1\n", {"types": {"m": "int"}}, "--csv-type m: orders.csv line 1 has no such column"),
     ],
 )
-def test_csv_that_is_wrong(text: str | bytes, options: dict[str, Any], error: str) -> None:
+def test_the_error_for_wrong_csv_names_the_line_and_the_column(
+    text: str | bytes, options: dict[str, Any], error: str
+) -> None:
     with pytest.raises(CommandError) as raised:
         of_csv(text, **options)
     assert error in str(raised.value)
@@ -209,7 +211,9 @@ def test_fields_of_json() -> None:
         ('{"a": 1, "v": null}', FieldOptions(value="v"), "line 1: a record without key and value"),
     ],
 )
-def test_a_field_that_is_wrong(line: str, fields: FieldOptions, error: str) -> None:
+def test_the_error_for_a_wrong_field_names_the_line_and_the_option(
+    line: str, fields: FieldOptions, error: str
+) -> None:
     with pytest.raises(CommandError) as raised:
         of_json(line, fields)
     assert error in str(raised.value)

@@ -63,6 +63,7 @@ def synced(answer: Any) -> Any:
 
 
 def left(answer: Any) -> Any:
+    """The (code, [(member id, instance, code)]) of a LeaveGroup."""
     return answer.error_code, [
         (one.member_id, one.group_instance_id, one.error_code) for one in answer.members
     ]
@@ -135,7 +136,7 @@ def test_from_version_4_on_an_id_is_given_first(version):
 
 
 @pytest.mark.parametrize(("version", "waits_ms"), [(0, 6_000), (1, 1_000)])
-def test_before_version_1_the_session_timeout_is_that_of_the_rebalance_too(version, waits_ms):
+def test_before_version_1_the_session_timeout_is_also_the_rebalance_timeout(version, waits_ms):
     host = GroupHost()
     slow = host.join(version=version, session_ms=6_000, rebalance_ms=1_000).member_id
     host.sync("g", 1, slow, {}, version=0)
@@ -185,6 +186,9 @@ def test_session_timeouts_have_bounds(session_ms, code):
 
 
 def test_two_members():
+    """A second member joins, which begins a rebalance; both sync. Then joins with unchanged and
+    changed metadata show which of these begin further rebalances.
+    """
     host = GroupHost()
     leader = alone(host, data=b"leader")
     follower = GroupMember(host, data=b"follower")
@@ -354,7 +358,7 @@ def test_the_leader_leaves():
     assert leader.heartbeat() == Code.UNKNOWN_MEMBER_ID
 
 
-def test_an_id_that_leaves_a_stable_group_disturbs_nobody():
+def test_a_pending_member_id_that_leaves_begins_no_rebalance():
     host = GroupHost()
     member = alone(host)
     GroupMember(host).leave()
@@ -407,7 +411,7 @@ def test_members_that_do_not_join_again():
     assert refused(slow.join()) == (Code.UNKNOWN_MEMBER_ID, slow.id)
 
 
-def test_a_leader_that_does_not_assign_is_thrown_out():
+def test_a_leader_that_does_not_assign_is_removed():
     host = GroupHost()
     member = GroupMember(host, rebalance_ms=1_000)
     member.join()
@@ -418,7 +422,7 @@ def test_a_leader_that_does_not_assign_is_thrown_out():
     assert synced(member.sync({member.id: b"all"})) == Code.UNKNOWN_MEMBER_ID
 
 
-def test_a_follower_that_waits_for_a_leader_that_does_not_assign_is_told_to_join_again():
+def test_a_follower_joins_again_if_the_leader_does_not_assign():
     host = GroupHost()
     leader, follower = pair(host, rebalance_ms=1_000)
     ticket = follower.join_later(protocols={"range": b"changed"})
@@ -431,7 +435,7 @@ def test_a_follower_that_waits_for_a_leader_that_does_not_assign_is_told_to_join
     assert joined(follower.join())[:3] == (4, "range", follower.id)
 
 
-def test_a_member_that_never_asks_for_its_assignment_is_thrown_out():
+def test_a_member_that_never_syncs_is_removed():
     host = GroupHost()
     leader, follower = pair(host, rebalance_ms=1_000)
     ticket = follower.join_later(protocols={"range": b"changed"})
@@ -566,7 +570,7 @@ def test_a_static_member_that_comes_back_before_the_assignment_begins_a_rebalanc
     assert host.answers[again].generation_id == 4
 
 
-def test_a_static_member_whose_former_self_waits_to_join_has_it_fenced():
+def test_a_static_member_that_returns_fences_its_waiting_earlier_join():
     host = GroupHost()
     leader, _ = static_pair(host)
     waits = host.join_later("g", leader, instance="leader", protocols={"range": b"l"})
@@ -581,7 +585,7 @@ def test_a_static_member_whose_former_self_waits_to_join_has_it_fenced():
     ], "static members stay"
 
 
-def test_a_group_whose_static_members_are_all_away_is_empty_once_their_sessions_are_over():
+def test_a_group_is_empty_when_the_sessions_of_all_static_members_are_over():
     host = GroupHost()
     _, follower = static_pair(host)
     host.leave("g", ("", "leader"))
@@ -650,7 +654,7 @@ def test_newcomers_cannot_put_off_the_first_rebalance_for_ever():
     assert len(host.answers[first].members) == 9
 
 
-def test_a_group_that_is_full_takes_no_more():
+def test_a_full_group_refuses_new_members():
     """KIP-389."""
     host = GroupHost(settings=GroupSettings(max_size=2))
     leader, _ = pair(host)
@@ -667,7 +671,7 @@ def test_a_group_that_is_full_takes_no_more():
     assert len(host.answers[ticket].members) == 0 and host.answers[ticket].generation_id == 2
 
 
-def test_an_id_that_has_not_joined_is_waited_for():
+def test_a_rebalance_waits_for_member_ids_that_have_not_joined():
     host = GroupHost()
     leader = alone(host, session_ms=6_000, rebalance_ms=60_000)
     GroupMember(host, session_ms=6_000)
@@ -677,7 +681,7 @@ def test_an_id_that_has_not_joined_is_waited_for():
     assert joined(host.answers[ticket])[0] == 2
 
 
-def test_a_new_member_whose_client_is_gone_is_given_up_after_five_minutes():
+def test_a_new_member_whose_client_is_gone_is_removed_after_five_minutes():
     host = GroupHost()
     leader = alone(host, rebalance_ms=600_000)
     ticket = GroupMember(host).join_later()
@@ -690,7 +694,7 @@ def test_a_new_member_whose_client_is_gone_is_given_up_after_five_minutes():
     assert refused(host.answers[ticket]) == (Code.UNKNOWN_MEMBER_ID, "")
 
 
-def test_a_request_that_its_member_repeats_on_another_connection_is_answered_too():
+def test_a_repeated_request_replaces_the_waiting_one_which_gets_an_error():
     host = GroupHost()
     leader, follower = pair(host)
     first = follower.join_later(protocols={"range": b"changed"})
@@ -704,7 +708,7 @@ def test_a_request_that_its_member_repeats_on_another_connection_is_answered_too
     assert synced(host.answers[second]) == b"mine"
 
 
-def test_a_member_that_leaves_while_its_request_waits_has_it_answered():
+def test_the_waiting_request_of_a_member_that_leaves_is_answered():
     host = GroupHost()
     leader, follower = pair(host)
     ticket = follower.join_later(protocols={"range": b"changed"})
@@ -801,7 +805,7 @@ def test_a_static_member_comes_back_after_a_restart_under_its_latest_id():
     assert synced(host.sync("g", 2, again, instance="follower")) == b"follower's"
 
 
-def test_a_generation_that_was_never_assigned_is_begun_again_after_a_restart():
+def test_a_generation_without_an_assignment_is_lost_in_a_restart():
     host = GroupHost()
     member = alone(host)
     assert joined(member.join())[0] == 2
@@ -845,7 +849,7 @@ def test_a_group_that_became_empty_counts_on_after_a_restart():
     assert joined(GroupMember(host).join())[0] == 3, "1 was its life, 2 its end"
 
 
-def test_a_group_that_is_larger_than_is_now_allowed_shrinks_after_a_restart():
+def test_a_group_above_a_lowered_maximum_size_shrinks_after_a_restart():
     host = GroupHost()
     leader, follower = pair(host)
     host.settings = GroupSettings(max_size=1)
@@ -856,7 +860,7 @@ def test_a_group_that_is_larger_than_is_now_allowed_shrinks_after_a_restart():
     assert joined(host.answers[ticket])[0] == 3
 
 
-def test_what_the_coordinator_keeps_is_a_copy():
+def test_the_coordinator_copies_metadata_out_of_requests():
     """The host zeroes the buffer of each request after the call, so the metadata must have been
     copied.
     """
@@ -881,7 +885,7 @@ def test_a_member_whose_metadata_no_group_record_can_hold_is_refused():
     )
 
 
-def test_assignments_that_no_group_record_can_hold_are_refused_to_all_who_wait():
+def test_assignments_that_no_group_record_can_hold_are_refused():
     """The record also contains the members' subscriptions and names."""
     host = GroupHost(settings=GroupSettings(max_record_bytes=400))
     assert refused(host.join(protocols={"range": bytes(100)})) == (
@@ -924,7 +928,7 @@ def test_a_member_votes_for_a_protocol_that_all_have():
     assert host.answers[ticket].protocol_name == "range", "each prefers one that the other lacks"
 
 
-def test_a_group_that_is_as_large_as_allowed_stays_as_it_is_after_a_restart():
+def test_a_group_of_the_maximum_size_is_stable_after_a_restart():
     host = GroupHost()
     leader, _ = pair(host)
     host.settings = GroupSettings(max_size=2)
@@ -964,7 +968,7 @@ def test_a_record_whose_leader_is_no_member_lets_the_first_one_lead():
     assert (two.generation_id, two.leader) == (5, "one")
 
 
-def test_a_record_without_a_leader_is_of_a_group_that_has_to_rebalance():
+def test_a_group_loaded_from_a_record_without_a_leader_rebalances():
     """The group was a consumer group until its last consumer left (group_conversion.py)."""
     member = MemberMetadata("one", None, "client", "/h", 60_000, 60_000, b"s", b"")
     host = GroupHost(partition_count=1)
@@ -975,7 +979,7 @@ def test_a_record_without_a_leader_is_of_a_group_that_has_to_rebalance():
     assert host.join("g", "one", protocols={"range": b"s"}).generation_id == 6
 
 
-def test_who_commits_in_a_transaction_is_checked_by_any_name_that_is_given():
+def test_a_transactional_commit_is_checked_by_each_field_that_it_has():
     """A client from before KIP-447 sends no member id, instance id or generation."""
     host = GroupHost()
     alone(host)
@@ -987,12 +991,13 @@ def test_who_commits_in_a_transaction_is_checked_by_any_name_that_is_given():
 
 
 def last_record_of(host: GroupHost, group: str = "g") -> GroupMetadataValue:
+    """The last GroupMetadata record that was written for the group."""
     values = [value for _, key, value, _ in host.log if key == encode_group_key(group)]
     assert values[-1] is not None
     return decode_group(values[-1])
 
 
-def test_the_record_says_since_when_the_group_is_in_its_state():
+def test_the_group_record_has_the_time_of_the_last_state_change():
     """The time is that of the wall clock, not of the steady clock; version 2 of the record
     introduced the field.
     """
@@ -1008,7 +1013,7 @@ def test_the_record_says_since_when_the_group_is_in_its_state():
     assert last_record_of(host) == GroupMetadataValue("consumer", 2, None, None, 1_000_507_100, ())
 
 
-def test_a_time_that_no_record_has_is_not_made_up():
+def test_an_unknown_state_timestamp_stays_unknown():
     members = (MemberMetadata("m", "i", "client", "/h", 60_000, 60_000, b"sub", b"all"),)
     host = GroupHost(partition_count=1)
     value = GroupMetadataValue("consumer", 5, "range", "m", -1, members)
@@ -1030,14 +1035,15 @@ def test_a_member_that_is_silent_after_its_join_is_removed_with_its_session():
     assert host.state("g") == "Empty"
 
 
-def test_an_id_that_was_given_out_is_of_no_instance():
+def test_a_dynamic_member_id_is_refused_with_an_instance_id():
+    """The member id was given to a dynamic member, so a static member cannot join with it."""
     host = GroupHost()
     member = GroupMember(host)
     assert refused(member.join(instance="i")) == (Code.UNKNOWN_MEMBER_ID, member.id)
     assert joined(member.join())[0] == 1, "its id is good for itself"
 
 
-def test_a_protocol_that_a_member_gave_up_is_no_longer_the_groups():
+def test_a_protocol_that_its_only_member_dropped_is_refused_to_new_members():
     host = GroupHost()
     member = GroupMember(host, protocols={"range": b"r", "sticky": b"s"})
     member.join()
@@ -1153,7 +1159,7 @@ def test_a_later_rebalance_is_not_put_off_by_newcomers():
     assert host.answers[ticket].generation_id == 2, "the first member did not join again"
 
 
-def test_where_all_members_are_static_and_away_whoever_comes_back_is_answered_in_time():
+def test_a_static_member_that_returns_to_a_group_without_active_members_is_answered():
     host = GroupHost()
 
     def join_later(instance, member=""):
@@ -1178,7 +1184,7 @@ def test_where_all_members_are_static_and_away_whoever_comes_back_is_answered_in
     assert host.answers[ticket].generation_id == 3
 
 
-def test_an_elected_leader_leads_on_when_the_former_one_joins_again():
+def test_an_elected_leader_stays_leader_when_the_former_leader_joins_again():
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later(
@@ -1201,6 +1207,7 @@ def test_a_group_record_may_be_as_large_as_its_topic_allows():
     )  # fmt: skip
     record = group_record("g", value)
     assert record.value is not None
+    # 61 bytes of the batch's header, 32 for the other fields of the record
     largest = 61 + 32 + len(record.key) + len(record.value)
     for max_record_bytes, expected in (
         (largest, b"all"),
@@ -1212,7 +1219,7 @@ def test_a_group_record_may_be_as_large_as_its_topic_allows():
         assert synced(host.sync("g", 1, "client-1", {"client-1": b"all"})) == expected
 
 
-def test_a_member_that_waited_for_its_assignment_has_its_whole_session_from_then_on():
+def test_a_members_session_begins_again_when_it_gets_its_assignment():
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000, rebalance_ms=60_000)
     ticket = follower.join_later(protocols={"range": b"changed"})
@@ -1232,7 +1239,7 @@ def test_a_member_that_waited_for_its_assignment_has_its_whole_session_from_then
     assert follower.heartbeat() == Code.UNKNOWN_MEMBER_ID
 
 
-def test_assignments_of_a_generation_that_was_given_up_are_shown_no_more():
+def test_assignments_of_an_earlier_generation_are_not_described_during_a_rebalance():
     host = GroupHost()
     leader, follower = pair(host)
     ticket = follower.join_later(protocols={"range": b"changed"})
@@ -1247,7 +1254,7 @@ def test_assignments_of_a_generation_that_was_given_up_are_shown_no_more():
     )
 
 
-def test_who_names_another_instance_removes_nobody():
+def test_a_leave_group_with_a_wrong_instance_id_removes_no_member():
     host = GroupHost()
     member = alone(host)
     assert left(host.leave("g", (member.id, "absent"))) == (
@@ -1265,7 +1272,7 @@ def test_a_member_that_leaves_with_an_id_that_never_joined_begins_a_rebalance():
     assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
 
 
-def test_who_left_before_it_had_its_assignment_is_not_waited_for_later():
+def test_the_sync_timeout_ignores_a_member_that_has_left():
     host = GroupHost()
     leader, follower = pair(host, session_ms=60_000)
     ticket = follower.join_later(protocols={"range": b"changed"})
@@ -1278,7 +1285,7 @@ def test_who_left_before_it_had_its_assignment_is_not_waited_for_later():
     assert leader.heartbeat() == Code.NONE
 
 
-def test_of_a_static_member_that_comes_back_all_that_its_record_may_hold_counts():
+def test_a_returning_static_member_whose_group_record_would_be_too_large_is_refused():
     """The member's names count, and the largest of its metadata, since the protocol is not yet
     chosen.
     """
@@ -1297,7 +1304,7 @@ def test_of_a_static_member_that_comes_back_all_that_its_record_may_hold_counts(
         assert host.join(instance="i", protocols={"range": bytes(100)}).error_code == Code.NONE
 
 
-def test_a_leader_outlives_the_departure_of_others():
+def test_an_elected_leader_stays_leader_when_another_member_leaves():
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later(
@@ -1314,13 +1321,13 @@ def test_a_leader_outlives_the_departure_of_others():
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_nobody_leaves_the_empty_group(version):
+def test_leave_group_with_an_empty_group_id_is_refused(version):
     answer = GroupHost().leave("", ("m", None), version=version)
     assert answer.error_code == Code.INVALID_GROUP_ID
     assert not getattr(answer, "members", None)
 
 
-def test_of_a_dissolved_group_no_deadline_is_left() -> None:
+def test_a_dissolved_group_leaves_no_timers() -> None:
     """A consumer group replaces the classic group, so a deadline that is left would remove a
     consumer.
     """

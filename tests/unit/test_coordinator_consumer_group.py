@@ -41,6 +41,7 @@ def having(epoch: int, *partitions: int, topic: uuid.UUID = T) -> CurrentValue:
 
 
 def feed(group: ConsumerGroup, *rows: CoordinatorRecord) -> ConsumerGroup:
+    """Replay records into a group. Gives the group."""
     for row in rows:
         key = records.decode_consumer_key(row.key)
         assert key is not None
@@ -62,7 +63,7 @@ def versions(rows: list[CoordinatorRecord]) -> list[int]:
 # --- the state after records --------------------------------------------------------------------
 
 
-def test_a_group_is_there_from_its_first_epoch_to_its_tombstone() -> None:
+def test_a_group_exists_from_its_first_epoch_record_to_its_tombstone() -> None:
     group = ConsumerGroup()
     assert hard_state(group) is None
     feed(group, records.group_epoch_record("g", 1, 7), records.target_epoch_record("g", 1))
@@ -75,7 +76,7 @@ def test_a_group_is_there_from_its_first_epoch_to_its_tombstone() -> None:
 
 
 @pytest.mark.parametrize("has_topics", [False, True])
-def test_its_tombstones_leave_nothing(has_topics: bool) -> None:
+def test_a_groups_tombstones_remove_all_of_its_state(has_topics: bool) -> None:
     """Apache Kafka 4.0 writes a record of the group's topics, which the tombstones must include if
     it exists.
     """
@@ -105,7 +106,7 @@ def test_members_keep_their_order_when_they_change() -> None:
     assert list(group.members) == ["one", "two"]
 
 
-def test_topics_that_members_want_follow_members_and_patterns() -> None:
+def test_subscribed_topics_follow_members_and_resolved_patterns() -> None:
     group = group_of(one=member("t", regex="u.*"))
     assert group.subscribed_topics == {"t"}
     feed(group, records.pattern_record("g", "u.*", PatternValue(("u",), 1, 1)))
@@ -116,7 +117,7 @@ def test_topics_that_members_want_follow_members_and_patterns() -> None:
     assert group.subscribed_topics == {"v"}
 
 
-def test_an_instance_is_the_member_that_was_last_recorded_with_it() -> None:
+def test_an_instance_id_belongs_to_the_member_of_its_latest_record() -> None:
     group = group_of(one=member("t", instance="i"))
     assert group.static_members == {"i": "one"}
     feed(group, records.member_record("g", "two", member("t", instance="i")))
@@ -128,7 +129,7 @@ def test_an_instance_is_the_member_that_was_last_recorded_with_it() -> None:
     assert group.static_members == {}
 
 
-def test_a_partition_is_the_members_that_was_last_recorded_with_it() -> None:
+def test_a_partition_is_owned_by_the_member_of_its_latest_record() -> None:
     group = group_of(one=member("t"), two=member("t"))
     feed(group, records.current_record("g", "one", having(1, 0, 1)))
     feed(group, records.current_record("g", "two", having(2, 1)))
@@ -156,7 +157,7 @@ def test_states() -> None:
 # --- commits and fetches of offsets -------------------------------------------------------------
 
 
-def test_who_names_no_epoch_commits_to_a_group_without_members_alone() -> None:
+def test_commits_without_an_epoch_are_accepted_only_by_an_empty_group() -> None:
     empty, group = group_of(), group_of(m=member("t"))
     assert empty.check_commit("", -1, 9, transactional=False) == CommitCheck(Code.NONE)
     for epoch in (0, 1):
@@ -170,7 +171,7 @@ def test_who_names_no_epoch_commits_to_a_group_without_members_alone() -> None:
     ("classic", "code"),
     [(None, Code.STALE_MEMBER_EPOCH), (CLASSIC, Code.ILLEGAL_GENERATION)],
 )
-def test_commits_of_an_earlier_epoch_are_judged_by_partition(
+def test_commits_of_an_earlier_epoch_are_checked_for_each_partition(
     classic: ClassicMember | None, code: Code
 ) -> None:
     """The rule for earlier epochs is that of KIP-1251. A later epoch, or none, is refused at
@@ -193,7 +194,7 @@ SINCE_AND_EPOCH = ((2, 1, False), (2, 2, True), (2, 4, True), (5, 4, False), (No
 
 @pytest.mark.parametrize(("since", "epoch", "is_taken"), SINCE_AND_EPOCH)
 @pytest.mark.parametrize("gives_up", [False, True])
-def test_a_member_commits_what_it_has_and_what_it_gives_up(
+def test_a_member_may_commit_partitions_that_it_owns_or_is_revoking(
     gives_up: bool, since: int | None, epoch: int, is_taken: bool
 ) -> None:
     """The member commits with an earlier epoch, since the response to its last heartbeat may arrive
@@ -211,7 +212,7 @@ def test_a_member_commits_what_it_has_and_what_it_gives_up(
 
 @pytest.mark.parametrize(("since", "epoch", "is_taken"), SINCE_AND_EPOCH)
 @pytest.mark.parametrize("gives_up", [False, True])
-def test_so_does_a_member_of_a_streams_group(
+def test_a_streams_member_may_commit_tasks_that_it_owns_or_is_revoking(
     gives_up: bool, since: int | None, epoch: int, is_taken: bool
 ) -> None:
     made = streams_group_records
@@ -234,7 +235,7 @@ def test_so_does_a_member_of_a_streams_group(
     assert not group.has_had(check, "t", None, 1) and not group.has_had(check, "u", None, 0)
 
 
-def test_older_commits_are_for_classic_members() -> None:
+def test_commit_versions_before_9_are_accepted_only_from_classic_members() -> None:
     group = group_of(old=member("t", classic=CLASSIC), new=member("t"))
     for name in ("old", "new"):
         feed(group, records.current_record("g", name, having(1)))
@@ -244,7 +245,7 @@ def test_older_commits_are_for_classic_members() -> None:
     assert group.check_commit("new", 1, 8, transactional=True) == CommitCheck(Code.NONE)
 
 
-def test_who_fetches_offsets_names_a_member_and_its_epoch_or_neither() -> None:
+def test_an_offset_fetch_names_both_a_member_and_its_epoch_or_neither() -> None:
     group = group_of(old=member("t", classic=CLASSIC), new=member("t"))
     for name in ("old", "new"):
         feed(group, records.current_record("g", name, having(3)))

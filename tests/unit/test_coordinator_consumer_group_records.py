@@ -70,7 +70,7 @@ def test_the_target() -> None:
     assert records.decode_member_target(mine.value) == {T: (0, 2)}
 
 
-def test_what_a_member_has() -> None:
+def test_the_current_assignment_of_a_member() -> None:
     current = CurrentValue(4, 3, MemberState.UNREVOKED_PARTITIONS, {T: {0: 2, 1: 4}}, {T: {5: 1}})
     record = records.current_record("g", "m", current)
     assert record.key == b"\0\x08\0\1g\0\1m"
@@ -82,14 +82,17 @@ def test_what_a_member_has() -> None:
     assert records.decode_current(record.value) == current
 
 
-def test_where_no_epochs_are_told_a_partition_has_the_members() -> None:
+def test_without_assignment_epochs_a_partition_has_the_members_epoch() -> None:
+    """Records of Kafka before KIP-1251 have no assignment epochs. -2 is the epoch of a static
+    member that has left.
+    """
     value = b"\0\0" + b"\0\0\0\4\0\0\0\3\0" + b"\2" + ID + b"\2\0\0\0\1" + b"\0" + b"\1" + b"\0"
     assert records.decode_current(value).assigned == {T: {1: 4}}
     left = b"\0\0" + b"\xff\xff\xff\xfe" + value[6:]
     assert records.decode_current(left).assigned == {T: {1: 0}}
 
 
-def test_as_many_epochs_as_partitions_or_none() -> None:
+def test_assignment_epochs_are_ignored_if_their_number_is_not_that_of_the_partitions() -> None:
     """If the numbers differ, it is unknown which epoch belongs to which partition."""
     encoded = b"\1\0\x05" + b"\2\0\0\0\2"
     value = b"\0\0" + b"\0\0\0\4\0\0\0\3\0" + b"\2" + ID + b"\3\0\0\0\1\0\0\0\3" + encoded
@@ -109,9 +112,9 @@ def test_a_topic_without_partitions_is_nothing_to_have() -> None:
 
 
 def test_a_topic_id_of_zeros_is_read_as_it_is() -> None:
-    nobody = uuid.UUID(int=0)
-    value = records.member_target_record("g", "m", {nobody: (1,)}).value
-    assert value is not None and records.decode_member_target(value) == {nobody: (1,)}
+    zeros = uuid.UUID(int=0)
+    value = records.member_target_record("g", "m", {zeros: (1,)}).value
+    assert value is not None and records.decode_member_target(value) == {zeros: (1,)}
 
 
 def test_a_state_to_come_is_one_from_which_a_member_goes_on() -> None:

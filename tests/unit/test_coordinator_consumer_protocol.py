@@ -47,7 +47,7 @@ def test_a_version_to_come_begins_like_the_first() -> None:
 
 
 @pytest.mark.parametrize("user_data", [None, b"", b"sticky"])
-def test_a_subscription_that_is_cut_off_is_none(user_data: bytes | None) -> None:
+def test_a_truncated_subscription_is_none(user_data: bytes | None) -> None:
     whole = encoded(0, "t", "u", user_data=user_data)
     assert subscribed_topics(whole) == ["t", "u"]
     for size in range(len(whole)):
@@ -69,7 +69,7 @@ def test_bytes_that_are_no_subscription_are_none(metadata: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_each_version_tells_what_it_has_a_field_for(version: int) -> None:
+def test_each_version_has_the_fields_that_it_defines(version: int) -> None:
     reported = read_subscription(encoded(version, "t", "u"))
     assert reported == Subscription(
         version,
@@ -88,7 +88,7 @@ def test_an_empty_rack_is_not_none() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 4))
-def test_a_later_subscription_that_is_cut_off_is_none(version: int) -> None:
+def test_a_truncated_subscription_of_a_later_version_is_none(version: int) -> None:
     whole = encoded(version, "t")
     for size in range(len(whole)):
         if version == 2 and size >= len(whole) - 4:
@@ -104,7 +104,7 @@ def test_a_consumer_without_a_rack_has_none() -> None:
     assert read == Subscription(3, ("t",), {}, None)
 
 
-def test_a_topic_that_is_named_twice_is_owned_with_the_partitions_of_both() -> None:
+def test_owned_partitions_of_a_topic_that_is_named_twice_are_joined() -> None:
     """Apache Kafka's ConsumerProtocol joins the two lists of partitions."""
     row = ConsumerProtocolSubscription.TopicPartition
     named = [("t", 0), ("u", 5), ("t", 1)]
@@ -132,7 +132,7 @@ def test_an_assignment_is_read(version: int) -> None:
     assert read_assignment(b"") == {}
 
 
-def test_a_topic_that_is_named_twice_is_assigned_with_the_partitions_of_both() -> None:
+def test_assigned_partitions_of_a_topic_that_is_named_twice_are_joined() -> None:
     row = ConsumerProtocolAssignment.TopicPartition
     listed = [row(topic="t", partitions=[0]), row(topic="t", partitions=[2])]
     written = ConsumerProtocolAssignment(assigned_partitions=listed, user_data=b"")
@@ -140,7 +140,9 @@ def test_a_topic_that_is_named_twice_is_assigned_with_the_partitions_of_both() -
 
 
 @pytest.mark.parametrize("version", [-1, 0, LAST_VERSION, LAST_VERSION + 1])
-def test_an_assignment_is_written_in_the_nearest_version_that_is_known(version: int) -> None:
+def test_an_assignment_of_an_unknown_version_is_written_in_the_nearest_known_one(
+    version: int,
+) -> None:
     written = write_assignment(version, {"t": [0, 2], "u": []})
     known = min(max(version, 0), LAST_VERSION)
     assert int.from_bytes(written[:2], "big") == known
@@ -156,7 +158,7 @@ def test_an_assignment_is_written_in_the_nearest_version_that_is_known(version: 
     assert written == bytes(expected.encode(version=known))
 
 
-def test_an_assignment_that_is_cut_off_is_none() -> None:
+def test_a_truncated_assignment_is_none() -> None:
     whole = assignment(0, topic=[0, 1], u=[2])
     user_data = 4 + len(b"sticky")
     for size in range(1, len(whole) - user_data):

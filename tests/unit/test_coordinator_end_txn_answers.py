@@ -57,6 +57,9 @@ class Ended(TxnHost):
     """
 
     def __init__(self, version: int) -> None:
+        """A host whose transactional id has had three epochs, so that there are a former and an
+        older one.
+        """
         super().__init__()
         self._version = version
         for _ in range(3):
@@ -69,6 +72,9 @@ class Ended(TxnHost):
         return transaction.producer
 
     def begin(self) -> None:
+        """Open a transaction: before version 5 with AddPartitionsToTxn, and later by a write
+        (KIP-890).
+        """
         producer = self.current
         if self._version < 5:
             self.add(TXN, *producer, {"t": [0]})
@@ -80,6 +86,7 @@ class Ended(TxnHost):
         self.end(TXN, *self.current, commit, version=self._version, call=False)
 
     def prepare(self, *, commit: bool) -> None:
+        """Decide on the transaction, but leave its markers unwritten."""
         self.writes_markers = False
         self.decide(commit=commit)
         assert self.state(TXN) == ("PrepareCommit" if commit else "PrepareAbort")
@@ -110,6 +117,7 @@ WAYS: dict[str, tuple[str, Callable[[Ended], None]]] = {
 
 
 def requester(host: Ended, name: str) -> ProducerIdAndEpoch:
+    """The producer of a request, by its name in the table: relative to the current id and epoch."""
     pid, epoch = host.current
     return {
         "current": ProducerIdAndEpoch(pid, epoch),
@@ -141,6 +149,9 @@ def answer_of(host: Ended, producer: ProducerIdAndEpoch, commit: bool, version: 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("version", "table"), [(4, VERSION_4), (5, VERSION_5)])
 def test_the_answers_are_those_of_kafka(way: str, version: int, table: dict[str, Row]) -> None:
+    """WAYS bring the transaction into each state; the table has the error codes for a commit and an
+    abort by each producer in that state.
+    """
     state, enter = WAYS[way]
     for name, codes in zip(PRODUCERS, table[state], strict=True):
         for commit, code in zip((True, False), codes, strict=True):
@@ -151,7 +162,7 @@ def test_the_answers_are_those_of_kafka(way: str, version: int, table: dict[str,
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_end_that_led_to_the_next_producer_id_is_answered_again(*, commit: bool) -> None:
+def test_a_repeated_end_txn_that_exhausted_the_producer_id_succeeds_again(*, commit: bool) -> None:
     """The epoch was the last one of its producer id, as in `retryOnOverflow` of Apache Kafka."""
     host = Ended(5)
     transaction = host.coordinator.metadata(TXN)
@@ -168,7 +179,9 @@ def test_the_end_that_led_to_the_next_producer_id_is_answered_again(*, commit: b
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_producer_that_a_session_fenced_does_not_get_that_sessions_epoch(*, commit: bool) -> None:
+def test_an_end_txn_of_a_fenced_producer_does_not_return_the_new_sessions_epoch(
+    *, commit: bool
+) -> None:
     """Unlike Apache Kafka, see coordinator/README.md: Kafka assumes that the producer with the
     previous epoch ended the transaction, even if a new session raised the epoch and an EndTxn of
     version 1 ended the transaction.
@@ -182,7 +195,7 @@ def test_a_producer_that_a_session_fenced_does_not_get_that_sessions_epoch(*, co
         assert answer_of(host, ProducerIdAndEpoch(pid, epoch - 1), again, 5) == FENCED
 
 
-def test_an_end_of_nothing_is_refused() -> None:
+def test_an_end_txn_of_an_unknown_transactional_id_is_refused() -> None:
     host = Ended(5)
     for version in (4, 5):
         assert host.end("unknown", *host.current, True, version=version) == MAPPING

@@ -89,6 +89,7 @@ def test_leader_epochs_are_kept_from_version_6_on(commit_version, epoch):
 
 
 def epoch_of(host, group="g", partition=0):
+    """The leader epoch of the group's committed offset for a partition of t."""
     answer = host.call(
         "OffsetFetch",
         7,
@@ -100,6 +101,9 @@ def epoch_of(host, group="g", partition=0):
 
 @pytest.mark.parametrize("lost_power", [False, True])
 def test_an_offset_beyond_the_end_of_its_log_is_set_back_to_it(lost_power):
+    """`find_logs_cut` gets the end of each log, and for a leader epoch the last epoch that the log
+    has, with its end offset (KIP-320).
+    """
     host = GroupHost()
     host.commit("g", {"t": {0: 15, 1: 9, 2: 15}}, leader_epoch=3)
     host.commit("h", {"t": {0: 10}}, leader_epoch=3)
@@ -123,7 +127,7 @@ def test_an_offset_beyond_the_end_of_its_log_is_set_back_to_it(lost_power):
     }
 
 
-def test_where_nothing_is_known_of_the_epoch_it_is_set_back_to_the_end_of_the_log():
+def test_an_offset_of_an_unknown_leader_epoch_is_set_back_to_the_end_of_its_log():
     host = GroupHost()
     host.commit("g", {"t": {0: 15}}, leader_epoch=7)
     host.lose_power({("t", 0): 12})
@@ -131,7 +135,10 @@ def test_where_nothing_is_known_of_the_epoch_it_is_set_back_to_the_end_of_the_lo
     assert epoch_of(host) == -1
 
 
-def test_a_number_that_is_no_place_in_the_log_stays():
+def test_a_committed_number_that_is_no_offset_is_not_set_back():
+    """With metadata but without a leader epoch, the number may be something else than an offset,
+    for example that of a Spark micro-batch.
+    """
     host = GroupHost()
     host.commit("ledger", {"t": {0: 15}}, metadata="batch 15")
     host.commit("plain", {"t": {0: 15}})
@@ -186,7 +193,7 @@ def test_commits_without_members():
     assert host.fetch("g") == {("t", 0): (1, ""), ("t", 1): (5, ""), ("t", 2): (8, "")}
 
 
-def test_the_empty_name_is_a_group_to_commits_and_fetches_alone():
+def test_an_empty_group_id_is_accepted_by_simple_commits_fetches_and_deletions():
     host = GroupHost()
     assert host.fetch("", {"t": [0]}) == {("t", 0): NOTHING}
     assert host.delete_groups("") == [("", Code.GROUP_ID_NOT_FOUND)]
@@ -195,7 +202,7 @@ def test_the_empty_name_is_a_group_to_commits_and_fetches_alone():
 
 
 @pytest.mark.parametrize("version", [2, 8, 9])
-def test_a_member_of_a_group_that_there_is_not_may_not_commit(version):
+def test_a_commit_of_a_member_of_a_missing_group_is_refused(version):
     """The code is that of Apache Kafka 3.9's classic coordinator in every version. Clients then
     join again.
     """
@@ -208,7 +215,7 @@ def test_a_member_of_a_group_that_there_is_not_may_not_commit(version):
     assert host.state("g") == "Dead"
 
 
-def test_an_unknown_partition_stays_unknown_where_the_rest_is_refused():
+def test_unknown_partitions_have_their_own_error_in_a_refused_commit():
     host = GroupHost()
     alone(host)
     codes = host.commit("g", {"missing": {0: 1}, "t": {0: 1, 1: 1}})
@@ -324,7 +331,7 @@ def test_offsets_follow_the_transaction():
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_pending_offsets_by_version(version):
+def test_transactional_offset_commits_by_version(version):
     host = GroupHost()
     assert host.txn_commit("g", {"t": {0: 5, 9: 1}}, metadata="m", version=version) == {
         ("t", 0): Code.NONE,
@@ -408,7 +415,7 @@ def test_deleting_offsets():
     assert host.fetch("g") == {("t", 1): (2, "")}
 
 
-def test_an_empty_group_goes_with_its_last_offset():
+def test_an_empty_group_is_removed_with_its_last_offset():
     host = GroupHost()
     host.commit("simple", {"t": {0: 1, 1: 2}})
     alone(host, "left").leave()
@@ -427,7 +434,7 @@ def test_a_heartbeat_without_a_group_is_refused():
     assert GroupHost().heartbeat("", 1, "m") == Code.INVALID_GROUP_ID
 
 
-def test_a_group_with_members_outlives_its_last_offset():
+def test_a_group_with_members_is_kept_without_offsets():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
     member = alone(host, topics=("u",))
@@ -436,7 +443,7 @@ def test_a_group_with_members_outlives_its_last_offset():
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_deletion_removes_what_a_transaction_alone_has_for_the_partition(commit):
+def test_deleting_offsets_removes_pending_offsets_without_committed_ones(commit):
     host = GroupHost()
     host.txn_commit("g", {"t": {0: 5, 1: 6}})
     assert host.delete_offsets("g", {"t": [0]}) == {("t", 0): Code.NONE}
@@ -445,7 +452,7 @@ def test_a_deletion_removes_what_a_transaction_alone_has_for_the_partition(commi
     assert host.fetch("g") == ({("t", 1): (6, "")} if commit else {})
 
 
-def test_a_group_that_a_transaction_holds_offsets_for_outlives_its_last_committed_offset():
+def test_a_group_with_pending_offsets_is_kept_without_committed_offsets():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
     host.txn_commit("g", {"t": {1: 6}})
@@ -455,7 +462,7 @@ def test_a_group_that_a_transaction_holds_offsets_for_outlives_its_last_committe
     assert host.fetch("g") == {("t", 1): (6, "")}
 
 
-def test_offsets_of_a_living_group_that_is_not_one_of_consumers_are_not_deleted():
+def test_offsets_of_a_non_empty_group_of_another_protocol_type_are_not_deleted():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
     alone(host, kind="connect")
@@ -465,14 +472,14 @@ def test_offsets_of_a_living_group_that_is_not_one_of_consumers_are_not_deleted(
 @pytest.mark.parametrize(
     "metadata", [b"", b"sub", b"\0\0\0\0\0\1\0\5t", b"\xff\xff" + bytes(8), subscription("t")[:-1]]
 )
-def test_where_a_subscription_cannot_be_read_all_topics_count_as_read(metadata):
+def test_a_member_with_an_unreadable_subscription_counts_as_subscribed_to_all_topics(metadata):
     host = GroupHost()
     host.commit("g", {"u": {0: 1}})
     GroupMember(host, protocols={"range": metadata}).join()
     assert host.delete_offsets("g", {"u": [0]}) == {("u", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC}
 
 
-def test_later_versions_of_a_subscription_begin_like_the_first():
+def test_subscribed_topics_are_read_from_later_versions_of_a_subscription():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}, "u": {0: 1}})
     alone(
@@ -485,7 +492,7 @@ def test_later_versions_of_a_subscription_begin_like_the_first():
     assert codes == {("t", 0): Code.NONE, ("u", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC}
 
 
-def test_offsets_go_with_their_topic():
+def test_offsets_are_removed_with_their_topic():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}, "u": {0: 2}})
     host.txn_commit("h", {"t": {0: 1}, "u": {0: 2}})
@@ -522,7 +529,7 @@ def test_deleting_groups():
     assert list(host.list_groups()) == ["stable"]
 
 
-def test_pending_offsets_go_with_their_group():
+def test_pending_offsets_are_removed_with_their_group():
     host = GroupHost()
     host.txn_commit("g", {"t": {0: 1}})
     assert host.delete_groups("g") == [("g", Code.NONE)]
@@ -531,7 +538,7 @@ def test_pending_offsets_go_with_their_group():
     assert host.state("g") == "Dead"
 
 
-def test_a_group_with_very_many_offsets_is_deleted_in_several_batches_and_answered_after_the_last():
+def test_a_large_group_is_deleted_in_several_batches_and_answered_after_the_last():
     host = GroupHost(topics={"t": 2_500})
     host.checks = False
     host.commit("g", {"t": dict.fromkeys(range(2_500), 1)})
@@ -544,7 +551,7 @@ def test_a_group_with_very_many_offsets_is_deleted_in_several_batches_and_answer
     assert [len(part.replies) for part in parts] == [0, 0, 1]
 
 
-def test_the_offsets_of_deleted_topics_go_a_part_at_a_time():
+def test_the_offsets_of_deleted_topics_are_removed_in_parts():
     host = GroupHost(topics={"t": 2_500, "kept": 1})
     host.checks = False
     for group in ("g", "h"):
@@ -562,7 +569,7 @@ def test_the_offsets_of_deleted_topics_go_a_part_at_a_time():
     assert host.fetch("pending") == {}
 
 
-def test_very_many_offsets_expire_a_part_at_a_time():
+def test_many_offsets_expire_in_parts():
     host = GroupHost(topics={"t": 2_500})
     host.checks = False
     for group in ("g", "h", "i"):
@@ -581,7 +588,7 @@ def test_very_many_offsets_expire_a_part_at_a_time():
 # --- retention (KIP-211) ------------------------------------------------------------------------
 
 
-def test_offsets_of_a_group_of_members_are_kept_for_the_retention_time_since_it_became_empty():
+def test_offsets_are_kept_for_the_retention_time_after_their_group_became_empty():
     host = GroupHost()
     member = alone(host, topics=("t",))
     member.commit({"t": {0: 1}, "u": {0: 2}})
@@ -598,7 +605,7 @@ def test_offsets_of_a_group_of_members_are_kept_for_the_retention_time_since_it_
     assert host.list_groups() == {}
 
 
-def test_nothing_is_left_of_a_group_that_was_deleted():
+def test_a_deleted_group_leaves_no_timer():
     host = GroupHost()
     host.commit("g", {"t": {0: 5}})
     assert host.coordinator.next_deadline_ms() is not None
@@ -617,7 +624,7 @@ def test_a_restart_does_not_prolong_retention():
     assert host.fetch("g") == {}
 
 
-def test_offsets_of_nobody_are_kept_for_the_retention_time_since_their_commit():
+def test_offsets_of_a_simple_group_are_kept_for_the_retention_time_after_their_commit():
     host = GroupHost()
     host.commit("g", {"t": {0: 1, 1: 1}})
     host.pass_time(4 * DAY_MS)
@@ -629,7 +636,7 @@ def test_offsets_of_nobody_are_kept_for_the_retention_time_since_their_commit():
     assert host.list_groups() == {}
 
 
-def test_offsets_of_topics_that_no_member_reads_any_more_expire_while_the_group_lives():
+def test_offsets_of_unsubscribed_topics_expire_while_the_group_has_members():
     host = GroupHost(checks=False)
     member = alone(host, topics=("t",), session_ms=1_800_000)
     member.commit({"t": {0: 1}, "u": {0: 2}})
@@ -641,7 +648,7 @@ def test_offsets_of_topics_that_no_member_reads_any_more_expire_while_the_group_
     assert host.state("g") == "Stable"
 
 
-def test_offsets_of_a_living_group_of_another_kind_do_not_expire():
+def test_offsets_of_a_non_empty_group_of_another_protocol_type_do_not_expire():
     host = GroupHost(checks=False)
     member = alone(host, kind="connect", session_ms=1_800_000)
     member.commit({"t": {0: 1}})
@@ -651,7 +658,7 @@ def test_offsets_of_a_living_group_of_another_kind_do_not_expire():
     assert host.fetch("g") == {("t", 0): (1, "")}
 
 
-def test_a_group_that_lives_again_keeps_its_offsets():
+def test_a_group_that_gets_members_again_keeps_its_offsets():
     host = GroupHost()
     member = alone(host, topics=("t",))
     member.commit({"t": {0: 1}})
@@ -675,7 +682,7 @@ def test_a_group_keeps_its_record_while_one_of_its_offsets_is_retained():
     assert host.list_groups() == {"g": ("consumer", "Empty")}
 
 
-def test_a_long_retention_time_of_its_own_outlives_the_brokers():
+def test_a_commits_own_retention_time_may_be_longer_than_the_brokers():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}}, version=4, retention_ms=30 * DAY_MS)
     host.pass_time(29 * DAY_MS)
@@ -699,7 +706,7 @@ def test_records_of_commits_have_the_time_of_the_wall_clock(ahead_ms):
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize("retention_ms", [0, 1_000])
-def test_a_commit_may_name_a_retention_time_of_its_own(version, retention_ms):
+def test_a_commits_own_retention_time_survives_a_restart(version, retention_ms):
     host = GroupHost()
     host.commit("g", {"t": {0: 1}}, version=version, retention_ms=retention_ms)
     host.commit("g", {"t": {1: 1}}, version=version)
@@ -708,7 +715,7 @@ def test_a_commit_may_name_a_retention_time_of_its_own(version, retention_ms):
     assert host.fetch("g") == {("t", 1): (1, "")}
 
 
-def test_a_group_without_offsets_goes_with_the_next_check():
+def test_an_empty_group_without_offsets_is_removed_by_the_next_check():
     host = GroupHost()
     alone(host).leave()
     GroupMember(host, "only an id")
@@ -804,14 +811,14 @@ def test_describing_groups(version):
     assert host.call("DescribeGroups", version, groups=[]).groups == []
 
 
-def test_authorized_operations_are_told_where_they_are_asked_for():
+def test_authorized_operations_are_returned_on_request():
     host = GroupHost()
     alone(host)
     answer = host.call("DescribeGroups", 5, groups=["g"], include_authorized_operations=True)
     assert operations_in(answer.groups[0].authorized_operations) == {3, 6, 8, 10, 11}
 
 
-def test_authorized_operations_of_consumer_groups_are_told_where_they_are_asked_for():
+def test_authorized_operations_of_consumer_groups_are_returned_only_on_request():
     host = GroupHost()
     host.consumer_heartbeat()
     groups = {}
@@ -829,7 +836,7 @@ def test_authorized_operations_of_consumer_groups_are_told_where_they_are_asked_
     assert groups[True]["missing"] == not_requested
 
 
-def test_a_consumer_group_that_cannot_be_described_is_named_with_its_error():
+def test_describing_a_missing_consumer_group_returns_its_error():
     host = GroupHost()
     answer = host.call("ConsumerGroupDescribe", 1, group_ids=["missing", ""])
     assert [(row.group_id, row.error_code) for row in answer.groups] == [
@@ -842,7 +849,7 @@ def test_a_consumer_group_that_cannot_be_described_is_named_with_its_error():
 # --- records that are replayed ------------------------------------------------------------------
 
 
-def test_a_tombstone_of_a_group_that_there_is_not_changes_nothing():
+def test_a_tombstone_of_a_missing_group_changes_nothing():
     """A compacted log may have only the tombstone, without the older records."""
     coordinator = GroupHost().coordinator
     of_a_consumer_group = [key for key, _ in rows_of_a_consumer_group()]
@@ -860,7 +867,7 @@ def rows_of_a_consumer_group(member="m"):
 
 
 @pytest.mark.parametrize("first", ["classic", "consumer"])
-def test_a_group_stays_while_the_log_has_a_record_of_either_kind(first):
+def test_a_group_exists_while_the_log_has_a_record_of_either_kind(first):
     """While a group is converted to the other kind, the log has records of both kinds."""
     host = GroupHost(partition_count=1)
     alone(host).leave()
@@ -903,7 +910,7 @@ def test_an_open_transaction_has_its_producers_latest_epoch():
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_nothing_stays_of_a_transaction_on_offsets_after_its_marker(commit: bool):
+def test_a_transaction_on_offsets_is_forgotten_after_its_marker(commit: bool):
     """Otherwise the memory would keep each producer id, and each session may use a new one."""
     host = GroupHost(partition_count=1)
     for producer_id in (7, 8):
@@ -926,7 +933,7 @@ def test_a_group_whose_record_is_deleted_keeps_its_offsets():
     assert host.list_groups() == {"g": ("", "Empty")}
 
 
-def test_after_a_power_loss_groups_without_members_are_as_they_were():
+def test_a_start_after_a_power_loss_writes_nothing_for_groups_without_members():
     host = GroupHost()
     alone(host, "left").leave()
     host.consumer_heartbeat(group="consumers")
@@ -937,7 +944,7 @@ def test_after_a_power_loss_groups_without_members_are_as_they_were():
     assert len(host.log) == written
 
 
-def test_each_offset_beyond_its_log_is_found_whatever_comes_before_it():
+def test_each_offset_beyond_its_log_is_set_back():
     host = GroupHost()
     host.commit("g", {"t": {0: 5}}, metadata="batch 5")
     host.commit("g", {"t": {1: 9, 2: 15}}, leader_epoch=3)
@@ -968,7 +975,7 @@ def test_one_tick_does_all_that_is_due():
 
 @pytest.mark.parametrize("kind", [JOIN, SYNC, REBALANCE, PATTERNS])
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
-def test_timers_of_what_a_group_was_before_end_no_rebalance(state, kind):
+def test_left_over_timers_of_another_group_kind_do_not_end_a_rebalance(state, kind):
     host = GroupHost()
     member = alone(host)
     other = GroupMember(host)
@@ -982,7 +989,7 @@ def test_timers_of_what_a_group_was_before_end_no_rebalance(state, kind):
     assert host.state("g") == state
 
 
-def test_very_many_groups_expire_a_part_at_a_time():
+def test_many_groups_expire_in_parts():
     host = GroupHost(checks=False)
     groups = [f"g{number}" for number in range(300)]
     for group in groups:
@@ -997,7 +1004,7 @@ def test_very_many_groups_expire_a_part_at_a_time():
     assert max(parts) <= sum(parts) // 3
 
 
-def test_very_many_members_are_put_out_a_part_at_each_tick():
+def test_at_most_100_members_are_removed_in_a_tick():
     host = GroupHost(checks=False)
     for number in range(300):
         alone(host, f"g{number}", topics=("t",), session_ms=10_000)
@@ -1011,7 +1018,7 @@ def test_very_many_members_are_put_out_a_part_at_each_tick():
     assert max(parts) <= 100
 
 
-def test_a_living_group_without_offsets_outlives_every_check():
+def test_a_group_with_members_and_without_offsets_is_kept_by_checks():
     host = GroupHost()
     member = alone(host, topics=("t",), session_ms=1_800_000)
     host.pass_time(2 * CHECK_MS)
@@ -1027,7 +1034,7 @@ def test_an_id_that_never_joined_leaves_no_record():
     assert (host.list_groups(), host.log) == ({}, [])
 
 
-def test_offsets_are_looked_at_within_one_interval_of_each_commit():
+def test_offsets_are_checked_within_one_interval_of_each_commit():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
     assert host.coordinator.next_deadline_ms() == host.now_ms + CHECK_MS
@@ -1040,7 +1047,7 @@ def test_offsets_are_looked_at_within_one_interval_of_each_commit():
     assert host.fetch("g") == {("t", 0): (1, ""), ("t", 2): (1, "")}, "commits do not put it off"
 
 
-def test_a_group_whose_only_transaction_was_aborted_goes_with_the_next_check():
+def test_a_group_whose_only_transaction_was_aborted_is_removed_by_the_next_check():
     host = GroupHost()
     host.txn_commit("g", {"t": {0: 1}})
     host.end_transaction(7, commit=False)
@@ -1058,7 +1065,7 @@ def test_commits_for_unknown_partitions_alone_make_no_group():
     assert host.list_groups() == {}
 
 
-def test_offsets_that_expired_while_the_broker_was_down_go_at_the_first_check():
+def test_offsets_that_expired_while_the_broker_was_down_are_removed_by_the_first_check():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
     host.pass_time(4 * DAY_MS)
@@ -1091,13 +1098,13 @@ def test_metadata_that_are_too_long_are_refused_for_their_partition_alone():
     assert host.fetch("g") == {("t", 1): (5, "x" * 4_096), ("t", 2): (5, "")}
 
 
-def test_a_first_generation_of_a_group_that_there_is_not_may_not_commit():
+def test_a_commit_of_generation_0_of_a_missing_group_is_refused():
     assert GroupHost().commit("g", {"t": {0: 1}}, generation=0, member="m") == {
         ("t", 0): Code.ILLEGAL_GENERATION
     }
 
 
-def test_deletions_of_unknown_partitions_alone_ask_no_group():
+def test_deleting_offsets_of_only_unknown_partitions_does_not_check_the_group():
     host = GroupHost()
     assert host.delete_offsets("absent", {"missing": [0]}) == {
         ("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -1130,7 +1137,7 @@ def test_a_group_that_is_named_twice_is_deleted_once():
 
 
 @pytest.mark.parametrize("topic", ["t", "u"])
-def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topic):
+def test_groups_are_searched_in_parts_for_the_offsets_of_a_deleted_topic(topic):
     """Other requests must not wait for the whole search, even if no group has such offsets."""
     host = GroupHost(checks=False)
     for number in range(2_500):
@@ -1144,7 +1151,7 @@ def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topi
     assert 3 <= len(parts) <= 6
 
 
-def test_dropped_records_are_of_consumer_groups_alone():
+def test_dropped_records_of_a_classic_or_missing_group_change_nothing():
     """The decision of a classic group is valid without its records, and a missing group has no
     decision.
     """
@@ -1155,7 +1162,7 @@ def test_dropped_records_are_of_consumer_groups_alone():
     assert member.heartbeat() == Code.NONE
 
 
-def test_of_a_group_that_is_deleted_no_deadline_of_a_pending_member_stays() -> None:
+def test_a_deleted_group_leaves_no_timer_of_a_pending_member() -> None:
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
     assert host.join("g", version=4).error_code == Code.MEMBER_ID_REQUIRED
@@ -1166,7 +1173,7 @@ def test_of_a_group_that_is_deleted_no_deadline_of_a_pending_member_stays() -> N
 
 
 @pytest.mark.parametrize("kind", ["consumer", "streams"])
-def test_of_a_classic_group_that_another_kind_replaces_nothing_is_left(kind: str) -> None:
+def test_a_classic_group_that_another_kind_replaced_leaves_no_state(kind: str) -> None:
     """Otherwise the next classic group of that name would continue the old generation, unless the
     coordinator restarts first.
     """

@@ -52,6 +52,7 @@ def printed_by_kafka():
 
 
 def fed_with_kafkas_log() -> GroupCoordinator:
+    """A coordinator that has replayed the log of Apache Kafka."""
     coordinator = GroupHost(partition_count=PARTITIONS_OF_THE_FIXTURE).coordinator
     for header, batch, record in written_by_kafka():
         if header.is_control:
@@ -124,7 +125,7 @@ MEMBERS = (
         GroupMetadataValue("", 0, None, None, -1, ()),
     ],
 )
-def test_a_group_comes_back_as_it_was_written(group):
+def test_a_group_record_decodes_to_the_encoded_group(group):
     record = group_record("group", group)
     assert decode_key(record.key) == GroupKey("group")
     assert decode_group(record.value) == group
@@ -196,7 +197,7 @@ def test_values_of_the_flexible_version_are_read():
     assert decode_offset(offset, 3) == CommittedOffset(9, 4, "m", 258, -1, 3)
 
 
-def test_a_retention_time_of_its_own_is_kept_in_version_1():
+def test_a_commit_with_an_expiry_time_is_written_in_version_1():
     committed = CommittedOffset(9, -1, "m", 258, 259)
     record = offset_record("g", "t", 1, committed)
     assert record.value is not None and record.value[:2] == b"\0\1"
@@ -216,7 +217,7 @@ def test_a_commit_has_its_age_by_the_steady_clock():
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 300, 20_000])
-def test_the_key_of_an_offset_is_split_behind_the_group(size):
+def test_split_offset_key_returns_the_group_and_the_rest_of_the_key(size):
     group = "g" * size
     key = encode_offset_key(group, "topic", 5)
     assert split_offset_key(key) == (group, b"\0\5topic\0\0\0\5")
@@ -240,7 +241,7 @@ def test_records_of_unknown_kinds_are_passed_over(version):
     assert hard_state(coordinator) == {"groups": {}, "open": {}}
 
 
-def test_a_value_that_is_cut_off_or_of_an_unknown_version_is_not_taken_for_something_else():
+def test_a_truncated_group_value_or_an_unknown_version_is_an_error():
     record = group_record("g", GroupMetadataValue("consumer", 7, "range", "m", 258, MEMBERS))
     assert record.value is not None
     with pytest.raises(ValueError, match="version"):

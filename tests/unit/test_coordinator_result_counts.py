@@ -103,7 +103,7 @@ def test_each_committed_offset_counts_and_refused_ones_do_not() -> None:
     assert host.counts == {Counted.OFFSET_COMMIT: 5}, "one of the three is refused"
 
 
-def test_offsets_that_are_deleted_and_expire_are_counted_apart() -> None:
+def test_deleted_and_expired_offsets_are_counted_separately() -> None:
     host = GroupHost()
     host.commit("g", {"t": {0: 1, 1: 2, 2: 3}})
     host.delete_offsets("g", {"t": [0], "missing": [0]})
@@ -118,7 +118,7 @@ def test_offsets_that_are_deleted_and_expire_are_counted_apart() -> None:
     }
 
 
-def test_offsets_that_go_with_their_topic_or_group_are_no_deletions_of_an_administrator() -> None:
+def test_offsets_removed_with_their_topic_or_group_are_not_counted_as_deletions() -> None:
     host = GroupHost()
     host.commit("g", {"t": {0: 1}, "u": {0: 1}})
     host.delete_topics("t")

@@ -52,7 +52,7 @@ def test_the_target() -> None:
     assert records.decode_member_target(mine.value) == {T: (0, 2)}
 
 
-def test_what_a_member_has() -> None:
+def test_the_current_assignment_of_a_member() -> None:
     current = CurrentValue(4, -1, {T: (1,)})
     record = records.current_record("g", "m", current)
     assert record.key == b"\0\x0e\0\1g\0\1m"
@@ -93,7 +93,7 @@ def test_keys_and_tombstones() -> None:
         assert records.decode_share_key(version.to_bytes(2, "big") + b"\0\1g") is None
 
 
-def test_the_version_of_a_key_says_the_type_of_its_group() -> None:
+def test_the_version_of_a_key_determines_the_type_of_its_group() -> None:
     types = {version: type_of_version(version) for version in range(25)}
     assert [version for version, kind in types.items() if kind == "share"] == [*range(10, 16)]
     assert [version for version, kind in types.items() if kind == "streams"] == [*range(17, 24)]

@@ -26,6 +26,7 @@ def host() -> GroupHost:
 
 
 def alter(host: GroupHost, offsets: dict[str, dict[int, int]], group: str = "g") -> Any:
+    """Set start offsets. Gives the error code of each partition, or that of the whole request."""
     topics = [
         AlterShareGroupOffsetsRequestTopic(
             name, [AlterShareGroupOffsetsRequestPartition(*row) for row in of_topic.items()]
@@ -44,6 +45,9 @@ def alter(host: GroupHost, offsets: dict[str, dict[int, int]], group: str = "g")
 
 
 def delete(host: GroupHost, *names: str, group: str = "g") -> Any:
+    """Delete the offsets of topics. Gives the error code of each topic, or that of the whole
+    request.
+    """
     topics = [DeleteShareGroupOffsetsRequestTopic(name) for name in names]
     answer = host.call("DeleteShareGroupOffsets", 0, group_id=group, topics=topics)
     if answer.error_code:
@@ -53,6 +57,7 @@ def delete(host: GroupHost, *names: str, group: str = "g") -> Any:
 
 
 def starts(host: GroupHost) -> dict[tuple[str | None, int], int]:
+    """The start offsets that the share coordinator has, by topic and partition."""
     return {
         (host.directory.name(topic_id), index): offset
         for (_, topic_id, index), offset in host.share_states.offsets.items()
@@ -66,7 +71,7 @@ def read_once(host: GroupHost) -> None:
     host.share_heartbeat("m", -1)
 
 
-def test_offsets_of_a_group_that_does_not_exist_make_it(host: GroupHost) -> None:
+def test_setting_offsets_of_a_missing_group_creates_it(host: GroupHost) -> None:
     assert alter(host, {"t": {0: 7, 1: -1}}) == {("t", 0): 0, ("t", 1): 0}
     assert starts(host) == {("t", 0): 7, ("t", 1): -1}
     assert host.list_groups() == {"g": ("share", "Empty")}
@@ -86,7 +91,7 @@ def test_offsets_are_set_again(host: GroupHost) -> None:
     assert starts(host) == {("t", 0): -1, ("t", 1): 5}
 
 
-def test_only_a_group_without_members_is_changed(host: GroupHost) -> None:
+def test_offsets_may_only_be_changed_for_a_share_group_without_members(host: GroupHost) -> None:
     host.share_heartbeat("m")
     assert alter(host, {"t": {0: 7}}) == Code.NON_EMPTY_GROUP
     assert delete(host, "t") == Code.NON_EMPTY_GROUP
@@ -98,7 +103,7 @@ def test_only_a_group_without_members_is_changed(host: GroupHost) -> None:
     assert delete(host, "t", group="") == Code.INVALID_GROUP_ID
 
 
-def test_what_does_not_exist_is_refused_by_itself(host: GroupHost) -> None:
+def test_unknown_partitions_and_invalid_offsets_are_refused_individually(host: GroupHost) -> None:
     answer = alter(host, {"t": {0: 1, 9: 1}, "none": {0: 1}, "u": {0: -2, -1: 0}})
     unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
     assert answer == {
@@ -146,7 +151,7 @@ def test_a_request_waits_until_the_states_are_changed(host: GroupHost) -> None:
     assert host.answers[ticket].responses[0].error_code == Code.NONE
 
 
-def test_what_the_share_coordinator_refuses_is_in_the_answer(host: GroupHost) -> None:
+def test_errors_of_the_share_coordinator_are_in_the_response(host: GroupHost) -> None:
     read_once(host)
     host.share_states.failing = Code.FENCED_STATE_EPOCH
     assert alter(host, {"t": {0: 7}}) == {("t", 0): Code.FENCED_STATE_EPOCH}
@@ -156,7 +161,7 @@ def test_what_the_share_coordinator_refuses_is_in_the_answer(host: GroupHost) ->
     assert starts(host) == {}
 
 
-def test_a_kill_before_the_states_are_deleted_leaves_the_deletion_to_be_done_again(
+def test_states_left_by_a_kill_are_deleted_with_their_group(
     host: GroupHost,
 ) -> None:
     read_once(host)
@@ -226,7 +231,7 @@ def test_a_group_that_is_deleted_while_its_states_are_set_stays_deleted(host: Gr
     assert not [key for key, offset in host.share_states.offsets.items() if offset == 7]
 
 
-def test_states_that_an_earlier_group_of_the_name_left_are_deleted(host: GroupHost) -> None:
+def test_states_left_by_an_earlier_group_of_the_same_name_are_deleted(host: GroupHost) -> None:
     """The remaining states have a later epoch than the new group, so the share coordinator would
     refuse its requests.
     """

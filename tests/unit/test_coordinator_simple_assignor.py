@@ -78,7 +78,7 @@ def test_a_topic_goes_to_those_that_want_it_alone() -> None:
     assert assigned == {"m": {T: (0, 1), U: (0,)}, "n": {U: (1,)}, "o": {}}
 
 
-def test_the_least_loaded_member_gets_the_one_more() -> None:
+def test_the_least_loaded_member_gets_the_additional_partition() -> None:
     assigned = assign({T: 1, U: 1}, m=((T, U), {}), n=((U, V), {}), o=((T,), {}))
     assert all(counts(assigned))
     assert assign({T: 3, U: 3}, m=((T, U), {}), n=((U,), {})) == {

@@ -48,6 +48,7 @@ def members(*names: str) -> dict[str, MemberToAssign]:
 def following(
     former: dict[str, MemberToAssign], targets: dict[str, TaskSet]
 ) -> dict[str, MemberToAssign]:
+    """The former members that have a target, with this target as their present assignment."""
     return {
         name: MemberToAssign(member.process_id, targets[name].active, targets[name].standby)
         for name, member in former.items()
@@ -106,7 +107,7 @@ def test_tasks_of_a_member_that_left_are_spread() -> None:
         assert set(each(three[name].active)) < set(each(two[name].active))
 
 
-def test_standby_tasks_are_of_stateful_subtopologies_and_at_another_process() -> None:
+def test_standby_tasks_exist_for_stateful_subtopologies_on_another_process() -> None:
     targets = assign_sticky(members("a", "b", "c"), topology(s=3, x=3), 1)
     assert active(targets) == {"a": 2, "b": 2, "c": 2}
     assert standby(targets) == {"a": 1, "b": 1, "c": 1}
@@ -115,7 +116,7 @@ def test_standby_tasks_are_of_stateful_subtopologies_and_at_another_process() ->
         assert set(target.standby) == {"s"}
 
 
-def test_more_replicas_than_processes_are_left_out() -> None:
+def test_standby_replicas_are_limited_by_the_number_of_processes() -> None:
     targets = assign_sticky(members("a1", "a2", "b"), topology(s=4), 2)
     assert sum(standby(targets).values()) == 4
     held = [
@@ -150,7 +151,7 @@ def test_tasks_that_the_topology_has_no_more_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_assignment_is_whole_even_and_stays(seed: int) -> None:
+def test_random_assignments_are_complete_even_and_stable(seed: int) -> None:
     rng = random.Random(seed)
     subtopologies = topology(x=rng.randrange(9), s1=rng.randrange(9), s2=rng.randrange(12))
     replicas = rng.randrange(3)

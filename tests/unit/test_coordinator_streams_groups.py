@@ -149,7 +149,7 @@ def test_an_empty_group_keeps_its_topology_until_it_is_deleted() -> None:
     assert given(host.streams_heartbeat("m", topology=topology_of_topics("u")))[2] == {"0": [0, 1]}
 
 
-def test_a_group_has_a_greatest_size() -> None:
+def test_a_full_group_refuses_new_members() -> None:
     host = new_host(streams_settings=StreamsGroupSettings(max_size=1))
     host.streams_heartbeat("m")
     assert host.streams_heartbeat("n").error_code == Code.GROUP_MAX_SIZE_REACHED
@@ -179,7 +179,9 @@ def test_a_group_has_a_greatest_size() -> None:
         (2, {"active_tasks": []}, Code.INVALID_REQUEST),
     ],
 )
-def test_a_request_that_is_refused(epoch: int, fields: dict[str, Any], code: Code) -> None:
+def test_invalid_heartbeats_are_refused_and_write_nothing(
+    epoch: int, fields: dict[str, Any], code: Code
+) -> None:
     host = new_host()
     host.streams_heartbeat("m")
     before = len(host.log)
@@ -267,7 +269,7 @@ def test_a_member_whose_answer_was_lost_gets_its_tasks_again() -> None:
     assert given(host.streams_heartbeat("n", 3, owned={"0": [2]})) == (0, 3, None)
 
 
-def test_tasks_that_the_topology_has_not_are_refused() -> None:
+def test_tasks_that_the_topology_lacks_are_refused() -> None:
     host = new_host()
     host.streams_heartbeat("m")
     for owned in ({"7": [0]}, {"0": [3]}, {"0": [-1]}):
@@ -288,7 +290,7 @@ def test_a_member_with_an_older_topology_gets_its_status() -> None:
 # --- topics -------------------------------------------------------------------------------------
 
 
-def test_internal_topics_are_made_and_then_tasks_are_assigned() -> None:
+def test_tasks_are_assigned_once_the_internal_topics_are_created() -> None:
     host = new_host()
     answer = host.streams_heartbeat("m", topology=counting())
     assert (given(answer), statuses(answer)) == ((0, 2, {}), [Status.MISSING_INTERNAL_TOPICS])
@@ -311,7 +313,7 @@ def test_internal_topics_are_made_and_then_tasks_are_assigned() -> None:
     ]  # fmt: skip
 
 
-def test_a_source_topic_may_come_and_go() -> None:
+def test_tasks_are_assigned_and_revoked_when_a_source_topic_is_created_and_deleted() -> None:
     host = new_host()
     answer = host.streams_heartbeat("m", topology=topology_of_topics("later"))
     assert (given(answer), statuses(answer)) == ((0, 2, {}), [Status.MISSING_SOURCE_TOPICS])
@@ -341,7 +343,7 @@ def test_a_topic_that_the_group_does_not_use_changes_nothing() -> None:
     assert len(host.log) == before
 
 
-def test_wrong_numbers_of_partitions_are_a_status() -> None:
+def test_copartitioned_topics_of_different_size_give_a_status() -> None:
     topology = Topology(
         0, [Subtopology("0", ["s", "u"], copartition_groups=[CopartitionGroup([0, 1])])]
     )
@@ -371,7 +373,7 @@ def test_a_new_group_waits_for_its_first_members() -> None:
     assert given(host.streams_heartbeat("n", 1)) == (0, 3, {"0": [1]})
 
 
-def test_a_group_that_was_left_before_its_first_assignment_is_forgotten_by_the_delay() -> None:
+def test_the_initial_delay_of_a_group_that_became_empty_assigns_nothing() -> None:
     host = new_host()
     host.overrides["g"] = {"streams.initial.rebalance.delay.ms": 3_000}
     host.streams_heartbeat("m")
@@ -447,7 +449,7 @@ def test_the_first_assignment_needs_no_heartbeat_after_the_delay(
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_members_may_come_and_go_while_an_assignment_is_made() -> None:
+def test_members_may_join_and_leave_while_an_assignment_is_computed() -> None:
     host = new_host()
     for member in ("m", "n"):
         host.streams_heartbeat(member)
@@ -482,7 +484,7 @@ def test_groups_take_turns_with_the_slices_of_their_assignments() -> None:
 
 @pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize("ticks", range(12))
-def test_a_restart_amid_an_assignment_begins_it_again(ticks: int) -> None:
+def test_an_assignment_is_computed_again_after_a_restart(ticks: int) -> None:
     host = new_host()
     for member in ("m", "n"):
         host.streams_heartbeat(member)
@@ -499,7 +501,7 @@ def test_a_restart_amid_an_assignment_begins_it_again(ticks: int) -> None:
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_a_group_that_is_deleted_amid_its_assignment_leaves_nothing() -> None:
+def test_a_group_may_be_deleted_while_its_assignment_is_computed() -> None:
     host = new_host()
     host.streams_heartbeat("m")
     tick(host)
@@ -525,7 +527,7 @@ def test_standby_tasks_follow_the_setting() -> None:
     assert (given(answer), rows(answer.standby_tasks)) == ((0, 4, {"0": [1]}), {"0": [0]})
 
 
-def test_a_standby_task_becomes_active_where_it_is_kept() -> None:
+def test_a_member_becomes_active_for_its_standby_task() -> None:
     host = new_host()
     host.topics["log"] = 2
     host.overrides["g"] = {"streams.num.standby.replicas": 1}
@@ -568,7 +570,7 @@ def test_a_group_has_its_own_session_and_interval() -> None:
     assert host.list_groups() == {"g": ("streams", "Empty")}
 
 
-def test_a_member_that_does_not_give_up_in_time_is_removed() -> None:
+def test_a_member_that_does_not_revoke_tasks_in_time_is_removed() -> None:
     host = new_host()
     host.streams_heartbeat("m")
     host.streams_heartbeat("n")
@@ -580,7 +582,7 @@ def test_a_member_that_does_not_give_up_in_time_is_removed() -> None:
     assert given(host.streams_heartbeat("n", 3)) == (0, 4, {"0": [0, 1, 2]})
 
 
-def test_a_restart_begins_sessions_and_the_time_to_give_up() -> None:
+def test_a_restart_begins_session_and_rebalance_timeouts_again() -> None:
     host = new_host()
     host.streams_heartbeat("m")
     host.streams_heartbeat("n")
@@ -600,7 +602,7 @@ def test_a_power_loss_lets_all_members_join_again() -> None:
     assert host.streams_heartbeat("m", 3).error_code == Code.UNKNOWN_MEMBER_ID
 
 
-def test_an_application_that_is_shut_down_hears_it() -> None:
+def test_all_members_get_the_status_of_an_application_shutdown() -> None:
     host = new_host()
     two_members(host)
     requested = host.streams_heartbeat("m", 3, shutdown_application=True)
@@ -814,7 +816,7 @@ def drop_heartbeat(host: GroupHost) -> None:
     host.coordinator.on_records_dropped("g")
 
 
-def test_records_that_are_not_written_are_decided_again() -> None:
+def test_a_decision_whose_records_were_not_written_is_made_again() -> None:
     host = new_host()
     host.streams_heartbeat("m")
     host.topics["t"] = 5
@@ -823,7 +825,7 @@ def test_records_that_are_not_written_are_decided_again() -> None:
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_an_assignment_for_records_that_are_not_written_is_dropped_with_them() -> None:
+def test_an_assignment_is_dropped_if_the_records_of_its_epoch_were_not_written() -> None:
     """The epoch of the dropped assignment is used again, for another state of the group."""
     host = new_host()
     host.streams_heartbeat("m")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from barnabas.coordinator.timers import Timers
 
 
-def test_due_keys_come_earliest_first_and_once() -> None:
+def test_pop_due_returns_due_keys_once_and_the_earliest_first() -> None:
     timers: Timers[str] = Timers()
     timers.schedule("late", 30)
     timers.schedule("early", 10)
@@ -19,14 +19,14 @@ def test_due_keys_come_earliest_first_and_once() -> None:
     assert timers.next_deadline_ms() == 31 and len(timers) == 1
 
 
-def test_keys_of_one_deadline_come_in_the_order_of_scheduling() -> None:
+def test_keys_with_the_same_deadline_are_returned_in_the_order_of_scheduling() -> None:
     timers: Timers[str] = Timers()
     for key in ("b", "c", "a"):
         timers.schedule(key, 5)
     assert timers.pop_due(5) == ["b", "c", "a"]
 
 
-def test_scheduling_again_moves_the_deadline_both_ways() -> None:
+def test_rescheduling_moves_a_deadline_forward_and_back() -> None:
     timers: Timers[str] = Timers()
     timers.schedule("key", 10)
     timers.schedule("key", 20)
@@ -54,7 +54,7 @@ def test_keys_need_not_be_comparable() -> None:
     assert timers.pop_due(1) == keys
 
 
-def test_rescheduling_without_end_does_not_grow_the_table() -> None:
+def test_rescheduling_does_not_grow_the_heap_without_limit() -> None:
     timers: Timers[int] = Timers()
     for turn in range(10_000):
         timers.schedule(turn % 10, turn)
@@ -62,8 +62,9 @@ def test_rescheduling_without_end_does_not_grow_the_table() -> None:
     assert timers.pop_due(10_000) == list(range(10))
 
 
-def test_keys_come_earliest_first_after_the_table_was_made_again() -> None:
+def test_keys_are_returned_in_order_after_the_heap_was_rebuilt() -> None:
     timers: Timers[int] = Timers()
+    # one row more than 64, at which the heap is rebuilt without obsolete rows
     for turn in range(65):
         timers.schedule(turn % 10, 10_000 - 1_000 * (turn % 10) - turn)
     assert len(timers._heap) == 10, "it was just made again"
@@ -71,7 +72,7 @@ def test_keys_come_earliest_first_after_the_table_was_made_again() -> None:
     assert timers.pop_due(10_000) == list(reversed(range(10)))
 
 
-def test_the_earliest_time_is_never_later_than_a_deadline_and_exact_when_asked_for() -> None:
+def test_earliest_ms_is_a_lower_bound_that_next_deadline_ms_makes_exact() -> None:
     timers: Timers[str] = Timers()
     assert timers.earliest_ms is None
     timers.schedule("a", 10)
@@ -85,7 +86,7 @@ def test_the_earliest_time_is_never_later_than_a_deadline_and_exact_when_asked_f
     assert timers.next_deadline_ms() is None and timers.earliest_ms is None
 
 
-def test_of_many_that_are_due_so_many_are_taken_at_once_and_the_rest_is_due() -> None:
+def test_pop_due_takes_at_most_the_given_number_of_keys() -> None:
     timers: Timers[int] = Timers()
     for number in range(10):
         timers.schedule(number, number)

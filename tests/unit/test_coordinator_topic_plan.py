@@ -31,6 +31,9 @@ def sub(
     changelogs: Iterable[str] = (),
     joined: Iterable[tuple[tuple[int, ...], tuple[int, ...]]] = (),
 ) -> Subtopology:
+    """A subtopology. `joined` has its copartition groups: indexes of source topics and of
+    repartition topics that must have equally many partitions.
+    """
     return Subtopology(
         name, tuple(sources), (), tuple(map(internal, changelogs)), tuple(writes), tuple(reads),
         tuple(CopartitionGroup(sources_, (), repartition) for sources_, repartition in joined),
@@ -58,7 +61,7 @@ def test_a_subtopology_has_as_many_tasks_as_its_largest_topic_has_partitions() -
     assert (made.is_ready, tasks(made), missing(made)) == (True, {"0": 4}, {})
 
 
-def test_internal_topics_that_are_missing_get_their_partitions() -> None:
+def test_missing_internal_topics_get_the_partition_count_of_their_source() -> None:
     counting = sub("1", reads=[internal("rep")], changelogs=["log"])
     made = plan({"s": 4}, sub("0", ["s"], writes=["rep"]), counting)
     assert status(made) is Status.MISSING_INTERNAL_TOPICS
@@ -68,7 +71,7 @@ def test_internal_topics_that_are_missing_get_their_partitions() -> None:
     assert [one.is_stateful for one in there.subtopologies.values()] == [False, True]
 
 
-def test_source_topics_are_not_made() -> None:
+def test_missing_source_topics_are_a_problem_and_are_not_created() -> None:
     made = plan({"s": 1}, sub("0", ["s", "x", "y", "a", "b"]))
     assert (status(made), made.subtopologies, made.missing) == (
         Status.MISSING_SOURCE_TOPICS, {}, (),
@@ -86,7 +89,10 @@ def test_a_chain_of_repartition_topics_is_followed_from_its_source() -> None:
     assert missing(plan({"s": 5}, *last_first)) == {"a": 5, "b": 5, "c": 5}
 
 
-def test_a_long_chain_against_its_order_takes_a_step_for_each() -> None:
+def test_a_long_chain_in_reverse_order_is_planned_in_linear_time() -> None:
+    """Each subtopology comes before the one that it depends on. Repeated passes over the topology
+    would need a number of look-ups that grows with the square of its length.
+    """
     count = 2_000
     chain = [
         sub(f"{number:04}", reads=[internal(f"r{number}")], writes=[f"r{number + 1}"])
@@ -117,7 +123,7 @@ def test_a_fixed_number_of_partitions_is_kept() -> None:
     assert (missing(made), tasks(made)) == ({"f": 7}, {"0": 4, "1": 7})
 
 
-def test_topics_that_are_joined_have_as_many_partitions_each() -> None:
+def test_copartitioned_topics_must_have_equally_many_partitions() -> None:
     mismatch = plan({"s": 4, "u": 2}, sub("0", ["s", "u"], joined=[((0, 1), ())]))
     assert (status(mismatch), mismatch.missing) == (Status.INCORRECTLY_PARTITIONED_TOPICS, ())
     flexible = plan(
@@ -134,7 +140,7 @@ def test_topics_that_are_joined_have_as_many_partitions_each() -> None:
     assert status(fixed) is Status.INCORRECTLY_PARTITIONED_TOPICS
 
 
-def test_repartition_topics_that_are_joined_take_the_fixed_number_or_the_most() -> None:
+def test_copartitioned_repartition_topics_take_the_fixed_or_the_largest_count() -> None:
     def joined(*reads: InternalTopic) -> TopicPlan:
         return plan(
             {"s": 4, "u": 2},
@@ -179,7 +185,9 @@ def test_an_internal_topic_that_exists_must_have_its_partitions(topic: str) -> N
         [sub("0", ["s"], joined=[((), (0,))])],
     ],
 )
-def test_a_topology_that_no_topics_can_serve_is_refused(subtopologies: list[Subtopology]) -> None:
+def test_a_topology_whose_partition_counts_cannot_be_derived_is_refused(
+    subtopologies: list[Subtopology],
+) -> None:
     with pytest.raises(KafkaError) as refusal:
         plan({"s": 1}, *subtopologies)
     assert refusal.value.code is Code.STREAMS_INVALID_TOPOLOGY

@@ -97,7 +97,7 @@ def test_each_id_is_listed_once_however_many_there_are(
     assert host.broker.connections[1].parked_ticket == -1 and not host.broker.requests._parked
 
 
-def test_filters_are_a_set_and_an_unknown_state_is_told_once(tmp_path: Path) -> None:
+def test_repeated_filters_count_once_and_an_unknown_state_is_reported_once(tmp_path: Path) -> None:
     host = host_with(tmp_path, "a", "b")
     put(host, ["c"], TransactionState.ONGOING)
     answer, _ = asked(host, state_filters=["Ongoing", "Nonsense"] * 3)
@@ -106,7 +106,7 @@ def test_filters_are_a_set_and_an_unknown_state_is_told_once(tmp_path: Path) -> 
     assert ids(asked(host, producer_id_filters=[1001, 1001, 9])[0]) == ["b"]
 
 
-def test_what_goes_and_comes_while_it_is_listed(tmp_path: Path) -> None:
+def test_ids_removed_or_added_during_a_listing_are_not_listed(tmp_path: Path) -> None:
     names = [f"id-{number}" for number in range(3 * ROWS_AT_ONCE)]
     host = host_with(tmp_path, *names)
     host.ask(1, ListTransactionsRequest(), VERSION)
@@ -119,7 +119,7 @@ def test_what_goes_and_comes_while_it_is_listed(tmp_path: Path) -> None:
     assert ids(host.answers[1][0]) == names[:-1]
 
 
-def test_a_client_that_has_gone_gets_no_list(tmp_path: Path) -> None:
+def test_a_listing_ends_when_its_client_disconnects(tmp_path: Path) -> None:
     host = host_with(tmp_path, *(f"id-{number}" for number in range(3 * ROWS_AT_ONCE)))
     host.ask(1, ListTransactionsRequest(), VERSION)
     host.broker.on_closed(1)
@@ -143,7 +143,7 @@ def test_a_client_that_has_gone_gets_no_list(tmp_path: Path) -> None:
     ],
     ids=range(8),
 )
-def test_no_pattern_keeps_the_core_for_long(pattern: str, code: Code, tmp_path: Path) -> None:
+def test_no_pattern_blocks_the_core_for_long(pattern: str, code: Code, tmp_path: Path) -> None:
     host = host_with(tmp_path, "a", "b", "a" * 1000)
 
     def attempts() -> Iterator[float]:
@@ -167,7 +167,7 @@ def test_a_pattern_that_takes_too_long_to_run_is_refused(
 
 
 @pytest.mark.parametrize("user", ["absent", "without rights", "of some", "with all rights"])
-def test_many_ids_keep_the_core_for_a_short_time(user: str, tmp_path: Path) -> None:
+def test_many_ids_block_the_core_only_for_a_short_time(user: str, tmp_path: Path) -> None:
     settings = {} if user == "absent" else {"authorizer_class_name": "StandardAuthorizer"}
     if user == "with all rights":
         settings["super_users"] = "User:ANONYMOUS"
@@ -185,7 +185,7 @@ def test_many_ids_keep_the_core_for_a_short_time(user: str, tmp_path: Path) -> N
     assert least_desk_s(spent_s, MOST_S) < MOST_S
 
 
-def test_a_pattern_is_asked_of_no_id_that_the_client_may_not_see(
+def test_a_pattern_is_matched_only_against_visible_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[str]] = []

@@ -57,7 +57,7 @@ def test_a_decision_is_later_than_all_before_it(
 
 
 @pytest.mark.parametrize("decide", DECISIONS)
-def test_a_clock_that_was_ahead_for_a_moment_leaves_its_time_in_no_later_record(
+def test_a_clock_that_was_ahead_does_not_leave_its_time_in_later_records(
     decide: Callable[[TransactionMetadata, int], TransactionMetadata],
 ) -> None:
     ahead = decide(begun(100 + YEAR_MS), 100 + YEAR_MS).completed(100 + YEAR_MS)
@@ -75,7 +75,7 @@ def test_a_clock_that_was_ahead_for_a_moment_leaves_its_time_in_no_later_record(
     assert (caught_up.latest_ms, caught_up.order_ms) == (-1, 200 + YEAR_MS)
 
 
-def test_who_requested_an_epoch_is_known_by_its_own_epoch() -> None:
+def test_the_last_producer_is_known_only_with_its_epoch() -> None:
     """Kafka's records may contain a previous producer id without its epoch."""
     metadata = TransactionMetadata("id", 5, 3, 60_000, previous_producer_id=4)
     assert metadata.last_producer == NO_PRODUCER
@@ -90,7 +90,7 @@ def test_a_fence_raises_the_epoch_up_to_the_highest() -> None:
     assert highest.fenced(NO_PRODUCER, 200).producer_epoch == 32767
 
 
-def test_a_first_session_remembers_nobody_before_it() -> None:
+def test_a_first_session_has_no_last_producer() -> None:
     metadata = TransactionMetadata("txn", 7, 0, 60_000)
     assert metadata.last_producer == NO_PRODUCER
     after = metadata._replace(previous_producer_id=5)
@@ -98,7 +98,7 @@ def test_a_first_session_remembers_nobody_before_it() -> None:
     assert after._replace(producer_epoch=1).last_producer == NO_PRODUCER
 
 
-def test_an_epoch_that_only_fences_or_is_the_last_is_nobodys() -> None:
+def test_an_epoch_that_only_fences_or_is_the_last_belongs_to_no_producer() -> None:
     metadata = TransactionMetadata("txn", 7, 3, 60_000)
     assert metadata.current_producer == (7, 3) and metadata.is_epoch_given_out
     assert not metadata._replace(epoch_is_a_fence=True).is_epoch_given_out
@@ -110,7 +110,12 @@ def no_id() -> int:
 
 
 @pytest.mark.parametrize("keeper", [ProducerIdAndEpoch(5, 4), ProducerIdAndEpoch(9, 0)])
-def test_who_keeps_an_open_transaction_is_its_producer(keeper: ProducerIdAndEpoch) -> None:
+def test_a_session_that_keeps_an_open_transaction_is_its_producer(
+    keeper: ProducerIdAndEpoch,
+) -> None:
+    """A new session of the transactional id may keep the open transaction of the session before it
+    (KIP-939); the new session's producer is then the current one.
+    """
     transaction = begun(100)
     assert not transaction.is_kept and transaction.kept_from is None
     assert transaction.current_producer == (5, 3)
@@ -146,7 +151,7 @@ def test_a_fence_goes_beyond_who_kept_it() -> None:
     assert begun(100).fenced(NO_PRODUCER, 300).next_producer_epoch == -1
 
 
-def test_an_end_of_version_2_is_known_by_who_ended_it() -> None:
+def test_a_retried_end_of_version_2_is_recognised_by_its_producer() -> None:
     """Only a retry by the producer that ended the transaction is recognised, not one by another
     producer or of version 1.
     """
@@ -165,7 +170,7 @@ def test_an_end_of_version_2_is_known_by_who_ended_it() -> None:
     assert not by_the_coordinator.was_ended_by(ProducerIdAndEpoch(5, 3))
 
 
-def test_at_the_end_of_epochs_the_completion_gives_the_next_id() -> None:
+def test_a_transaction_with_the_last_epoch_completes_with_a_new_producer_id() -> None:
     last = begun(100)._replace(producer_epoch=32766)
     ended = last.prepared_with_next_epoch(True, 200, lambda: 9)
     assert (ended.producer, ended.next_producer) == ((5, 32767), (9, 0))
@@ -176,7 +181,7 @@ def test_at_the_end_of_epochs_the_completion_gives_the_next_id() -> None:
     assert begun(100).prepared(True, 200).completed(300).producer == (5, 3)
 
 
-def test_a_new_session_begins_in_no_version() -> None:
+def test_a_new_session_has_no_transaction_version() -> None:
     ended = begun(100).prepared_with_next_epoch(True, 200, no_id).completed(300)
     session = ended.in_new_session(ProducerIdAndEpoch(5, 5), NO_PRODUCER, 60_000, 400)
     assert session.client_transaction_version == 0

@@ -103,9 +103,7 @@ WRITES: dict[str, tuple[str, Write]] = {
 
 
 @pytest.mark.parametrize("call", WRITES)
-def test_a_file_that_must_not_be_lost_is_on_the_disk_when_it_is_written(
-    tmp_path: Path, call: str
-) -> None:
+def test_each_such_file_is_durable_when_its_write_returns(tmp_path: Path, call: str) -> None:
     """Otherwise a power loss could bring back the former file: an epoch would be assigned twice, an
     old mark of a clean stop would be trusted, or a missing marker would be forgotten.
     """

@@ -40,7 +40,7 @@ def test_benchmarks_import_nothing_of_the_tests() -> None:
     assert importing == {}
 
 
-def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
+def test_only_tests_of_benchmarks_import_benchmarks() -> None:
     """The only exception is the torture test that runs a benchmark under observation."""
     importing = {
         path.relative_to(ROOT).as_posix()
@@ -55,7 +55,7 @@ def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
 # --- installed files -----------------------------------------------------------------------------
 
 
-def test_every_package_is_installed_but_for_what_makes_the_messages() -> None:
+def test_every_package_except_the_message_generator_is_installed() -> None:
     find = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     packages = find_packages(str(ROOT), find["find"]["exclude"], find["find"]["include"])
     folders = {
@@ -485,7 +485,7 @@ def test_a_class_has_one_subject_and_few_lines() -> None:
     assert large == set()
 
 
-def test_requests_have_types_and_nothing_is_run_from_text() -> None:
+def test_requests_have_types_and_no_code_is_run_with_exec() -> None:
     """A handler, guard or coordinator has the type of the message that it takes."""
     untyped = re.compile(r"\brequest: Any\b|(?<![\w.])exec\(")
     packages = ("barnabas", "broker", "coordinator", "protocol", "spark_connector", "storage")

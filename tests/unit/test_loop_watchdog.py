@@ -125,7 +125,7 @@ def test_a_long_collection_in_another_thread_is_a_fault(watched: Watched) -> Non
 
 
 @pytest.mark.parametrize("sync", [os.fsync, os.fdatasync])
-def test_what_waits_for_the_disk_on_the_loops_thread_is_a_fault(
+def test_a_sync_on_the_loops_thread_is_a_fault(
     watched: Watched, tmp_path: Path, sync: Callable[[int], None]
 ) -> None:
     name = sync.__name__
@@ -170,9 +170,7 @@ def test_another_thread_may_import(watched: Watched) -> None:
     assert watched.faults == []
 
 
-def test_nothing_is_a_fault_before_the_start_has_ended_and_once_the_stop_begins(
-    watched: Watched, tmp_path: Path
-) -> None:
+def test_nothing_is_a_fault_during_the_start_and_the_stop(watched: Watched, tmp_path: Path) -> None:
     def flush() -> None:
         with open(tmp_path / "file", "wb") as file:
             os.fsync(file.fileno())
@@ -190,7 +188,9 @@ def test_nothing_is_a_fault_before_the_start_has_ended_and_once_the_stop_begins(
     assert watched.faults == []
 
 
-def test_faults_are_taken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_take_faults_returns_each_fault_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(watched_daemon.FAULTS_DIRECTORY, str(tmp_path))
     report = watched_daemon.file_reporter(str(tmp_path), "1: start")
     report("one")

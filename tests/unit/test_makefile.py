@@ -45,7 +45,7 @@ def test_no_target_is_taken_for_a_file() -> None:
     assert phony.split() == TARGETS
 
 
-def test_texts_name_targets_that_there_are() -> None:
+def test_targets_that_texts_name_exist() -> None:
     files = subprocess.run(
         ["git", "ls-files", "*.md", "*.py", "*.toml"],
         cwd=ROOT,

@@ -39,7 +39,7 @@ def test_a_difference_fails_unless_it_has_a_reason(
 
 
 @pytest.mark.parametrize(("lines", "code"), [({"- 1", "+ 2"}, 0), ({"- 1", "+ 3"}, 1)])
-def test_a_difference_of_timing_is_the_one_that_is_listed(
+def test_a_listed_timing_difference_passes_and_another_one_fails(
     lines: set[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "scenarios").mkdir()

@@ -31,6 +31,7 @@ def frame(api_key: int, text: bytes = b"") -> bytes:
 
 
 def receive(sock: socket.socket, count: int) -> bytes:
+    """Up to `count` bytes; fewer if the connection ends."""
     data = b""
     with contextlib.suppress(ConnectionResetError):
         while len(data) < count and (part := sock.recv(count - len(data))):
@@ -51,6 +52,9 @@ class Leader:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
+        """Note each frame and respond with the leader's name; hang up after a frame, or never
+        respond.
+        """
         while True:
             try:
                 sock, _ = self._listening.accept()
@@ -75,6 +79,7 @@ class Scarce(socket.socket):
     refusals, asked = 3, 0
 
     def accept(self) -> tuple[socket.socket, Any]:
+        """Refuse the first connections for lack of file descriptors."""
         self.asked += 1
         if self.asked <= self.refusals:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -87,6 +92,9 @@ class Node:
     """
 
     def __init__(self, *, is_scarce: bool = False, **properties: str) -> None:
+        """A node that does not lead: it forwards requests to `leader`. `is_scarce`: its first
+        attempts to accept a connection find no file descriptor.
+        """
         self._is_scarce = is_scarce
         self.leader: tuple[str, int] | None = None
         config = BrokerConfig.from_properties(
@@ -144,7 +152,7 @@ def test_a_request_goes_to_the_leader_and_to_its_successor(
     assert first.frames == [frame(METADATA, b"x")[4:], frame(END_TXN)[4:]]
 
 
-def test_a_request_waits_until_somebody_leads(
+def test_a_request_waits_until_there_is_a_leader(
     node: Node, new_leader: Callable[..., Leader]
 ) -> None:
     with node.connect() as client:
@@ -196,9 +204,12 @@ def test_beyond_the_number_of_clients_one_is_refused_until_another_one_has_gone(
 
 
 @pytest.mark.parametrize(("api_key", "is_asked_again"), [(METADATA, True), (END_TXN, False)])
-def test_what_may_have_been_done_is_not_asked_again(
+def test_only_requests_without_effects_are_sent_again_to_the_next_leader(
     node: Node, new_leader: Callable[..., Leader], api_key: int, is_asked_again: bool
 ) -> None:
+    """The leader ends the connection after it got the request. Metadata may be sent again to its
+    successor; EndTxn may have been carried out already.
+    """
     lost, successor = new_leader(b"", hangs=True), new_leader(b"two")
     node.leader = lost.address
     with node.connect() as client:
@@ -210,7 +221,7 @@ def test_what_may_have_been_done_is_not_asked_again(
 
 
 @pytest.mark.parametrize(("api_key", "is_asked_again"), [(METADATA, True), (END_TXN, False)])
-def test_a_leader_that_is_stuck_is_not_waited_for_once_another_leads(
+def test_a_request_does_not_wait_for_a_stuck_leader_once_another_node_leads(
     node: Node, new_leader: Callable[..., Leader], api_key: int, is_asked_again: bool
 ) -> None:
     """The stuck leader's machine may be down; then the connection to it does not end."""
@@ -225,7 +236,7 @@ def test_a_leader_that_is_stuck_is_not_waited_for_once_another_leads(
 
 
 @pytest.mark.parametrize("data", [frame(FETCH), struct.pack(">i", 1 << 30), b"\0\0\0\1x"])
-def test_who_comes_with_something_else_is_hung_up_on(
+def test_other_requests_and_malformed_frames_close_the_connection(
     node: Node, new_leader: Callable[..., Leader], data: bytes
 ) -> None:
     node.leader = new_leader(b"one").address
@@ -260,7 +271,7 @@ def test_the_broker_gets_the_connections_when_it_leads(
     listening.close()
 
 
-def test_a_request_under_way_is_answered_before_the_broker_gets_its_connection(
+def test_a_forwarded_request_is_answered_before_its_connection_is_handed_over(
     node: Node, new_leader: Callable[..., Leader]
 ) -> None:
     """The request has waited for a leader, and now this node leads."""
@@ -301,9 +312,12 @@ def test_a_request_under_way_is_answered_before_the_broker_gets_its_connection(
         ("PLAINTEXT://127.0.0.1:1", {"barnabas.audit.log": "/a.log"}, False),
     ],
 )
-def test_only_clients_that_need_no_more_than_an_answer_are_carried(
+def test_requests_are_forwarded_only_for_listeners_without_security(
     listener: str, settings: dict[str, str], is_carried: bool
 ) -> None:
+    """A node without the lead cannot authenticate, authorize or audit clients, so it serves only
+    plain TCP listeners of a broker without ACLs and audit log.
+    """
     config = BrokerConfig.from_properties({"listeners": listener, **settings})
     (one,) = config.listeners
     assert may_be_carried(config, one) is is_carried
@@ -317,7 +331,7 @@ def test_with_an_authorizer_clients_are_refused() -> None:
 
 
 @pytest.mark.parametrize("rounds", range(6))
-def test_a_request_that_comes_as_this_node_leads_is_the_brokers_whole(
+def test_a_request_that_arrives_during_the_hand_over_reaches_the_broker_whole(
     node: Node, rounds: int
 ) -> None:
     """The hand-over may come in any round of the event loop. If a byte were missing, the broker

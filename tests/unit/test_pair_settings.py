@@ -29,7 +29,7 @@ def config(**changes: str | None) -> BrokerConfig:
     return BrokerConfig.from_properties({name: text for name, text in wanted.items() if text})
 
 
-def test_a_node_tells_where_it_is() -> None:
+def test_a_node_publishes_its_advertised_addresses() -> None:
     listeners = {"PLAINTEXT": "127.0.0.1:9092", "OTHER": "example.com:19094"}
     assert addresses_of(config()) == NodeAddresses("127.0.0.1:9093", listeners)
     published = config(barnabas_replication_advertised="db.example.com:29093")
@@ -80,7 +80,7 @@ def test_what_a_node_lacks_is_said(changes: dict[str, str | None], says: str) ->
         ("kubernetes://default/pair", "KUBERNETES_SERVICE_HOST is not set"),
     ],
 )
-def test_an_engine_that_cannot_be_is_refused(
+def test_an_invalid_lease_url_is_refused(
     url: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -162,7 +162,7 @@ def test_the_engine_of_kubernetes_has_what_its_pod_says(
     )
 
 
-def test_addresses_that_the_other_node_tells_wrongly_are_left_out() -> None:
+def test_invalid_addresses_of_the_other_node_are_left_out() -> None:
     given = {"A": "10.0.0.1:9092", "B": "::1:9092", "C": "10.0.0.1", "D": ":9092", "E": "a:b",
             "F": "a:70000"}  # fmt: skip
     found = addresses_for_clients(NodeAddresses("", given))

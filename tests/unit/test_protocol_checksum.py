@@ -25,7 +25,7 @@ def test_the_checksum_is_crc_32c(data: bytes, expected: int) -> None:
     assert checksum.crc32c(memoryview(data)[20:], checksum.crc32c(data[:20])) == expected
 
 
-def test_the_package_is_taken_where_its_compiled_module_is_not_there(
+def test_the_package_is_used_if_its_compiled_module_is_not_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "crc32c._crc32c", raising=False)
@@ -36,7 +36,8 @@ def test_the_package_is_taken_where_its_compiled_module_is_not_there(
     assert checksum._load()(bytes(32)) == 0x8A9136AA
 
 
-def test_the_package_can_be_imported_beside_it() -> None:
+def test_the_package_can_be_imported_after_its_compiled_module() -> None:
+    """The product loads the compiled module of the package crc32c without the package."""
     code = (
         "import sys; from barnabas.protocol.checksum import crc32c; "
         "assert 'crc32c' not in sys.modules; import crc32c as package; "

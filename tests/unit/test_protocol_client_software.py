@@ -20,7 +20,7 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest
         ("a b", "2.1", False),
     ],
 )
-def test_software_has_a_name_and_a_version_of_some_letters(
+def test_valid_names_and_versions_of_client_software(
     name: str, version: str, is_named: bool
 ) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)

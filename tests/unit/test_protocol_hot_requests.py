@@ -26,7 +26,9 @@ def encoded(topics: list[TopicProduceData], version: int) -> bytearray:
 @pytest.mark.parametrize("version", [3, 8, 9, 11])
 @pytest.mark.parametrize("name", ["t", "n" * 126, "n" * 127, "n" * 249])
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 128, 70_000])
-def test_lengths_on_both_sides_of_one_byte(version: int, name: str, size: int) -> None:
+def test_compact_lengths_of_one_two_and_three_bytes_are_read(
+    version: int, name: str, size: int
+) -> None:
     records = b"r" * size
     data = encoded([TopicProduceData(name, None, [PartitionProduceData(4, records)])], version)
     request, end = read_produce(memoryview(data), 0, version)
@@ -38,7 +40,7 @@ def test_lengths_on_both_sides_of_one_byte(version: int, name: str, size: int) -
 
 
 @pytest.mark.parametrize("count", [0, 1, 125, 126, 127, 128])
-def test_numbers_of_topics_and_partitions_on_both_sides_of_one_byte(count: int) -> None:
+def test_array_lengths_of_one_and_two_bytes_are_read(count: int) -> None:
     rows = [PartitionProduceData(index, None) for index in range(count)]
     topics = [TopicProduceData("t", None, rows if number < 3 else []) for number in range(count)]
     request, _ = read_produce(memoryview(encoded(topics, 9)), 0, 9)
@@ -77,7 +79,9 @@ def test_no_more_elements_are_read_than_a_request_may_have(
 
 @pytest.mark.parametrize("place", ["partition", "topic", "request"])
 @pytest.mark.parametrize(("count", "size"), [(1, 0), (1, 500), (3, 1), (1, 2000), (MOST, 0)])
-def test_tagged_fields_are_passed_over_and_count(place: str, count: int, size: int) -> None:
+def test_tagged_fields_are_skipped_and_count_for_the_limits(
+    place: str, count: int, size: int
+) -> None:
     tags = bytearray()
     write_uvarint(tags, count)
     for _ in range(count):
@@ -100,7 +104,7 @@ def test_tagged_fields_are_passed_over_and_count(place: str, count: int, size: i
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_bytes_that_are_no_records_have_a_bound_of_their_own(version: int) -> None:
+def test_bytes_other_than_records_have_their_own_limit(version: int) -> None:
     topics = [
         TopicProduceData(
             "" if version > 12 else "n" * 200, None, [PartitionProduceData(0, b"r" * 5000)]

@@ -38,6 +38,7 @@ PAIRS: list[tuple[bytes | None, bytes | None]] = [(b"k", b"v"), (None, b"w" * 30
 
 
 def old(magic: int, codec: int = 0) -> bytes:
+    """A message set of PAIRS in the given magic, written by kafka-python."""
     builder = MemoryRecordsBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
     for number, (key, value) in enumerate(PAIRS):
         builder.append(timestamp=TIME_MS + number, key=key, value=value)
@@ -50,6 +51,7 @@ def with_checksum(body: bytes) -> bytes:
 
 
 def message(value: bytes | None, codec: int = 0, magic: int = 1) -> bytes:
+    """One message of a message set; with a codec, `value` is the compressed inner set."""
     blob = struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
     time = struct.pack(">q", TIME_MS) if magic else b""
     return with_checksum(bytes([magic, codec]) + time + struct.pack(">i", -1) + blob)
@@ -92,6 +94,7 @@ def test_frames_of_lz4_have_a_wrong_checksum_in_magic_0(size: int | None) -> Non
     frame = bytes(compressor.finish())
     if size is not None:
         frame = bytes(cramjam.lz4.compress(message(bytes(size), magic=0)))
+    # the header checksum is after the optional content size of 8 bytes
     end = 6 + 8 * bool(frame[4] & 0x08)
     wrong = frame[:end] + bytes([frame[end] ^ 0x55]) + frame[end + 1 :]
     assert _with_header_checksum(wrong) == frame
@@ -138,7 +141,7 @@ def test_what_is_cut_off_at_the_end_is_left_out() -> None:
     assert down(batch + batch[:-1]) == down(batch) != []
 
 
-def test_no_more_is_converted_at_once_than_the_bound_but_one_message() -> None:
+def test_a_conversion_is_bounded_but_has_at_least_one_message() -> None:
     values = [bytes(1000), b"1", b"2", b"3"]
     batch = bytes(encode_batch([NewRecord(None, value, TIME_MS) for value in values], codec=1))
     assert [one[0] for one in down(batch, 0, 1)] == [0]
@@ -173,7 +176,7 @@ def test_no_more_is_converted_at_once_than_the_bound_but_one_message() -> None:
     ],
     ids=count(),  # not the bytes as ids: they contain the time of compression, and some are long
 )
-def test_what_is_no_set_of_old_messages(data: bytes, code: Code) -> None:
+def test_invalid_message_sets_are_refused(data: bytes, code: Code) -> None:
     with pytest.raises(KafkaError) as refused:
         upgraded(data)
     assert refused.value.code == code
@@ -215,7 +218,12 @@ def test_a_fetch_of_old_messages_waits_as_others_do(tmp_path: Path) -> None:
     assert [one[3] for one in read_by_kafka_python(bytes(row.records))] == [b"new"]
 
 
-def test_an_old_reader_goes_on_behind_what_makes_no_messages(tmp_path: Path) -> None:
+def test_an_old_consumer_gets_the_next_records_after_batches_without_messages(
+    tmp_path: Path,
+) -> None:
+    """Markers have no counterpart among old messages. An empty response would let an old consumer
+    fetch the same offset for ever.
+    """
     host = CoreHost(tmp_path)
     host.create("t")
     log = host.broker.topics.partition("t", 0)
@@ -231,7 +239,7 @@ def test_an_old_reader_goes_on_behind_what_makes_no_messages(tmp_path: Path) -> 
     assert [one[3] for one in read_by_kafka_python(bytes(row.records))] == [b"data"]
 
 
-def test_one_request_holds_up_others_for_a_bounded_time(tmp_path: Path) -> None:
+def test_the_conversion_in_one_request_is_bounded(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.create("t", 8)
     connection, data = host.connect(1), HALF_A_BOMB * 2

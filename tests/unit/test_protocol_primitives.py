@@ -37,7 +37,7 @@ def test_strings_of_both_forms() -> None:
     assert out == b"\x03ab"
 
 
-def test_null_where_it_may_not_be_and_what_is_cut_off_are_refused() -> None:
+def test_a_null_or_truncated_string_is_refused() -> None:
     for data, compact in ((b"\x00", True), (b"\xff\xff", False), (b"\x04ab", True)):
         with pytest.raises(MalformedMessageError):
             read_string(data, 0, compact)

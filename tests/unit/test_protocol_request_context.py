@@ -5,7 +5,7 @@ from __future__ import annotations
 from barnabas.protocol.request_context import RequestContext
 
 
-def test_a_request_handled_later_has_the_time_of_then_and_all_else_as_it_came() -> None:
+def test_a_delayed_requests_context_differs_only_in_its_time() -> None:
     came = RequestContext(5, 9, "client", "/10.0.0.1", 3, 0, 77, 1_000, "10.0.0.2", 9092)
     later = came._replace(now_ms=2_000)
     assert later.now_ms == 2_000

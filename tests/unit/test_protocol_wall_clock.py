@@ -5,13 +5,13 @@ from __future__ import annotations
 from barnabas.protocol.wall_clock import WallClock
 
 
-def test_unfed_both_times_are_the_same() -> None:
+def test_without_a_reading_wall_time_equals_steady_time() -> None:
     clock = WallClock()
     assert 7 + clock.ahead_ms == 7
     assert clock.since_ms(7) == 7
 
 
-def test_the_wall_time_of_an_event_is_as_far_ahead_as_it_was_fed() -> None:
+def test_the_wall_time_is_ahead_by_the_latest_difference() -> None:
     clock = WallClock()
     clock.feed(100, 5_000)
     assert [100 + clock.ahead_ms, 130 + clock.ahead_ms] == [5_000, 5_030]
@@ -19,7 +19,7 @@ def test_the_wall_time_of_an_event_is_as_far_ahead_as_it_was_fed() -> None:
     assert 200 + clock.ahead_ms == 4_000
 
 
-def test_a_timestamp_that_is_yet_to_come_began_now() -> None:
+def test_a_future_timestamp_counts_as_now() -> None:
     clock = WallClock()
     clock.feed(100, 5_000)
     assert clock.since_ms(4_990) == 90

@@ -66,6 +66,9 @@ def new_disk() -> SimDisk:
 
 
 def new_leading(*, is_sync: bool = True, may_be_alone: bool = True) -> tuple[Leading, list[str]]:
+    """The leader's side of replication on an empty disk, and the list of notices that waiting
+    answers may have become free.
+    """
     released: list[str] = []
     settings = ReplicationSettings(is_sync, may_be_alone, 1000, SECRET)
     return Leading(new_disk(), "/x", settings, lambda: released.append("now")), released
@@ -80,6 +83,7 @@ def talk(leading: Leading, following: Following) -> None:
 
 
 def follow(leading: Leading) -> Following:
+    """Connect an empty standby, and let it catch up."""
     leading.on_connected(NONCE, 0)
     following = Following(new_disk(), "/x", SECRET, NONCE, lambda: None)
     talk(leading, following)
@@ -104,7 +108,9 @@ def test_an_answer_waits_until_the_standby_has_what_was_done_before_it() -> None
     ("is_sync", "may_be_alone", "waits"),
     [(False, False, False), (True, True, False), (True, False, True)],
 )
-def test_without_a_standby(is_sync: bool, may_be_alone: bool, waits: bool) -> None:
+def test_whether_answers_wait_without_a_standby(
+    is_sync: bool, may_be_alone: bool, waits: bool
+) -> None:
     leading, released = new_leading(is_sync=is_sync, may_be_alone=may_be_alone)
     assert leading.is_applied(leading.position) is not waits
     follow(leading)
@@ -116,7 +122,7 @@ def test_without_a_standby(is_sync: bool, may_be_alone: bool, waits: bool) -> No
     assert leading.is_applied(leading.position) is not waits
 
 
-def test_a_standby_that_says_nothing_is_lost() -> None:
+def test_a_standby_that_is_silent_for_the_timeout_is_lost() -> None:
     leading, _ = new_leading()
     following = follow(leading)
     leading.on_tick(900)
@@ -127,7 +133,7 @@ def test_a_standby_that_says_nothing_is_lost() -> None:
     assert leading.lost == "it sent nothing for 1000 ms"
 
 
-def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
+def test_a_lost_standby_may_connect_again_and_follow() -> None:
     """The reason why the earlier connection was lost does not apply to the new one."""
     leading, _ = new_leading()
     follow(leading)
@@ -143,7 +149,7 @@ def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
 
 
 @pytest.mark.parametrize("is_alike", [True, False])
-def test_both_sides_speak_while_they_compare_what_is_large(
+def test_both_sides_send_messages_while_they_compare_large_files(
     is_alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a side were silent, the other would regard it as lost, and a standby with large files
@@ -173,7 +179,7 @@ def test_both_sides_speak_while_they_compare_what_is_large(
     assert copy.read("/x/f") == content
 
 
-def test_what_comes_while_it_catches_up_is_at_no_position() -> None:
+def test_a_standby_has_no_applied_position_while_it_catches_up() -> None:
     """Otherwise a leader with no change since its start would regard the copy as complete too
     early.
     """
@@ -190,7 +196,7 @@ def test_what_comes_while_it_catches_up_is_at_no_position() -> None:
     assert link.applied == pair.leader.leading.position == 0
 
 
-def test_who_only_talks_does_not_stay() -> None:
+def test_a_connection_that_does_not_prove_the_secret_is_lost_despite_its_messages() -> None:
     """The only connection is reserved for the standby."""
     leading, _ = new_leading()
     link = leading.on_connected(NONCE, 0)
@@ -202,7 +208,7 @@ def test_who_only_talks_does_not_stay() -> None:
     assert leading.lost == "it sent nothing for 5000 ms"
 
 
-def test_a_standby_that_takes_nothing_is_lost_and_the_disk_goes_on(
+def test_a_standby_that_does_not_read_is_lost_and_the_leader_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(leading_module, "MOST_WAITING_BYTES", 100)
@@ -214,7 +220,9 @@ def test_a_standby_that_takes_nothing_is_lost_and_the_disk_goes_on(
     assert "behind" in leading.lost
 
 
-def test_one_operation_may_be_larger_than_what_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_operation_may_exceed_the_limit_of_waiting_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(leading_module, "MOST_WAITING_BYTES", 100)
     leading, _ = new_leading()
     following = follow(leading)
@@ -238,7 +246,7 @@ class NoDescriptors:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
+def test_a_standby_waits_while_the_leader_has_no_file_descriptors(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Otherwise the event loop would try to accept the connection again and again, and do
@@ -260,7 +268,7 @@ def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
     assert "a standby has to wait: [Errno 24] Too many open files" in caplog.text
 
 
-def test_the_words_of_a_refusal_have_a_bound() -> None:
+def test_the_text_of_a_refusal_is_cleaned_and_truncated() -> None:
     following = Following(new_disk(), "/x", SECRET, NONCE, lambda: None)
     with pytest.raises(WireError) as refused:
         list(following.on_bytes(frame(["refused", "a\nb\x1b" + "c" * 3000])))
@@ -268,7 +276,7 @@ def test_the_words_of_a_refusal_have_a_bound() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["the standby's", "the leader's"])
-def test_who_does_not_know_the_secret_gets_nothing(wrong: str) -> None:
+def test_a_side_with_another_secret_is_refused(wrong: str) -> None:
     leading, _ = new_leading()
     link = leading.on_connected(NONCE, 0)
     secret = "another" if wrong == "the standby's" else SECRET
@@ -280,7 +288,7 @@ def test_who_does_not_know_the_secret_gets_nothing(wrong: str) -> None:
     assert not leading.follows
 
 
-def test_nothing_is_told_before_the_proof() -> None:
+def test_a_leader_sends_nothing_before_the_proof_of_the_secret() -> None:
     link = StandbyLink(new_disk(), "/x", SECRET, NONCE, 0)
     for message in (["end"], ["have", []], ["applied", 1], ["hello", 9, NONCE], ["hello", 1, b""]):
         with pytest.raises(WireError):
@@ -291,7 +299,7 @@ def test_nothing_is_told_before_the_proof() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/etc/x", "../x", "a/../../x", "a//b", "."])
-def test_a_path_leads_nowhere_else(path: str) -> None:
+def test_paths_outside_the_data_directory_are_refused(path: str) -> None:
     replica = Replica(new_disk(), "/x")
     with pytest.raises(DivergedError, match="not a path below"):
         replica.apply(Operation(Kind.REPLACE, path, data=b"x"))
@@ -311,7 +319,7 @@ def test_a_copy_that_is_another_is_noticed(operation: Operation) -> None:
         Replica(new_disk(), "/x").apply(operation)
 
 
-def test_frames_come_in_pieces() -> None:
+def test_frames_are_decoded_from_pieces_and_malformed_ones_refused() -> None:
     frames, data = Frames(), frame(["one", 1]) + frame(["two"])
     found = [message for byte in data for message in frames.feed(bytes([byte]))]
     assert found == [["one", 1], ["two"]]
@@ -328,7 +336,7 @@ def test_an_operation_that_cannot_be_read(row: object) -> None:
         unpack(row)
 
 
-def test_what_is_appended_to_a_file_that_is_compared_later_is_sent_once() -> None:
+def test_bytes_appended_to_a_file_before_its_comparison_are_sent_once() -> None:
     leader, copy = new_disk(), new_disk()
     leader.open("/x/f", create=True).append(b"ab")
     catch_up = CatchUp(leader, "/x", dict(take_inventory(copy, "/x")))
@@ -341,7 +349,7 @@ def test_what_is_appended_to_a_file_that_is_compared_later_is_sent_once() -> Non
 
 
 @pytest.mark.parametrize("held", [b"", b"of before, and longer"])
-def test_a_file_that_takes_the_name_of_one_that_is_not_compared_yet_is_not_sent_again(
+def test_a_compared_file_renamed_over_an_uncompared_one_is_not_sent_again(
     held: bytes,
 ) -> None:
     """The cleaner causes this when it discards a segment file while an earlier one with that name
@@ -378,7 +386,7 @@ def catch_up_all(catch_up: CatchUp, replica: Replica) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 8, 9])
 @pytest.mark.parametrize("more", [b"x", b"xyz", b"wxyz", b"of a leader before"])
-def test_a_copy_that_has_more_of_a_file_loses_it(
+def test_a_copy_is_truncated_to_the_leaders_file(
     monkeypatch: pytest.MonkeyPatch, size: int, more: bytes
 ) -> None:
     """The end of the leader's file may be at any place in the compared pieces. The copy's
@@ -396,7 +404,7 @@ def test_a_copy_that_has_more_of_a_file_loses_it(
 @pytest.mark.parametrize("held", [b"", b"of be", b"of before, and longer"])
 @pytest.mark.parametrize("pieces", [0, 1, 2])
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_file_that_goes_while_it_is_compared_is_compared_no_more(
+def test_the_comparison_of_a_file_ends_when_the_file_is_deleted(
     monkeypatch: pytest.MonkeyPatch, held: bytes, pieces: int, is_made_again: bool
 ) -> None:
     """The flush journal is such a file. Otherwise the standby would be lost again and again, or
@@ -426,7 +434,7 @@ def test_a_file_that_goes_while_it_is_compared_is_compared_no_more(
     assert not is_made_again or copy.read("/x/f") == b"new"
 
 
-def test_an_entry_that_gets_another_name_before_its_turn_is_copied_by_that_name() -> None:
+def test_an_entry_renamed_before_its_turn_is_copied_under_the_new_name() -> None:
     leader, copy = new_disk(), new_disk()
     leader.mkdir("/x/t-0")
     leader.open("/x/t-0/f", create=True).append(b"of the topic")
@@ -437,7 +445,7 @@ def test_an_entry_that_gets_another_name_before_its_turn_is_copied_by_that_name(
     assert (copy.list("/x"), copy.read("/x/t-1/f")) == (["t-1"], b"of the topic")
 
 
-def test_a_new_entry_takes_the_place_of_an_older_one_that_the_leader_has_no_more() -> None:
+def test_a_new_entry_replaces_the_copys_older_one_of_the_same_name() -> None:
     """For example, a topic was deleted and created again while the standby was away."""
     leader, copy = new_disk(), new_disk()
     copy.mkdir("/x/t-0")
@@ -454,7 +462,7 @@ def test_a_new_entry_takes_the_place_of_an_older_one_that_the_leader_has_no_more
     assert copy.list("/x") == ["t-0"]
 
 
-def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
+def test_a_copy_writes_to_the_file_that_has_the_name_after_a_rename() -> None:
     disk = new_disk()
     replica = Replica(disk, "/x")
     for operation in (
@@ -477,7 +485,7 @@ def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
         [Operation(Kind.RENAME, "d", new_path="e"), Operation(Kind.MAKE_DIRECTORY, "d")],
     ],
 )
-def test_a_copy_writes_to_no_file_that_is_gone(gone: list[Operation]) -> None:
+def test_a_copy_does_not_write_to_a_file_that_lost_its_name(gone: list[Operation]) -> None:
     """A log's files may be created again after a lack of space. Later data must not be appended to
     a file that has lost its name.
     """
@@ -507,7 +515,7 @@ def test_a_copy_writes_to_the_file_that_was_renamed_to_the_name() -> None:
     assert disk.read("/x/g") == b"newer"
 
 
-def test_a_copy_appends_to_the_file_that_took_the_name() -> None:
+def test_a_copy_appends_to_the_file_that_replaced_another() -> None:
     """The metadata journal is such a file, which is rewritten and then appended to."""
     disk = new_disk()
     replica = Replica(disk, "/x")
@@ -520,7 +528,7 @@ def test_a_copy_appends_to_the_file_that_took_the_name() -> None:
     assert disk.read("/x/f") == b"bc"
 
 
-def test_a_copy_that_is_not_whole_is_refused() -> None:
+def test_a_broker_does_not_start_on_an_incomplete_copy() -> None:
     pair = Pair()
     note = StandbyNote(pair.standby_disk, "/data")
     assert note.check() is False
@@ -567,7 +575,7 @@ def test_a_copy_that_lacks_nothing_is_not_left_as_one_that_stopped_cleanly() -> 
     assert not disk.exists(f"/x/{CLEAN_SHUTDOWN_NAME}")
 
 
-def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
+def test_the_removal_of_the_standbys_note_is_durable_at_once() -> None:
     """If a power loss restored the note, the broker's later data would be taken for a copy's."""
     disk = new_disk()
     note = StandbyNote(disk, "/x")
@@ -579,7 +587,7 @@ def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
         assert note.read() is None
 
 
-def test_a_standby_with_many_files_says_what_it_has() -> None:
+def test_a_standby_with_many_files_may_send_its_inventory() -> None:
     """The inventory needs longer messages than those that are allowed before authentication."""
     leading, _ = new_leading()
     copy = new_disk()
@@ -591,7 +599,7 @@ def test_a_standby_with_many_files_says_what_it_has() -> None:
     assert copy.list("/x") == ["barnabas-boot-id", "barnabas-standby"]
 
 
-def test_a_node_knows_that_its_copy_is_worth_nothing_before_it_changes() -> None:
+def test_a_node_reports_its_copy_as_incomplete_before_the_copy_changes() -> None:
     leading, _ = new_leading()
     leading._disk.open("/x/f", create=True).append(b"of the leader")
     disk, seen = new_disk(), []
@@ -604,7 +612,10 @@ def test_a_node_knows_that_its_copy_is_worth_nothing_before_it_changes() -> None
     assert seen == [(Holding.NOTHING, None, False), (Holding.WHOLE, "following", True)]
 
 
-def test_comparing_alone_spoils_no_copy() -> None:
+def test_a_copy_stays_complete_while_it_is_only_compared() -> None:
+    """While the files are compared nothing changes, and the copy stays usable; it is noted as
+    incomplete with the first change.
+    """
     leading, _ = new_leading()
     following = follow(leading)
     disk = following._disk
@@ -624,7 +635,7 @@ def test_comparing_alone_spoils_no_copy() -> None:
     assert states[-1] == (True, "following", False)
 
 
-def test_a_standby_takes_no_directory_with_something_else_in_it(
+def test_a_standby_refuses_a_directory_with_foreign_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.txt").write_text("of three years")
@@ -634,7 +645,7 @@ def test_a_standby_takes_no_directory_with_something_else_in_it(
 
 
 @pytest.mark.parametrize("path", [None, "copy/t-0"])
-def test_a_full_disk_is_not_told_as_the_leaders_fault(
+def test_the_error_for_a_full_disk_names_the_standbys_copy(
     path: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -652,14 +663,14 @@ def test_a_full_disk_is_not_told_as_the_leaders_fault(
 
 
 @pytest.mark.parametrize("message", [["do"], ["do", 1], ["caught up"], ["what"]])
-def test_a_leader_that_says_what_cannot_be_understood(message: list[object]) -> None:
+def test_an_unknown_message_of_the_leader_is_an_error(message: list[object]) -> None:
     leading, _ = new_leading()
     following = follow(leading)
     with pytest.raises(WireError, match="the leader says"):
         list(following.on_bytes(frame(message)))
 
 
-def test_a_copy_that_does_not_tell_all_its_checksums_is_sent_the_file() -> None:
+def test_a_file_without_all_checksums_in_the_inventory_is_sent_whole() -> None:
     leader = new_disk()
     leader.open("/x/f", create=True).append(b"ab")
     catch_up = CatchUp(leader, "/x", {"f": Held(2, ())})
@@ -692,7 +703,7 @@ def test_a_directory_is_marked_as_not_sent_only_when_it_is_made() -> None:
     ] == ["t-1"]
 
 
-def test_of_what_the_cleaner_wrote_the_bytes_are_sent_before_the_name() -> None:
+def test_a_cleaned_segments_bytes_are_sent_before_its_rename() -> None:
     """A standby that has only the new name would serve an empty segment in place of the cleaned
     one.
     """
@@ -709,7 +720,7 @@ def test_of_what_the_cleaner_wrote_the_bytes_are_sent_before_the_name() -> None:
     ]
 
 
-def test_a_copy_that_the_power_may_have_cut_is_refused() -> None:
+def test_a_broker_does_not_start_on_a_copy_after_a_power_loss() -> None:
     pair = Pair()
     pair.connect()
     pair.deliver_all()
@@ -740,7 +751,7 @@ WITH_TLS = ["--set", "barnabas.replication.security.protocol=SSL"]
         ([*PORT_0, *SECRET_IS.format("x").split(), *WITH_TLS], "ssl.keystore.location is missing"),
     ],
 )  # fmt: skip
-def test_what_the_command_refuses(
+def test_invalid_replication_options_are_refused(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["start", "--port", "0", "--data-dir", str(tmp_path / "x"), *arguments]) == 1
@@ -792,7 +803,9 @@ def test_answers_wait_for_the_other_node_until_it_is_out_of_the_in_sync_set() ->
 
 
 @pytest.mark.parametrize("event", ["on_start", "on_closed"])
-def test_a_leader_whose_answers_wait_for_no_standby_asks_the_other_node_out(event: str) -> None:
+def test_an_async_leader_without_a_standby_removes_the_other_node_from_the_in_sync_set(
+    event: str,
+) -> None:
     """In async mode the leader does this even if it may not be alone, since that setting is only
     about responses that wait.
     """
@@ -810,7 +823,7 @@ def test_a_leader_that_may_not_be_alone_leaves_the_other_node_in_the_set() -> No
     assert not leading.is_applied(0)
 
 
-def test_a_standby_that_is_gone_is_asked_out_of_the_set_so_that_answers_go_out() -> None:
+def test_a_disconnected_standby_is_removed_from_the_in_sync_set() -> None:
     """Otherwise the leader would not respond to any client until that node returns."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
@@ -824,7 +837,7 @@ def test_a_standby_that_is_gone_is_asked_out_of_the_set_so_that_answers_go_out()
     assert leading.is_applied(leading.position)
 
 
-def test_a_copy_is_changed_only_when_its_node_cannot_take_over() -> None:
+def test_a_catch_up_begins_only_when_the_standby_is_out_of_the_in_sync_set() -> None:
     leading, in_sync = new_leased(may_be_alone=False)
     following = follow_as(leading, 2)
     assert leading.link is not None
@@ -877,7 +890,7 @@ def test_a_standby_does_not_follow_a_leader_of_another_cluster() -> None:
 
 
 @pytest.mark.parametrize("data", [None, b"", b"cluster.id"])
-def test_a_standby_removes_nothing_from_a_directory_that_does_not_say_of_which_cluster_it_is(
+def test_a_standby_removes_nothing_from_a_directory_without_a_cluster_id(
     data: bytes | None,
 ) -> None:
     """The directory has lost its meta.properties, so it may belong to another cluster."""
@@ -906,7 +919,7 @@ def test_a_standby_removes_nothing_from_a_directory_that_does_not_say_of_which_c
         ],
     ],
 )
-def test_a_directory_whose_removal_waits_goes_before_the_one_that_is_made_again(
+def test_a_delayed_removal_happens_before_the_directory_is_created_again(
     made_again: list[Operation],
 ) -> None:
     """Otherwise the new directory would contain files of the old one, and be removed with it."""
@@ -923,7 +936,7 @@ def test_a_directory_whose_removal_waits_goes_before_the_one_that_is_made_again(
     assert (disk.list("/x/t-0"), disk.read("/x/t-0/new")) == (["new"], b"new")
 
 
-def test_a_copy_that_was_cut_off_before_it_says_of_which_cluster_it_is_goes_on() -> None:
+def test_an_interrupted_first_copy_without_a_cluster_id_continues() -> None:
     """The note of the copy says that all of its files came from a leader."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
@@ -935,7 +948,7 @@ def test_a_copy_that_was_cut_off_before_it_says_of_which_cluster_it_is_goes_on()
     assert leading.follows
 
 
-def test_a_partition_that_its_leader_lost_stays_with_the_standby() -> None:
+def test_a_standby_keeps_a_partition_that_its_leader_lost() -> None:
     """The leader has no record of the partition's deletion, so the standby may have the last
     copy.
     """
@@ -974,9 +987,7 @@ def succeeded(pair: Pair) -> Pair:
 
 
 @pytest.mark.parametrize("is_sent", [False, True])
-def test_a_partition_that_no_standby_had_goes_when_its_leader_follows_the_next_one(
-    *, is_sent: bool
-) -> None:
+def test_a_former_leader_removes_a_partition_that_was_never_sent(*, is_sent: bool) -> None:
     """The next leader never had the partition, so it has not lost it. A directory that was sent to
     the standby may be the last copy.
     """
@@ -1005,7 +1016,7 @@ def test_a_partition_that_no_standby_had_goes_when_its_leader_follows_the_next_o
 
 @pytest.mark.parametrize("is_flushed", [False, True])
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
+def test_a_former_leader_sets_an_unmarked_undurable_directory_aside(
     *, loses_power: bool, is_flushed: bool
 ) -> None:
     """The mark was not durable, since nothing was flushed. A flushed directory that was not sent
@@ -1043,7 +1054,7 @@ def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
 
 @pytest.mark.parametrize("is_flushed", [False, True])
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_a_directory_that_leader_and_standby_lose_power_over_does_not_stop_the_standby(
+def test_a_standby_sets_aside_a_directory_that_its_leader_lost_in_a_power_loss(
     *, loses_power: bool, is_flushed: bool
 ) -> None:
     """If nothing was flushed, the leader's directory was not durable, and the leader's data is
@@ -1082,9 +1093,7 @@ def test_a_directory_that_leader_and_standby_lose_power_over_does_not_stop_the_s
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_partition_that_a_standby_has_caught_up_with_is_known_to_be_there(
-    *, is_restarted: bool
-) -> None:
+def test_a_catch_up_removes_the_not_sent_marks(*, is_restarted: bool) -> None:
     """The partition may have been created by an earlier process, before any standby had
     connected.
     """
@@ -1101,7 +1110,7 @@ def test_a_partition_that_a_standby_has_caught_up_with_is_known_to_be_there(
     assert replicated_files(pair.standby_disk) == replicated_files(pair.leader.disk)
 
 
-def test_the_mark_of_a_directory_that_is_made_during_a_catch_up_goes_with_it() -> None:
+def test_a_catch_up_removes_the_not_sent_mark_of_a_directory_created_during_it() -> None:
     pair = Pair()
     pair.leader.topic("t", 2)
     pair.leader.produce("t", (b"a",))
@@ -1117,7 +1126,7 @@ def test_the_mark_of_a_directory_that_is_made_during_a_catch_up_goes_with_it() -
     assert replicated_files(pair.standby_disk) == replicated_files(pair.leader.disk)
 
 
-def test_a_directory_keeps_its_mark_until_the_standby_has_it() -> None:
+def test_a_directory_keeps_its_not_sent_mark_until_the_standby_applied_its_creation() -> None:
     pair = Pair()
     pair.leader.topic("t", 2)
     pair.leader.produce("t", (b"a",))
@@ -1219,7 +1228,7 @@ def test_a_mark_of_an_earlier_time_goes_when_its_node_has_caught_up() -> None:
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_topic_that_was_deleted_while_a_standby_was_away_goes_there(
+def test_a_topic_deleted_while_the_standby_was_away_is_removed_from_the_copy(
     *, is_made_again: bool
 ) -> None:
     pair = Pair()
@@ -1241,7 +1250,7 @@ def test_a_topic_that_was_deleted_while_a_standby_was_away_goes_there(
     assert pair.standby_disk.is_dir("/data/t-0") is is_made_again
 
 
-def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
+def test_a_standby_reports_its_applied_position_while_more_data_arrives() -> None:
     """Otherwise responses would wait for as long as other clients write without waiting for
     responses.
     """
@@ -1259,7 +1268,7 @@ def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
 
 
 @pytest.mark.parametrize(("claimed", "led"), [(0, 0), (7, 7)])
-def test_a_claim_tells_the_lowest_leader_epoch(claimed: int, led: int) -> None:
+def test_a_claimed_leader_epoch_is_a_lower_bound_for_the_brokers(claimed: int, led: int) -> None:
     """A standby may not know the last epoch of its leader."""
     disk = SimDisk(random.Random(0), lambda: 0)
     config = BrokerConfig.from_properties({"log.dirs": "/data"})
@@ -1289,7 +1298,7 @@ def note_of_standby(*, is_sync: bool, may_be_alone: bool, is_leased: bool) -> St
         (True, False, False, False, False),
     ],
 )
-def test_a_copy_tells_whether_its_leader_may_have_answered_what_it_lacks(
+def test_the_note_says_whether_the_copy_may_lack_acknowledged_data(
     is_sync: bool, may_be_alone: bool, is_leased: bool, lacks_by_hand: bool, lacks_as_claimed: bool
 ) -> None:
     for leader_epoch, lacks in ((0, lacks_by_hand), (3, lacks_as_claimed)):
@@ -1329,14 +1338,14 @@ def test_what_a_directory_holds_that_no_process_has_open(last_run: LastRun) -> N
         assert holding_of(disk, "/x") is expected, (note, is_used)
 
 
-def test_a_copy_that_does_not_tell_may_lack_what_was_answered() -> None:
+def test_a_note_without_the_answer_mode_means_that_acknowledged_data_may_be_missing() -> None:
     disk = new_disk()
     disk.write_atomic("/x/barnabas-standby", b"following\n")
     assert StandbyNote(disk, "/x").read() == "following"
     assert StandbyNote(disk, "/x").may_lack_acknowledged(is_claimed=True)
 
 
-def test_an_abort_that_only_the_leader_had_is_not_forgotten() -> None:
+def test_a_producer_whose_abort_was_not_replicated_is_fenced() -> None:
     """Otherwise the producer would continue in its epoch, and commit records that it believes
     were aborted.
     """
@@ -1359,7 +1368,7 @@ def test_an_abort_that_only_the_leader_had_is_not_forgotten() -> None:
     assert successor.broker.logs.leader_epoch > pair.leader.broker.logs.leader_epoch + 1
 
 
-def test_a_copy_that_has_all_that_was_answered_goes_on_as_after_a_kill() -> None:
+def test_a_copy_with_all_acknowledged_data_continues_transactions() -> None:
     pair = Pair()
     pair.leader.topic("t")
     producer = Producer(pair.leader, "x")
@@ -1373,7 +1382,7 @@ def test_a_copy_that_has_all_that_was_answered_goes_on_as_after_a_kill() -> None
     assert successor.read("t", committed=True) == [b"open"]
 
 
-def test_with_async_answers_wait_while_one_can_take_over_that_does_not_follow() -> None:
+def test_in_async_mode_answers_wait_while_a_node_that_does_not_follow_may_take_over() -> None:
     """Otherwise a leader that has lost the connections to that node and to the lease engine would
     acknowledge data that is lost with the leader.
     """
@@ -1390,7 +1399,7 @@ def test_with_async_answers_wait_while_one_can_take_over_that_does_not_follow() 
     assert leading.is_applied(leading.position)
 
 
-def test_a_file_that_replaces_another_one_is_sent_when_it_has_its_name() -> None:
+def test_a_replacing_file_is_sent_when_it_is_renamed() -> None:
     """Until then the standby keeps the whole earlier file."""
     disk = SimDisk(random.Random(1), lambda: 0)
     disk.mkdir("/data")

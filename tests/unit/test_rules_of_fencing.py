@@ -124,7 +124,7 @@ def test_a_timeout_at_the_last_epoch_ends_the_transaction(b: DiskBroker, way: st
     assert b.read("t", committed=True) == [b"a"]
 
 
-def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
+def test_a_kill_during_the_abort_at_the_last_epoch_is_recovered_from() -> None:
     """A kill during the abort at the last epoch does no harm.
 
     The kill comes before each step of the abort in turn. In the end the marker with epoch 32767 is
@@ -158,7 +158,7 @@ def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, LAST_EPOCH])
-def test_a_session_whose_answer_was_lost_in_a_kill_is_given_again(
+def test_a_session_whose_response_was_lost_in_a_kill_is_returned_again(
     b: DiskBroker, epoch: int
 ) -> None:
     """If a kill loses the response to InitProducerId, a retry gets the same session.
@@ -224,7 +224,7 @@ def test_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
 # --- time ---------------------------------------------------------------------------------------
 
 
-def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() -> None:
+def test_a_producer_whose_transactional_id_expired_is_refused() -> None:
     """A producer whose transactional id has expired cannot continue.
 
     All of its requests get INVALID_PRODUCER_ID_MAPPING until it begins a session, which has another
@@ -264,7 +264,7 @@ def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() 
         (3, Code.PRODUCER_FENCED),
     ],
 )
-def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
+def test_a_timed_out_producer_gets_an_error_that_its_version_knows(
     b: DiskBroker, version: int, code: int
 ) -> None:
     """A producer that timed out gets an error that its version of the request knows.
@@ -291,7 +291,7 @@ def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
 @pytest.mark.parametrize(
     ("version", "code"), [(3, Code.INVALID_PRODUCER_EPOCH), (4, Code.PRODUCER_FENCED)]
 )
-def test_a_new_epoch_lets_a_producer_out_of_time_go_on(
+def test_a_timed_out_producer_may_continue_with_a_new_epoch(
     b: DiskBroker, version: int, code: int
 ) -> None:
     """A producer that timed out can continue with a new epoch.

@@ -45,6 +45,7 @@ def acknowledged(*values: bytes) -> History:
 
 
 def committed(history: History, name: str, asked_ms: int) -> Transaction:
+    """A transaction that requested its commit at the given time, and was committed 5 ms later."""
     transaction = history.begin(name, session=name)
     transaction.commit_asked_ms = asked_ms
     transaction.end(Ending.COMMITTED, asked_ms + 5)
@@ -52,6 +53,9 @@ def committed(history: History, name: str, asked_ms: int) -> Transaction:
 
 
 def aborted(history: History) -> None:
+    """Add an aborted transaction with one record, which only readers of uncommitted records may
+    see.
+    """
     transaction = history.begin("t1", session="s1")
     history.write(b"a", X, session="s1", transaction=transaction).ok(0, 10)
     transaction.end(Ending.ABORTED, 20)
@@ -105,7 +109,7 @@ def test_a_promised_record_is_lost(missing: int, in_transaction: bool) -> None:
     assert found(history) == ["lost"]
 
 
-def test_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
+def test_a_record_that_a_reader_of_committed_records_saw_is_lost() -> None:
     """A record that a reader of committed records has seen is lost, although the producer does not
     know the outcome of its write.
 
@@ -131,7 +135,7 @@ def test_a_record_is_unseen() -> None:
 
 
 @pytest.mark.parametrize("committed_only", [False, True])
-def test_a_record_is_there_twice(committed_only: bool) -> None:
+def test_a_record_is_in_the_log_twice(committed_only: bool) -> None:
     """A record is in the log twice.
 
     Source: Jepsen: duplicate.
@@ -163,7 +167,7 @@ def test_an_offset_holds_two_records() -> None:
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_a_reader_passes_by_a_record(missing: int, in_transaction: bool) -> None:
+def test_a_reader_skips_a_record(missing: int, in_transaction: bool) -> None:
     """A reader skips a record.
 
     Source: Jepsen: poll-skip, int-poll-skip.
@@ -182,7 +186,7 @@ def test_a_reader_passes_by_a_record(missing: int, in_transaction: bool) -> None
     assert found(history) == []
 
 
-def test_offsets_go_back_in_what_a_reader_is_given() -> None:
+def test_a_reader_gets_decreasing_offsets() -> None:
     """A reader gets decreasing offsets.
 
     Source: Jepsen: nonmonotonic-poll.
@@ -193,7 +197,7 @@ def test_offsets_go_back_in_what_a_reader_is_given() -> None:
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_a_producers_records_stand_in_another_order_than_it_sent_them(
+def test_a_producers_records_are_in_another_order_than_they_were_sent(
     in_transaction: bool,
 ) -> None:
     """A producer's records are in an order other than that in which they were sent.
@@ -210,7 +214,7 @@ def test_a_producers_records_stand_in_another_order_than_it_sent_them(
     assert found(history) == ["order"]
 
 
-def test_a_record_is_read_before_its_commit_was_asked_for() -> None:
+def test_a_record_is_read_before_its_commit_was_requested() -> None:
     """A record is read before its commit was requested.
 
     This is a precommitted-read even if the reader is the transaction that wrote the record, which

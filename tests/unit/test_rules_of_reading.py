@@ -27,7 +27,7 @@ STEP_BY_STEP = pytest.mark.parametrize(
 # --- fetches that wait --------------------------------------------------------------------------
 
 
-def test_a_fetch_that_waited_is_read_again_with_its_isolation_and_the_aborted_list(
+def test_a_waiting_fetch_reads_again_with_its_isolation_level_and_the_aborted_list(
     b: DiskBroker,
 ) -> None:
     """A fetch that has waited reads again, with its isolation level and the aborted transactions.
@@ -56,7 +56,7 @@ def test_a_fetch_that_waited_is_read_again_with_its_isolation_and_the_aborted_li
     assert (found.last_stable_offset, found.high_watermark) == (4, 4)
 
 
-def test_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
+def test_a_fetch_that_waits_for_more_bytes_lists_transactions_aborted_during_the_wait(
     b: DiskBroker,
 ) -> None:
     """A fetch that waits for more bytes lists transactions that are aborted in the meantime.
@@ -81,7 +81,7 @@ def test_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
     assert found.rows() == []
 
 
-def test_a_fetch_whose_time_is_up_shows_no_open_data(b: DiskBroker) -> None:
+def test_a_fetch_at_its_deadline_returns_no_data_of_open_transactions(b: DiskBroker) -> None:
     """A fetch that reaches its deadline returns no data of open transactions.
 
     Source: KAFKA-5355, KAFKA-5376.
@@ -209,7 +209,7 @@ def test_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart: s
 
 
 @pytest.mark.parametrize("restart", ["kill", "stop"])
-def test_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
+def test_the_first_fetch_after_a_start_returns_no_more_than_the_last_one_before(
     restart: str,
 ) -> None:
     """The first fetch after a start returns no more than the last one before it.
@@ -240,7 +240,7 @@ def test_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
     assert b.group_offset("g", "t") == (0, 7)
 
 
-def test_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers() -> None:
+def test_a_start_after_a_power_loss_aborts_transactions_that_no_client_can_end() -> None:
     """After a power loss, a start ends transactions that no client can end, before its first
     response.
 
@@ -324,7 +324,7 @@ def test_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
     assert sorted(promised) == list(range(80)) and b.end_offset("t") == 80
 
 
-def test_what_is_not_there_has_no_offset_0(b: DiskBroker) -> None:
+def test_a_missing_offset_is_minus_one(b: DiskBroker) -> None:
     """A missing offset is -1, not 0.
 
     A group without commits, an unknown topic and a refused batch have -1, which no client takes for

@@ -42,6 +42,9 @@ class FakeJvm:
         return self
 
     def classIsLoadable(self, name: str) -> bool:
+        """Whether the class is in Spark or in an added directory; a damaged class file raises an
+        error.
+        """
         path = Path(*name.split(".")).with_suffix(".class")
         for directory in self.directories:
             if (directory / path).exists():
@@ -81,6 +84,7 @@ def session_with(jvm: FakeJvm, **settings: str) -> Any:
 
 
 def chosen(jvm: FakeJvm, **settings: str) -> str | None:
+    """The file manager that the session uses afterwards; None is Spark's default."""
     session = session_with(jvm, **settings)
     use_quick_checkpoints(session)
     name: str | None = session.conf.get(FILE_MANAGER, None)

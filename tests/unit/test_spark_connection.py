@@ -65,6 +65,9 @@ def options_of(port: int) -> ClientOptions:
 
 
 def versions(request: bytes) -> bytes:
+    """A response to ApiVersions of a broker with FindCoordinator, Metadata (3) and ApiVersions
+    (18).
+    """
     kinds = [
         ApiVersion(api_key=key, min_version=0, max_version=6)
         for key in (FindCoordinatorRequest.API_KEY, 3, 18)
@@ -98,7 +101,7 @@ def answered(request: bytes, body: bytes) -> bytes:
         ),
     ],
 )
-def test_what_is_no_broker(answer: bytes, says: str) -> None:
+def test_the_error_for_a_port_that_is_no_kafka_broker(answer: bytes, says: str) -> None:
     with (
         answering(answer) as port,
         Client(options_of(port)) as client,
@@ -107,7 +110,7 @@ def test_what_is_no_broker(answer: bytes, says: str) -> None:
         client.partitions_of(["t"])
 
 
-def test_a_port_that_hangs_up_on_the_first_real_request() -> None:
+def test_the_error_for_a_port_that_closes_the_connection_after_api_versions() -> None:
     says = r"the connection was closed; is kafka.security.protocol right for this port\?"
     with (
         answering(versions, b"") as port,
@@ -133,7 +136,7 @@ def test_answers_of_flexible_versions_with_tagged_fields_in_their_header() -> No
         connections.close()
 
 
-def test_a_request_that_the_broker_does_not_have() -> None:
+def test_the_error_for_a_request_that_the_broker_does_not_support() -> None:
     with FakeBroker({("t", 0): FakeLog()}) as broker:
         connections = Connections(options_of(broker.port))
         with pytest.raises(
@@ -144,7 +147,7 @@ def test_a_request_that_the_broker_does_not_have() -> None:
         connections.close()
 
 
-def test_connections_that_were_closed_while_idle_are_let_go_of() -> None:
+def test_connections_that_were_closed_while_idle_are_not_used_again() -> None:
     with FakeBroker({("t", 0): FakeLog()}) as broker:
         connections = Connections(options_of(broker.port))
         idle = connections.any()
@@ -175,7 +178,9 @@ def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
                 os.close(other)
 
 
-def test_names_that_cannot_be_resolved_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_names_that_cannot_be_resolved_are_an_error_without_retries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def unresolved(address: object, timeout: float) -> socket.socket:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

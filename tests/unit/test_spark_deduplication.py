@@ -152,6 +152,9 @@ def test_every_cell_of_the_table(
     trail: Trail,
     comes_to: Decision | str,
 ) -> None:
+    """CELLS are those of the table in the documentation: the group's last committed batch, the
+    begun batch, the checkpoint's trail, and the decision or the reason of the error.
+    """
     if isinstance(comes_to, Decision):
         assert decide(last, begun, trail) == comes_to
         without_rows = SKIP if comes_to == SKIP else PASS
@@ -182,7 +185,7 @@ def test_every_cell_of_the_table(
         (note(7, "x", state=ANNOUNCED), None),
     ],
 )
-def test_the_option_goes_on_and_the_next_batch_is_in_no_doubt(
+def test_on_uncertain_batch_continues_and_commits_the_batchs_number(
     last: CommittedBatch | None, begun: CommittedBatch | None, rows: bool
 ) -> None:
     """The batch's number is committed with the plan of this checkpoint, whether its rows are
@@ -216,7 +219,7 @@ def test_topics_that_have_a_higher_number_are_set_back_too() -> None:
     assert decision == Decision(True, True, frozenset("tuv"))
 
 
-def test_brokers_that_know_nothing_any_more() -> None:
+def test_an_uncertain_batch_without_any_committed_offset() -> None:
     assert decide(None, on_uncertain="write") == FIRST_ANNOUNCED
     assert decide(None, on_uncertain="skip") == LEFT_OUT, "the number is known again"
     for word in ("write", "skip"):
@@ -261,6 +264,7 @@ def write(
     origin: str = "",
     on_uncertain: str = "fail",
 ) -> Decision:
+    """The decision on a batch write with this number; its target is the first topic by default."""
     note = CommitNote("write N", target or topics[0], origin=origin)
     return decide_batch_write(
         GroupState(committed), batch_id, note, topics, on_uncertain=on_uncertain
@@ -311,7 +315,7 @@ def test_writes_with_a_column_are_known_by_all_their_topics() -> None:
     )
 
 
-def test_a_constant_name_in_a_query_is_told() -> None:
+def test_a_constant_write_id_in_a_query_is_an_error() -> None:
     """A writeId without a batchId gives every batch the number 0, which causes an error."""
     first, second = "batch 0 of query q", "batch 1 of query q"
     assert write({"t": has(1, origin=first)}, 0, "t", origin=first) == SKIP

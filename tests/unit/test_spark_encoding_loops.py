@@ -47,9 +47,12 @@ ARRAYS = {
     ],
 )
 @pytest.mark.parametrize("loops", ways()[1:])
-def test_a_loop_refuses_what_would_leave_an_array(
+def test_a_loop_refuses_arguments_that_would_go_beyond_an_array(
     loops: EncodingLoops, damage: dict[str, Any]
 ) -> None:
+    """The loops are compiled without bounds checks, so wrong edges or lengths must be refused
+    before they write beyond an array. The undamaged arguments give two records.
+    """
     arguments: dict[str, Any] = {
         "order": [0, 1],
         "ends": [2],

@@ -50,13 +50,13 @@ VIEW = {
         ("viewfs:///any/ck", {**VIEW, **HDFS}, "hdfs://merged/any/ck"),
     ],
 )
-def test_a_location_leads_where_hadoop_has_it(
+def test_a_location_resolves_to_hadoops_path(
     location: str, settings: dict[str, str], leads_to: str
 ) -> None:
     assert PathRules(settings, "/driver", "ann").resolve(location) == leads_to
 
 
-def test_a_path_that_is_mounted_nowhere_is_an_error_with_what_to_give() -> None:
+def test_the_error_for_an_unmounted_path_says_what_to_use() -> None:
     with pytest.raises(PathError, match=r"viewfs://c/logs/ck is below no link.*hdfs://host/path"):
         PathRules(VIEW, "/driver", "ann").resolve("/logs/ck")
     cycle = {
@@ -67,7 +67,7 @@ def test_a_path_that_is_mounted_nowhere_is_an_error_with_what_to_give() -> None:
         PathRules(cycle).resolve("viewfs://a/x")
 
 
-def test_settings_of_spark_go_before_those_of_the_site(
+def test_settings_of_spark_override_those_of_the_site_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "core-site.xml").write_text(
@@ -84,7 +84,7 @@ def test_settings_of_spark_go_before_those_of_the_site(
     assert path_rules(site, job, "/d").resolve("ck") == "/d/ck"
 
 
-def test_the_first_directory_with_settings_counts(tmp_path: Path) -> None:
+def test_the_site_file_of_the_first_directory_that_has_one_is_read(tmp_path: Path) -> None:
     for name in ("yarn", "home/conf"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "core-site.xml").write_text(

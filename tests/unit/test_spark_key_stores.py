@@ -90,7 +90,9 @@ def test_what_cannot_be_read(stores: Path, name: str, kind: str | None, says: st
         pem_of_store(str(stores / name), OPTION, kind=kind, password=PASSWORD)
 
 
-def test_what_pkcs_12_needs_is_said(stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_pkcs_12_names_the_missing_library(
+    stores: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in [name for name in sys.modules if name.startswith("cryptography")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "cryptography", None)

@@ -21,6 +21,8 @@ SECRET = "the secret/of+me"
 
 
 def jwt(**claims: int) -> str:
+    """An unsigned token with these claims."""
+
     def part(value: object) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
@@ -35,6 +37,9 @@ class Endpoint:
     """An authorization server with prepared responses, which records its requests."""
 
     def __init__(self) -> None:
+        """A token endpoint that gives the set responses one after the other, and the last one
+        repeatedly.
+        """
         self.answers: list[tuple[int, bytes]] = []
         self.asked: list[tuple[str, dict[str, list[str]]]] = []
         endpoint = self
@@ -77,7 +82,7 @@ def answer(**values: object) -> tuple[int, bytes]:
     return 200, json.dumps(values).encode()
 
 
-def test_client_credentials_are_sent_and_a_token_is_used_until_most_of_its_time_is_over(
+def test_client_credentials_are_sent_and_a_token_is_used_for_80_percent_of_its_lifetime(
     endpoint: Endpoint,
 ) -> None:
     endpoint.answers = [answer(access_token="one", expires_in=100), answer(access_token="two")]
@@ -90,7 +95,7 @@ def test_client_credentials_are_sent_and_a_token_is_used_until_most_of_its_time_
     assert form == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
 
 
-def test_a_header_is_encoded_where_that_is_said(endpoint: Endpoint) -> None:
+def test_client_credentials_are_url_encoded_if_the_setting_says_so(endpoint: Endpoint) -> None:
     source = TokenSource(
         endpoint_url=endpoint.source.endpoint_url,
         client_id="me",
@@ -120,7 +125,7 @@ def test_a_failure_that_passes_is_tried_again(endpoint: Endpoint) -> None:
         (200, b'{"access_token": 7}', "the result is not a token", False),
     ],
 )
-def test_an_endpoint_that_gives_none(
+def test_the_errors_for_an_endpoint_that_returns_no_token(
     endpoint: Endpoint, code: int, body: bytes, says: str, passes: bool
 ) -> None:
     endpoint.answers = [(code, body)]
@@ -137,7 +142,7 @@ def test_an_endpoint_that_gives_none(
     assert SECRET not in str(caught.value)
 
 
-def test_an_endpoint_that_is_not_there() -> None:
+def test_the_error_for_an_unreachable_endpoint() -> None:
     source = TokenSource(endpoint_url="http://127.0.0.1:1/t", retry_backoff_max_ms=1)
     with pytest.raises(TokenError, match=r"http://127.0.0.1:1/t cannot be reached: ") as caught:
         token_of(source)
@@ -181,7 +186,10 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop("my_tokens", None)
 
 
-def test_a_function_is_called(provider: str) -> None:
+def test_tokens_come_from_a_function(provider: str) -> None:
+    """A token without a known end is fetched for each login; one with an end is used for 80 % of
+    its lifetime.
+    """
     plain = TokenSource(provider=f"{provider}:plain")
     assert [token_of(plain) for _ in range(2)] == ["token-1", "token-2"]
     lasting = TokenSource(provider=f"{provider}:lasting")

@@ -38,7 +38,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_waiting_is_told_now_and_then_and_has_an_end(
+def test_waiting_for_an_open_transaction_is_logged_and_ends_with_an_error(
     caplog: pytest.LogCaptureFixture, clock: Clock
 ) -> None:
     patience = OpenTransactionWait(
@@ -69,7 +69,9 @@ def test_waiting_is_told_now_and_then_and_has_an_end(
     assert all(record.levelno == logging.WARNING for record in caplog.records)
 
 
-def test_who_does_not_wait_is_told_what_is_not_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_waiting_the_offsets_that_are_not_read_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     wait = OpenTransactionWait(OpenTransactions(wait=False))
     assert not wait.look_again({T0: UndecidedRange(80, 60)})
     assert [record.getMessage() for record in caplog.records] == [

@@ -81,6 +81,7 @@ def values(
     decoder: str = "auto",
     **changes: Any,
 ) -> list[str]:
+    """The values that a read of partition t-0 returns."""
     with Client(options(broker, **changes)) as client:
         parts = read_range(
             client,
@@ -107,6 +108,7 @@ def broker() -> Iterator[FakeBroker]:
             batch(11, "z", producer=2),
             marker(12, 2, commit=False),
         ],
+        # (producer id, first offset, offset of the marker)
         aborted=[(1, 3, 6), (2, 11, 12)],
     )
     with FakeBroker(
@@ -138,7 +140,7 @@ def planned(broker: FakeBroker, **given: str) -> list[OffsetRange]:
         return plan(client, parsed)
 
 
-def test_plans(broker: FakeBroker) -> None:
+def test_the_ranges_of_a_batch_read(broker: FakeBroker) -> None:
     assert planned(broker, subscribe="t,other") == [
         OffsetRange("other", 0, 0, 1),
         OffsetRange("t", 0, 0, 13),
@@ -163,7 +165,7 @@ def test_plans(broker: FakeBroker) -> None:
         planned(broker, assign='{"t": [0, 7]}')
 
 
-def test_offsets_that_begin_behind_their_end(
+def test_starting_offsets_behind_the_end_are_an_error(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If the topic was recreated, a read that continues at the end of the last one must not
@@ -196,7 +198,7 @@ def test_offsets_that_begin_behind_their_end(
     assert from_offset(14, endingTimestamp="1") == []
 
 
-def test_timestamps(broker: FakeBroker) -> None:
+def test_timestamps_are_resolved_to_offsets(broker: FakeBroker) -> None:
     broker.logs["t", 0].batches = [
         batch(0, "a", timestamp=100),
         batch(1, "b", timestamp=200),

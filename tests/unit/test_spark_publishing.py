@@ -108,7 +108,7 @@ def test_versions_of_old_and_new_brokers(speaks: dict[int, Any]) -> None:
         assert publish(cluster, 7, encoded(0, b"a")).was_committed
 
 
-def test_version_2_is_spoken_where_it_is_finalised() -> None:
+def test_transaction_version_2_is_used_if_the_cluster_has_finalised_it() -> None:
     """Writes add their partitions themselves, which saves two requests, and one further request for
     each leader.
     """
@@ -125,7 +125,7 @@ def test_version_2_is_spoken_where_it_is_finalised() -> None:
 
 
 @pytest.mark.parametrize("kind", [ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest])
-def test_what_is_lost_in_version_2_is_published_once(kind: Any) -> None:
+def test_records_are_published_once_if_a_version_2_response_is_lost(kind: Any) -> None:
     with FakeCluster({TOPIC: 4}, transaction_version=2) as cluster:
         cluster.disturb = once(kind, HANG_UP)
         publish(cluster, 7, encoded(0, b"a"), encoded(1, b"b"))
@@ -133,7 +133,9 @@ def test_what_is_lost_in_version_2_is_published_once(kind: Any) -> None:
         assert cluster.offsets == {NAME: 8}
 
 
-def test_a_cluster_that_was_lowered_to_version_1_is_spoken_to_as_such(cluster: FakeCluster) -> None:
+def test_a_cluster_whose_transaction_version_was_lowered_gets_requests_of_version_1(
+    cluster: FakeCluster,
+) -> None:
     cluster.transaction_version = 2
     publish(cluster, 1, encoded(0, b"a"))
     cluster.transaction_version = 0
@@ -156,7 +158,9 @@ def test_a_broker_that_is_too_old_is_named() -> None:
             publish(cluster, 0, encoded(0, b"a"))
 
 
-def test_batches_of_one_partition_go_one_to_a_request_and_in_order(cluster: FakeCluster) -> None:
+def test_a_request_has_one_batch_of_a_partition_and_batches_are_sent_in_order(
+    cluster: FakeCluster,
+) -> None:
     record_batches = [encoded(index % 4, b"%d" % index, b"%d'" % index) for index in range(40)]
     done = publish(cluster, 0, *record_batches)
     assert done == Publication(False, 80, sum(len(batch.data) for batch in record_batches), 1)
@@ -170,7 +174,9 @@ def test_batches_of_one_partition_go_one_to_a_request_and_in_order(cluster: Fake
 
 
 @pytest.mark.parametrize(("max_request_bytes", "requests"), [(1, 4), (250, 2), (1 << 20, 1)])
-def test_requests_are_as_large_as_they_may_be(max_request_bytes: int, requests: int) -> None:
+def test_requests_are_filled_up_to_their_maximum_size(
+    max_request_bytes: int, requests: int
+) -> None:
     with FakeCluster({TOPIC: 4}, nodes=1) as cluster:
         record_batches = [encoded(index, b"x" * 50) for index in range(4)]
         publish(cluster, 0, *record_batches, max_request_bytes=max_request_bytes)
@@ -204,7 +210,7 @@ def test_requests_are_as_large_as_they_may_be(max_request_bytes: int, requests: 
         (EndTxnRequest, HANG_UP),
     ],
 )
-def test_what_passes_is_tried_again_from_the_start(
+def test_a_batch_is_published_again_after_a_temporary_error(
     cluster: FakeCluster, kind: Any, code: int
 ) -> None:
     cluster.disturb = once(kind, code)
@@ -233,7 +239,9 @@ def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(
     assert cluster.values("new") == [b"a"]
 
 
-def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_errors_for_a_missing_topic_and_a_missing_partition(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "barnabas.spark_connector.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 20
     )
@@ -297,7 +305,7 @@ def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.Mon
         (EndTxnRequest, 777, "the end of a transaction of 'query': error code 777$"),
     ],
 )
-def test_what_is_final_is_aborted_and_told(
+def test_a_final_error_aborts_the_transaction_and_is_raised(
     cluster: FakeCluster, kind: Any, code: int, says: str
 ) -> None:
     # Each of two leaders gets a Produce, and on a busy machine either may be the first.
@@ -311,7 +319,7 @@ def test_what_is_final_is_aborted_and_told(
     assert cluster.asked(InitProducerIdRequest) == (kind is not FindCoordinatorRequest)
 
 
-def test_an_abort_whose_answers_are_lost_takes_a_new_epoch(cluster: FakeCluster) -> None:
+def test_an_abort_whose_responses_are_lost_begins_a_new_epoch(cluster: FakeCluster) -> None:
     def disturb(node: int, request: Any) -> int | None:
         if isinstance(request, ProduceRequest):
             return Code.MESSAGE_TOO_LARGE if node == 1 else HANG_UP
@@ -327,7 +335,7 @@ def test_an_abort_whose_answers_are_lost_takes_a_new_epoch(cluster: FakeCluster)
     ) == (0, 2, 1)
 
 
-def test_fenced_twice_is_told_and_nothing_is_ended(cluster: FakeCluster) -> None:
+def test_a_publisher_that_was_fenced_twice_gives_up(cluster: FakeCluster) -> None:
     cluster.disturb = always(EndTxnRequest, Code.PRODUCER_FENCED)
     with pytest.raises(
         PublishError,
@@ -337,7 +345,7 @@ def test_fenced_twice_is_told_and_nothing_is_ended(cluster: FakeCluster) -> None
     assert cluster.asked(InitProducerIdRequest) == 2 and not cluster.committed
 
 
-def test_time_is_up_and_what_was_begun_is_aborted(cluster: FakeCluster) -> None:
+def test_a_publisher_gives_up_after_the_delivery_timeout_and_aborts(cluster: FakeCluster) -> None:
     cluster.disturb = always(ProduceRequest, Code.NOT_ENOUGH_REPLICAS)
     with pytest.raises(
         PublishError,
@@ -350,7 +358,7 @@ def test_time_is_up_and_what_was_begun_is_aborted(cluster: FakeCluster) -> None:
     assert cluster.aborted == cluster.asked(ProduceRequest), "the last attempt's transaction, too"
 
 
-def test_an_attempt_may_take_longer_than_failures_are_borne(
+def test_the_delivery_timeout_begins_with_the_first_failure(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first failure comes late, because of a large batch or a suspension of the driver. The
@@ -380,7 +388,7 @@ def test_an_attempt_may_take_longer_than_failures_are_borne(
     assert cluster.values(TOPIC) == [b"a"]
 
 
-def test_what_the_batches_raise(cluster: FakeCluster) -> None:
+def test_an_exception_of_the_record_batches_aborts_the_transaction(cluster: FakeCluster) -> None:
     def record_batches() -> Iterator[EncodedRecordBatch]:
         yield encoded(0, b"a")
         yield encoded(0, b"b")
@@ -409,7 +417,7 @@ def test_what_the_batches_raise(cluster: FakeCluster) -> None:
     assert cluster.values(TOPIC) == [b"c"]
 
 
-def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(
+def test_missing_spool_files_are_no_error_if_another_driver_committed_the_batch(
     cluster: FakeCluster,
 ) -> None:
     """A driver that was believed dead may commit the batch and delete its files while this driver
@@ -456,7 +464,9 @@ def test_a_number_is_committed_for_each_topic_with_its_note(cluster: FakeCluster
     assert cluster.notes == {NAME: {TOPIC: (4, "m"), "u": (4, "m")}}
 
 
-def test_who_decides_is_told_what_the_group_has_and_is_obeyed(cluster: FakeCluster) -> None:
+def test_the_decision_function_gets_the_groups_state_and_its_decision_is_followed(
+    cluster: FakeCluster,
+) -> None:
     reported: list[dict[str, CommittedBatch]] = []
 
     def publish_as(batch_id: int, decision: Decision) -> Publication:
@@ -513,6 +523,9 @@ class Stream:
         self.steps: list[GroupState | str] = []
 
     def publish(self, batch_id: int, *decisions: Decision, records: int = 1) -> Publication:
+        """Publish a micro-batch as the stream sink does; the decisions are given one after the
+        other, and `steps` notes each state that a decision was asked for.
+        """
         left = list(decisions)
 
         def decide(state: GroupState) -> Decision:
@@ -554,7 +567,7 @@ def test_a_streams_batch_leaves_its_begun_note_before_its_transaction(version: i
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_what_is_announced_is_committed_before_anything_is_begun(version: int) -> None:
+def test_an_announcement_is_committed_before_the_batch_is_begun(version: int) -> None:
     with FakeCluster({TOPIC: 4}, transaction_version=version) as cluster:
         stream = Stream(cluster)
         stream.publish(7, ANNOUNCE_T, WRITE_T)
@@ -587,7 +600,7 @@ def test_a_streams_batch_without_records_is_decided_on(cluster: FakeCluster) -> 
         )
 
 
-def test_a_topic_is_there_before_a_number_is_committed_for_it(cluster: FakeCluster) -> None:
+def test_a_topic_is_created_before_a_number_is_committed_for_it(cluster: FakeCluster) -> None:
     """A broker does not commit an offset for a topic that does not exist."""
     decision = Decision(True, True, frozenset({TOPIC, "made"}))
     Stream(cluster).publish(7, decision._replace(announces=True), decision)
@@ -595,7 +608,7 @@ def test_a_topic_is_there_before_a_number_is_committed_for_it(cluster: FakeClust
     assert set(cluster.notes[NAME]) == set(cluster.notes[f"{NAME}-begun"]) == {TOPIC, "made"}
 
 
-def test_a_broker_that_keeps_no_offset_for_longer_is_asked_for_none() -> None:
+def test_no_announcement_is_committed_to_a_broker_without_offset_commit() -> None:
     others = {key: value for key, value in KAFKA_4_0.items() if key != OffsetCommitRequest.API_KEY}
     with FakeCluster({TOPIC: 4}, speaks=others) as cluster:
         stream = Stream(cluster)

@@ -24,7 +24,7 @@ def source(end: Any, latest: Any) -> dict[str, Any]:
 ID = '"t#Wn6bYRCbTMSDfkHvvvTvJQ": {}'
 
 
-def test_what_is_there_and_not_yet_read() -> None:
+def test_the_lag_is_the_latest_offset_minus_the_end_of_the_last_batch() -> None:
     assert barnabas.spark.lag is lag
     report = source(
         '{"t": {"0": 5, "1": 7}, ' + ID + "}", '{"t": {"0": 25, "1": 7, "2": 4}, "u": {"0": 1}}'

@@ -78,6 +78,7 @@ def decoded(
 def rows_of(
     buffer: bytes, selection: Selection, start: int, end: int, way: CompiledLoops | None
 ) -> list[Row]:
+    """The rows that one way of decoding gives; the Arrow arrays are validated."""
     rows: list[Row] = []
     for part in decoding.decode(
         buffer,
@@ -130,7 +131,7 @@ def test_an_abort_that_ended_before_the_range_hides_nothing_in_it() -> None:
     assert [row.offset for row in decoded(buffer, [AbortedTransaction(7, 1)], 3, 5)] == [3]
 
 
-def test_a_wrong_checksum_is_found_unless_it_is_not_looked_at() -> None:
+def test_a_wrong_checksum_is_an_error_unless_the_check_is_off() -> None:
     batch = encode_batch([NewRecord(b"key", b"value", 5)])
     batch[-2] ^= 1
     with pytest.raises(KafkaError, match="checksum of the batch at offset 0") as caught:
@@ -196,7 +197,7 @@ def _at(batch: bytearray, offset: int) -> bytearray:
     return bytearray(offset.to_bytes(8, "big")) + batch[8:]
 
 
-def test_a_batch_that_is_cut_off_waits_for_the_next_fetch() -> None:
+def test_a_truncated_batch_is_left_for_the_next_fetch() -> None:
     whole, cut = (
         encode_batch([NewRecord(None, b"1", 1)]),
         encode_batch([NewRecord(None, b"2", 1)], base_offset=1),
@@ -206,7 +207,7 @@ def test_a_batch_that_is_cut_off_waits_for_the_next_fetch() -> None:
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_codecs_that_nobody_knows_are_named(codec: int) -> None:
+def test_an_unknown_codec_is_an_error_unless_its_batch_is_skipped(codec: int) -> None:
     log = bytearray(encode_batch([NewRecord(None, b"v", 1)], base_offset=3))
     log[22] |= codec
     with pytest.raises(

@@ -191,7 +191,7 @@ def test_errors_name_the_option_and_never_the_secret(given: dict[str, str], says
     assert PASSWORD not in str(raised.value)
 
 
-def test_the_sources_options_have_them() -> None:
+def test_the_sources_options_include_the_security_options() -> None:
     given = {
         "kafka.bootstrap.servers": "a:1",
         "subscribe": "t",
@@ -281,7 +281,7 @@ def test_certificates_from_files_and_from_texts() -> None:
 
 
 @pytest.mark.parametrize("password", [None, "wrong"])
-def test_a_key_under_another_password(password: str | None) -> None:
+def test_the_error_for_a_wrong_key_password(password: str | None) -> None:
     options = SecurityOptions(
         "SSL",
         certificate_file=str(TLS / "client-certificate.pem"),
@@ -295,7 +295,7 @@ def test_a_key_under_another_password(password: str | None) -> None:
         ssl_context(options)
 
 
-def test_files_that_are_not_what_they_should_be(tmp_path: Path) -> None:
+def test_the_errors_for_invalid_certificate_files(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
     with pytest.raises(

@@ -34,6 +34,7 @@ def writer_of(**options: str) -> StreamWriter:
 
 
 def spooled(directory: Path, batch_id: int, name: str = "0-0-abc") -> TaskMessage:
+    """A task's message about a spool file that it wrote for the batch."""
     writer = SpoolWriter(str(directory / "query" / str(batch_id)), name)
     writer.append(EncodedRecordBatch("t", 0, 1, b"bytes"))
     return TaskMessage("query", b"", writer.close(), 1)
@@ -58,7 +59,7 @@ def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(
     assert files_in(tmp_path) == []
 
 
-def test_files_of_earlier_batches_go_with_the_next_one_that_has_any(tmp_path: Path) -> None:
+def test_files_of_earlier_batches_are_deleted_with_those_of_the_next_batch(tmp_path: Path) -> None:
     """Tasks of a driver that is dead by now wrote files for batch 3, long after its commit."""
     spool = tmp_path / "spool"
     for number in (3, 10, 11):
@@ -82,7 +83,7 @@ def test_a_batch_write_without_a_name_leaves_no_directory(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-def test_a_batch_without_rows_leaves_the_files_that_another_driver_has_for_it(
+def test_a_batch_without_rows_keeps_another_drivers_files_for_it(
     tmp_path: Path,
 ) -> None:
     """The batch may not be committed yet: if the plan is not deterministic, the other driver may
@@ -127,7 +128,7 @@ CLUSTER = {"spark.hadoop.fs.defaultFS": "hdfs://nn"}
         ),
     ],
 )
-def test_the_checkpoint_is_where_spark_has_it(
+def test_the_checkpoints_location_is_that_of_spark(
     options: dict[str, str], properties: dict[str, str], place: CheckpointPlace, spool: str
 ) -> None:
     writer = writer_of(**options)
@@ -147,7 +148,7 @@ def test_a_relative_checkpoint_is_below_the_drivers_directory(
     assert writer.place_of({}) == CheckpointPlace(str(tmp_path / "checkpoints" / "mine"))
 
 
-def test_a_checkpoint_that_is_not_sparks_ends_the_batch_in_words(tmp_path: Path) -> None:
+def test_a_batch_fails_if_the_checkpoint_lacks_sparks_metadata(tmp_path: Path) -> None:
     """Spark may use the path on another file system; then the local directory is empty."""
     message = TaskMessage("query", b"", None, 1, frozenset("t"), "", "run", CheckpointPlace("/ck"))
     message.place = CheckpointPlace(str(tmp_path / "ck"))
@@ -157,7 +158,7 @@ def test_a_checkpoint_that_is_not_sparks_ends_the_batch_in_words(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_place_that_no_task_wrote_to_is_not_asked(
+def test_a_spool_directory_without_files_of_the_batch_is_not_accessed(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """The driver may be unable to reach the place, which does not matter in this case."""

@@ -49,7 +49,7 @@ def test_the_schema_is_that_of_sparks_kafka_source() -> None:
     )
 
 
-def test_a_schema_that_the_user_gave_chooses_columns() -> None:
+def test_a_given_schema_selects_columns() -> None:
     given = StructType([StructField("offset", LongType()), StructField("value", BinaryType())])
     assert checked_columns(given, include_headers=False) == ("offset", "value")
     assert BarnabasSource(OPTIONS).reader(given).columns == ("offset", "value")
@@ -68,7 +68,7 @@ def test_columns_that_the_source_does_not_have(field: StructField, says: str) ->
         checked_columns(StructType([field]), include_headers=False)
 
 
-def test_filters_are_conditions() -> None:
+def test_sparks_filters_become_conditions() -> None:
     assert condition_of(EqualTo(("topic",), "t")) == Condition("topic", "=", "t")
     assert condition_of(GreaterThan(("offset",), 5)) == Condition("offset", ">", 5)
     assert condition_of(In(("partition",), (1, 2))) == Condition("partition", "in", (1, 2))
@@ -78,7 +78,7 @@ def test_filters_are_conditions() -> None:
     assert condition_of(EqualTo(("headers", "key"), "k")) == nothing
 
 
-def test_a_reader_takes_filters_where_the_option_says_so() -> None:
+def test_only_a_reader_with_the_option_push_down_filters_accepts_filters() -> None:
     """Spark raises an error for a reader that has `pushFilters` while Spark does not push
     filters.
     """
@@ -91,7 +91,7 @@ def test_a_reader_takes_filters_where_the_option_says_so() -> None:
     assert reader.narrowing.topics == frozenset({"u"})
 
 
-def test_wrong_options_of_a_stream_are_told_at_its_first_question() -> None:
+def test_invalid_options_of_a_stream_are_raised_by_its_first_method() -> None:
     stream = BarnabasSource({**OPTIONS, "startingOffset": "earliest"}).streamReader(SCHEMA)
     assert isinstance(stream, RefusedStream)
     stream.stop()

@@ -52,7 +52,7 @@ def test_two_users_have_two_directories(monkeypatch: pytest.MonkeyPatch) -> None
     assert private_directory() != mine
 
 
-def test_what_another_user_has_or_is_no_directory_is_refused(
+def test_another_users_directory_and_a_non_directory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -69,7 +69,7 @@ def test_what_another_user_has_or_is_no_directory_is_refused(
         make_private_directory(str(tmp_path / "missing" / "spool"))
 
 
-def test_a_task_with_another_temporary_directory_says_so(
+def test_a_task_with_another_temporary_directory_than_the_driver_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_driver = identity_of_temporary_directory()
@@ -80,7 +80,7 @@ def test_a_task_with_another_temporary_directory_says_so(
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_checkpoint_on_the_drivers_own_disk_is_seen(tmp_path: Path, scheme: str) -> None:
+def test_a_task_that_cannot_see_the_checkpoint_is_an_error(tmp_path: Path, scheme: str) -> None:
     (tmp_path / "check point").mkdir()
     name = "check point" if not scheme else "check%20point"
     check_checkpoint(f"{scheme}{tmp_path}/{name}")

@@ -46,7 +46,7 @@ def collections_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         publisher.close()
 
 
-def test_modules_are_exempt_and_what_comes_later_is_not() -> None:
+def test_imported_modules_are_exempt_from_collection_and_later_objects_are_not() -> None:
     before = gc.get_freeze_count()
     imported: list[list[object]] = [[] for _ in range(5000)]
     exempt_modules_from_collection()
@@ -57,7 +57,7 @@ def test_modules_are_exempt_and_what_comes_later_is_not() -> None:
     assert gc.collect() >= 1
 
 
-def test_it_is_done_by_the_first_tasks_alone() -> None:
+def test_only_the_first_tasks_exempt_modules_from_collection() -> None:
     """The exemption from garbage collection is repeated, so one of the calls includes the modules
     that the first tasks import.
     """
@@ -82,7 +82,7 @@ def options_of(cluster: FakeCluster, client_id: str = "spark") -> ClientOptions:
     )
 
 
-def test_a_task_uses_the_connection_of_the_one_before_it_and_asks_again() -> None:
+def test_a_task_reuses_the_previous_connection_and_fetches_metadata_again() -> None:
     with FakeCluster({"t": 2}, nodes=1) as cluster:
         for _ in range(3):
             with task_client(options_of(cluster)) as client:
@@ -91,12 +91,13 @@ def test_a_task_uses_the_connection_of_the_one_before_it_and_asks_again() -> Non
 
 
 def fail(options: ClientOptions) -> None:
+    """Run a task that fails after its first request."""
     with task_client(options) as client:
         client.partitions_of(["t"])
         raise RuntimeError("failed on purpose")
 
 
-def test_nothing_is_kept_of_a_task_that_failed() -> None:
+def test_the_connection_of_a_failed_task_is_not_kept() -> None:
     with FakeCluster({"t": 2}, nodes=1) as cluster:
         for _ in range(2):
             with pytest.raises(RuntimeError, match="failed on purpose"):
@@ -104,7 +105,7 @@ def test_nothing_is_kept_of_a_task_that_failed() -> None:
         assert cluster.asked(ApiVersionsRequest) == 2
 
 
-def test_a_request_that_is_under_way_ends_with_its_task() -> None:
+def test_a_connection_with_a_request_in_progress_is_not_kept() -> None:
     """Spark may end a read early, while the next fetch is in progress."""
     with FakeCluster({"t": 2}, nodes=1) as cluster:
         for _ in range(2):
@@ -124,7 +125,7 @@ def test_a_connection_that_the_broker_closed_is_not_used() -> None:
         assert cluster.asked(ApiVersionsRequest) == 2
 
 
-def test_few_clients_are_kept() -> None:
+def test_only_the_latest_clients_are_kept() -> None:
     with FakeCluster({"t": 1}, nodes=1) as cluster:
         for nth in range(MOST_CLIENTS + 2):
             with task_client(options_of(cluster, f"spark-{nth}")) as client:
@@ -150,7 +151,7 @@ def publish(cluster: FakeCluster, batch_id: int, name: str = "query") -> Publica
         )
 
 
-def test_a_batch_uses_the_connections_coordinators_and_leaders_of_the_one_before_it() -> None:
+def test_a_batch_reuses_the_previous_connections_coordinators_and_leaders() -> None:
     with FakeCluster({"t": 1}, nodes=1) as cluster:
         publish(cluster, 0)
         asked = [
@@ -194,7 +195,7 @@ def test_connections_that_the_broker_closed_between_batches_are_made_again() -> 
         assert cluster.values("t", 0) == [b"0", b"1"]
 
 
-def test_nothing_is_kept_of_a_batch_that_failed() -> None:
+def test_the_publisher_of_a_failed_batch_is_not_kept() -> None:
     with FakeCluster({"t": 1}, nodes=1) as cluster:
         publish(cluster, 0)
         cluster.disturb = lambda node, request: (
@@ -205,7 +206,7 @@ def test_nothing_is_kept_of_a_batch_that_failed() -> None:
         assert task_process._process.publishers == {}
 
 
-def test_few_publishers_are_kept() -> None:
+def test_only_the_latest_publishers_are_kept() -> None:
     with FakeCluster({"t": 1}, nodes=1) as cluster:
         for nth in range(MOST_PUBLISHERS + 2):
             publish(cluster, 0, f"query-{nth}")

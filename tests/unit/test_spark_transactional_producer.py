@@ -80,7 +80,7 @@ def test_an_aborted_transaction_leaves_nothing(cluster: FakeCluster) -> None:
     producer.forget_connections()
 
 
-def test_who_begins_with_the_same_id_fences(cluster: FakeCluster) -> None:
+def test_a_second_producer_with_the_same_id_fences_the_first(cluster: FakeCluster) -> None:
     first, second = producer_for(cluster), producer_for(cluster)
     first.begin()
     first.send(encoded(0, b"a"))
@@ -92,7 +92,7 @@ def test_who_begins_with_the_same_id_fences(cluster: FakeCluster) -> None:
         producer.forget_connections()
 
 
-def test_a_partition_that_is_not_there(cluster: FakeCluster) -> None:
+def test_the_error_for_a_missing_partition(cluster: FakeCluster) -> None:
     producer = producer_for(cluster)
     producer.begin()
     with pytest.raises(

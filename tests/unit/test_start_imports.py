@@ -91,7 +91,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return set(line.split()[1:])
 
 
-def test_a_start_loads_nothing_that_comes_later(loaded: set[str]) -> None:
+def test_a_start_does_not_load_modules_that_are_needed_later(loaded: set[str]) -> None:
     early = {
         name
         for name in loaded

@@ -134,7 +134,7 @@ OLD = record(0, b"k", b"old")  # if a later record has this key, the segment is 
 
 @pytest.mark.parametrize("times", [[5, 9, 9, 3, 12, 1, 1, 20], [-1, -1, -1], [7, -1, 6], []])
 @pytest.mark.parametrize("interval", [0, 99, 100, 101, 10_000])
-def test_the_indexes_of_a_new_segment_are_those_of_one_appended_to(
+def test_a_cleaned_segments_indexes_equal_those_of_an_appended_segment(
     tmp_path: Path, times: list[int], interval: int
 ) -> None:
     disk, base = OsDisk(), 1_000
@@ -164,7 +164,7 @@ def test_the_indexes_of_a_new_segment_are_those_of_one_appended_to(
     assert found == (segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset)
 
 
-def test_all_that_is_written_is_durable_and_held_in_memory_by_pieces(
+def test_a_cleaned_segment_is_written_in_pieces_and_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaner, "_WRITE_BYTES", 200)
@@ -222,7 +222,7 @@ def test_a_result_counts_what_was_read_and_written_and_has_the_highest_time(
     assert result.segments[1][3:] == (SECOND_MS, 3)
 
 
-def test_two_segments_become_one_though_nothing_of_them_goes(tmp_path: Path) -> None:
+def test_two_segments_are_merged_although_no_record_is_removed(tmp_path: Path) -> None:
     job = job_over(tmp_path, {0: [record(0, b"a")], 1: [record(1, b"b")]}, [[0, 1]])
     assert [each.replaces for each in clean(OsDisk(), job).segments] == [(0, 1)]
     assert list(left(tmp_path)) == [0, 1]
@@ -264,7 +264,7 @@ def test_within_a_segment_batches_beyond_the_map_stay_whole(tmp_path: Path) -> N
     assert result.next_dirty_offset == 2 and list(left(tmp_path)) == [1, 2, 3]
 
 
-def test_keys_of_the_clean_part_take_no_room(tmp_path: Path) -> None:
+def test_keys_of_the_clean_part_do_not_use_the_map(tmp_path: Path) -> None:
     batches = [OLD, record(1, b"j"), record(2, b"k"), record(3, b"i")]
     result = cleaned(tmp_path, *batches, first_dirty_offset=2, map_bytes=1)
     assert result.next_dirty_offset == 3 and list(left(tmp_path)) == [1, 2, 3]
@@ -279,15 +279,17 @@ def test_offsets_that_no_batch_has_at_the_end_are_clean(tmp_path: Path) -> None:
     assert cleaned(tmp_path, OLD, record(1, b"k"), end_offset=5).next_dirty_offset == 5
 
 
-def test_a_marker_has_no_key_that_a_record_could_have(tmp_path: Path) -> None:
+def test_a_marker_does_not_replace_a_record_with_the_same_key_bytes(tmp_path: Path) -> None:
+    """The record's key has the bytes of the marker's key; the marker must not replace it."""
     key = records_of(marker(0, 7))[0].key
     cleaned(tmp_path, record(0, key), marker(1, 7))
     assert list(headers(tmp_path)) == [0, 1]
 
 
-def test_the_longest_keys_of_a_batch_and_the_hashes_of_longer_ones_are_looked_up_alike(
+def test_keys_shorter_and_longer_than_a_hash_are_compacted(
     tmp_path: Path,
 ) -> None:
+    """Keys of more than 32 bytes are in the map as hashes."""
     keys = [b"x" * length for length in (1, 31, 32, 33, 34)]
     old = [record(offset, key, b"old") for offset, key in enumerate(keys)]
     new = [record(offset, key, b"new") for offset, key in enumerate(keys, len(keys))]
@@ -321,7 +323,7 @@ def body_of(*deltas: int) -> bytes:
         (body_of(0, 1, 1), False),
     ],
 )
-def test_a_batch_that_cannot_be_read_stays_as_it_is(
+def test_an_unreadable_batch_is_kept_unchanged(
     tmp_path: Path, body: bytes, is_readable: bool
 ) -> None:
     """The unreadable batch may have records that are needed. The readable batches here have no
@@ -341,7 +343,7 @@ def test_a_batch_that_cannot_be_read_stays_as_it_is(
     ],
     ids=["left over", "another offset"],
 )
-def test_a_marker_whose_record_cannot_be_read_stays(tmp_path: Path, body: bytes) -> None:
+def test_a_marker_with_an_unreadable_record_is_kept(tmp_path: Path, body: bytes) -> None:
     header = read_header(marker(1, 7))
     odd = cleaner._assembled(header, body, header.attributes, SECOND_MS, SECOND_MS, 1)
     cleaned(tmp_path, OLD, odd, record(2, b"k"))
@@ -349,7 +351,7 @@ def test_a_marker_whose_record_cannot_be_read_stays(tmp_path: Path, body: bytes)
 
 
 @pytest.mark.parametrize("cut_to", [30, HEADER_SIZE, HEADER_SIZE + 3])
-def test_a_file_that_is_shorter_than_it_was_is_damage(tmp_path: Path, cut_to: int) -> None:
+def test_a_segment_that_became_shorter_is_reported_as_corrupt(tmp_path: Path, cut_to: int) -> None:
     job = job_over(tmp_path, {0: [OLD]}, [[0]])
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[:cut_to])
@@ -358,7 +360,7 @@ def test_a_file_that_is_shorter_than_it_was_is_damage(tmp_path: Path, cut_to: in
 
 
 @pytest.mark.parametrize("read_bytes", [61, 70, 100, 150])
-def test_batches_longer_than_what_is_read_at_once_are_read_whole(
+def test_batches_longer_than_the_read_buffer_are_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
 ) -> None:
     monkeypatch.setattr(cleaner, "_READ_BYTES", read_bytes)
@@ -368,7 +370,7 @@ def test_batches_longer_than_what_is_read_at_once_are_read_whole(
     assert result.segments and written(tmp_path) == b"".join(batches)
 
 
-def test_a_segment_may_reach_to_its_highest_offset(tmp_path: Path) -> None:
+def test_a_segments_relative_offsets_are_bounded(tmp_path: Path) -> None:
     last = record(HIGHEST_RELATIVE_OFFSET, b"k", b"new")
     cleaned(tmp_path, OLD, last)
     assert list(left(tmp_path)) == [HIGHEST_RELATIVE_OFFSET]
@@ -380,14 +382,17 @@ def test_a_segment_may_reach_to_its_highest_offset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_last", [False, True])
-def test_of_a_batch_without_records_left_the_header_stays_at_the_end_of_all(
+def test_only_the_last_batch_of_the_log_keeps_its_header_without_records(
     tmp_path: Path, is_last: bool
 ) -> None:
+    """As in Kafka, the header of the last batch keeps the log's end offset and the producer's
+    sequence.
+    """
     cleaned(tmp_path, OLD, record(1, None), end_offset=2 if is_last else 3)
     assert left(tmp_path) == {0: [b"old"]} | ({1: None} if is_last else {})
 
 
-def test_a_batch_that_loses_records_gets_its_highest_time_again_and_no_delete_horizon(
+def test_a_rewritten_batch_has_a_new_maximum_timestamp_and_no_delete_horizon(
     tmp_path: Path,
 ) -> None:
     times = [SECOND_MS, SECOND_MS + 7, SECOND_MS + 3]
@@ -398,7 +403,7 @@ def test_a_batch_that_loses_records_gets_its_highest_time_again_and_no_delete_ho
     assert header.attributes == 0
 
 
-def test_a_tombstone_whose_horizon_is_over_goes_alone(tmp_path: Path) -> None:
+def test_only_tombstones_are_removed_after_the_delete_horizon(tmp_path: Path) -> None:
     """The batch keeps its horizon and its other records."""
     data = at(0, batch([None, b"2", None, b"4"], keys=[b"a", b"b", b"c", b"d"]))
     cleaned(tmp_path, with_horizon(data, NOW_MS))
@@ -412,7 +417,7 @@ def test_a_tombstone_whose_horizon_is_over_goes_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_last", [False, True])
 @pytest.mark.parametrize("is_empty", [False, True])
-def test_a_marker_without_data_goes_unless_it_is_the_last_of_all(
+def test_a_marker_without_data_is_removed_unless_it_is_the_last_batch(
     tmp_path: Path, is_last: bool, is_empty: bool
 ) -> None:
     """The marker's horizon has passed, or another cleaner has emptied it."""
@@ -423,7 +428,7 @@ def test_a_marker_without_data_goes_unless_it_is_the_last_of_all(
     assert list(left(tmp_path)) == ([1] if is_last else [])
 
 
-def test_a_producer_without_data_is_remembered_by_a_marker_of_its_epoch(tmp_path: Path) -> None:
+def test_the_last_marker_of_a_producers_epoch_is_kept(tmp_path: Path) -> None:
     """The producer's data is removed, and no marker with another epoch is needed for it."""
     cleaned(
         tmp_path,
@@ -437,7 +442,7 @@ def test_a_producer_without_data_is_remembered_by_a_marker_of_its_epoch(tmp_path
     assert list(left(tmp_path)) == [2]
 
 
-def test_the_entry_of_an_aborted_transaction_stays_as_long_as_its_marker(tmp_path: Path) -> None:
+def test_the_index_entry_of_an_aborted_transaction_is_kept_with_its_marker(tmp_path: Path) -> None:
     entries = (AbortedEntry(7, 0, 1, 0), AbortedEntry(8, 2, 2, 2))
     cleaned(
         tmp_path,

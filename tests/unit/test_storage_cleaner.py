@@ -86,6 +86,7 @@ class Producer:
         self.log, self.pid, self.epoch, self.sequence = log, pid, epoch, 0
 
     def put(self, *, transactional: bool = True, **values: bytes | None) -> int:
+        """Append a batch with these records. Gives its offset."""
         sent = {
             "pid": self.pid,
             "epoch": self.epoch,
@@ -109,7 +110,7 @@ class Producer:
 # --- keys ---------------------------------------------------------------------------------------
 
 
-def test_the_latest_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
+def test_the_latest_record_of_each_key_is_kept_at_its_offset(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path)
     for key, value in ((b"k1", b"a"), (b"k2", b"b"), (b"k1", b"c"), (b"k3", b"d"), (b"k2", b"e")):
         put(log, key, value)
@@ -127,7 +128,7 @@ def test_the_latest_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_within_a_batch_the_codec_and_all_else_of_a_record_are_kept(
+def test_a_rewritten_batch_keeps_its_codec_and_the_records_fields(
     tmp_path: Path, codec: int
 ) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=400)
@@ -159,7 +160,7 @@ def test_within_a_batch_the_codec_and_all_else_of_a_record_are_kept(
 @pytest.mark.parametrize(
     ("codec", "thorough"), [(1, Levels(gzip=9)), (3, Levels(lz4=12)), (4, Levels(zstd=19))]
 )
-def test_what_is_rewritten_is_compressed_at_the_topics_level(
+def test_rewritten_batches_are_compressed_at_the_topics_level(
     tmp_path: Path, codec: int, thorough: Levels
 ) -> None:
     values = [
@@ -240,7 +241,7 @@ def test_a_cleaning_leaves_no_file_open(tmp_path: Path) -> None:
             file.pread(1, 0)
 
 
-def test_keys_of_any_length_are_told_apart(tmp_path: Path) -> None:
+def test_keys_of_any_length_are_distinguished(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=1000)
     keys = [b"", b"x" * 32, b"x" * 33, b"x" * 33 + b"y", b"x" * 300, b"x" * 299 + b"y"]
     for _ in range(2):
@@ -251,7 +252,7 @@ def test_keys_of_any_length_are_told_apart(tmp_path: Path) -> None:
     assert [(offset, key) for offset, key, _ in data(log)] == list(enumerate(keys, len(keys)))
 
 
-def test_records_without_a_key_go(tmp_path: Path) -> None:
+def test_records_without_a_key_are_removed(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path, cleanup_policy=frozenset({"delete"}))
     log.append(batch([b"1", b"2"], keys=[None, b"k"]), now_ms=NOW_MS)
     log.config = replace(log.config, cleanup_policy=frozenset({"compact"}))
@@ -260,7 +261,7 @@ def test_records_without_a_key_go(tmp_path: Path) -> None:
     assert data(log) == [(1, b"k", b"2")]
 
 
-def test_the_time_of_a_log_that_appends_with_its_own_clock_is_kept(tmp_path: Path) -> None:
+def test_log_append_times_are_kept(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=150, timestamp_type_log_append=True)
     put_many(log, NOW_MS, a=b"1", b=b"1")
     put_many(log, NOW_MS + 9, a=b"2", c=None)
@@ -275,7 +276,7 @@ def test_the_time_of_a_log_that_appends_with_its_own_clock_is_kept(tmp_path: Pat
     assert found[:3] == [(1, NOW_MS), (2, NOW_MS + 9), (3, NOW_MS + 9)]
 
 
-def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
+def test_small_segments_are_merged_and_unchanged_ones_are_not_rewritten(
     tmp_path: Path,
 ) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=300)
@@ -307,7 +308,7 @@ def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
     )
 
 
-def test_what_does_not_fit_the_map_of_keys_is_cleaned_in_rounds(tmp_path: Path) -> None:
+def test_a_log_whose_keys_exceed_the_map_is_cleaned_in_rounds(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path)
     for number in range(40):
         put(log, b"%d" % (number % 10), b"%d" % number)
@@ -326,7 +327,7 @@ def test_what_does_not_fit_the_map_of_keys_is_cleaned_in_rounds(tmp_path: Path) 
 # --- tombstones (F3) ----------------------------------------------------------------------------
 
 
-def test_a_tombstone_gets_a_delete_horizon_and_goes_only_after_it(tmp_path: Path) -> None:
+def test_a_tombstone_gets_a_delete_horizon_and_is_removed_after_it(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path, delete_retention_ms=1000)
     put(log, b"k", b"a")
     put(log, b"j", b"b")
@@ -355,7 +356,7 @@ def test_a_tombstone_gets_a_delete_horizon_and_goes_only_after_it(tmp_path: Path
     assert offsets(log) == [1]
 
 
-def test_a_tombstone_never_goes_in_the_round_that_removes_what_it_stands_for(
+def test_a_tombstone_is_kept_in_the_round_that_removes_the_earlier_value(
     tmp_path: Path,
 ) -> None:
     manager, log = compacted_log(tmp_path)
@@ -424,7 +425,7 @@ def test_markers_are_never_compared_by_key(tmp_path: Path) -> None:
     assert markers(log) == [1, 3, 5, 7, 9, 11]
 
 
-def test_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
+def test_a_marker_is_kept_while_data_of_its_transaction_is_in_another_segment(
     tmp_path: Path,
 ) -> None:
     """A marker is kept while data of its transaction is in another segment.
@@ -449,7 +450,7 @@ def test_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
     assert committed_values(log)[0] == b"v"
 
 
-def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
+def test_a_marker_is_removed_after_its_data_and_its_delete_horizon(tmp_path: Path) -> None:
     """A marker is removed after its data, when its horizon has passed.
 
     Source: KIP-534, KAFKA-8522.
@@ -587,7 +588,7 @@ def test_the_aborted_index_of_a_cleaned_log_is_rebuilt_where_it_is_lost(
 
 
 @pytest.mark.parametrize("stop", ["none", "clean", "killed"])
-def test_the_last_batch_of_a_producer_stays_empty(tmp_path: Path, stop: str) -> None:
+def test_the_last_batch_of_a_producer_is_kept_without_records(tmp_path: Path, stop: str) -> None:
     """The last batch of a producer is kept without records.
 
     Source: KAFKA-5490.
@@ -630,7 +631,7 @@ def test_a_segment_of_nothing_but_an_empty_batch_has_no_time(tmp_path: Path) -> 
     assert emptied.max_timestamp == -1
 
 
-def test_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
+def test_an_empty_batch_is_removed_when_its_producer_expires(tmp_path: Path) -> None:
     """When its producer expires, an empty batch is removed.
 
     Source: KAFKA-5490.
@@ -647,7 +648,7 @@ def test_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
     assert empty_batches(log) == []
 
 
-def test_a_marker_that_is_all_a_producer_is_known_by_stays_whole(tmp_path: Path) -> None:
+def test_a_marker_that_is_the_only_trace_of_its_producer_is_kept(tmp_path: Path) -> None:
     """The marker is the only trace of its producer, and fences the epochs below its own."""
     manager, log = compacted_log(tmp_path)
     append_marker(
@@ -669,9 +670,12 @@ def test_a_marker_that_is_all_a_producer_is_known_by_stays_whole(tmp_path: Path)
     ) == (7, 3)
 
 
-def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transaction_again(
+def test_a_snapshot_with_an_open_transaction_does_not_reopen_it_if_its_marker_was_removed(
     tmp_path: Path,
 ) -> None:
+    """A kill lost the later snapshots, so the start replays the log from a snapshot that has an
+    open transaction. The transaction's marker was removed by compaction.
+    """
     manager, log = compacted_log(tmp_path, segment_bytes=300)
     producer = Producer(log, 1)
     producer.put(k=b"a")
@@ -800,7 +804,7 @@ def test_a_log_is_due_when_enough_of_it_is_dirty(tmp_path: Path) -> None:
     assert assess(log, 2, NOW_MS) is None
 
 
-def test_a_checkpoint_that_is_not_of_this_log_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_cleaner_checkpoint_outside_the_log_is_ignored(tmp_path: Path) -> None:
     _, log = compacted_log(tmp_path)
     for _ in range(5):
         put(log, b"k", b"v")
@@ -812,7 +816,7 @@ def test_a_checkpoint_that_is_not_of_this_log_counts_for_nothing(tmp_path: Path)
     assert dirt is not None and dirt.first_dirty_offset == 3
 
 
-def test_young_records_wait_for_the_least_lag_and_old_ones_only_for_the_most(
+def test_segments_are_cleaned_after_the_minimum_and_due_after_the_maximum_compaction_lag(
     tmp_path: Path,
 ) -> None:
     _, log = compacted_log(tmp_path, min_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1.0)
@@ -830,7 +834,7 @@ def test_young_records_wait_for_the_least_lag_and_old_ones_only_for_the_most(
     assert dirt is not None and is_due(log, dirt)
 
 
-def test_a_segment_of_a_compacted_log_does_not_stay_active_longer_than_the_most_lag(
+def test_the_active_segment_of_a_compacted_log_is_rolled_after_the_maximum_lag(
     tmp_path: Path,
 ) -> None:
     _, log = compacted_log(tmp_path, segment_bytes=10_000, max_compaction_lag_ms=1000)
@@ -841,7 +845,7 @@ def test_a_segment_of_a_compacted_log_does_not_stay_active_longer_than_the_most_
     assert len(log.segments) == 2
 
 
-def test_deletion_and_compaction_go_together(tmp_path: Path) -> None:
+def test_a_log_may_be_compacted_and_deleted(tmp_path: Path) -> None:
     manager, log = compacted_log(
         tmp_path, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY_MS
     )
@@ -879,7 +883,7 @@ def test_segments_may_be_rolled_while_others_are_cleaned(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("start", [3, 4, 7])
-def test_segments_that_were_let_go_meanwhile_do_not_come_back(tmp_path: Path, start: int) -> None:
+def test_segments_deleted_during_a_cleaning_are_not_restored(tmp_path: Path, start: int) -> None:
     """Each group has three segments. A deleted group is skipped. A group that lost segments during
     the job is not changed, and neither are the groups after it.
     """
@@ -906,7 +910,7 @@ def test_segments_that_were_let_go_meanwhile_do_not_come_back(tmp_path: Path, st
     assert values_of(again) == left
 
 
-def test_a_reader_goes_on_with_a_slice_of_a_segment_that_was_replaced(tmp_path: Path) -> None:
+def test_a_slice_of_a_replaced_segment_is_still_readable(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path, file_delete_delay_ms=0)
     for number in range(4):
         put(log, b"k", b"%d" % number)
@@ -919,7 +923,7 @@ def test_a_reader_goes_on_with_a_slice_of_a_segment_that_was_replaced(tmp_path: 
 
 
 @pytest.mark.parametrize("at", [0, 8, 17, 30, 61, 65])
-def test_a_damaged_batch_stops_the_cleaning_and_leaves_the_log_as_it_is(
+def test_a_damaged_batch_stops_the_cleaning_and_leaves_the_log_unchanged(
     tmp_path: Path, at: int
 ) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=500)
@@ -939,7 +943,7 @@ def test_a_damaged_batch_stops_the_cleaning_and_leaves_the_log_as_it_is(
 
 
 @pytest.mark.parametrize(("at", "change"), [(16, 3), (8, 0x40), (8, 0x80)])
-def test_what_is_no_batch_is_called_so(tmp_path: Path, at: int, change: int) -> None:
+def test_the_error_for_bytes_that_are_no_batch(tmp_path: Path, at: int, change: int) -> None:
     """The magic byte or the length of a batch is wrong."""
     _, log = compacted_log(tmp_path, segment_bytes=500)
     for number in range(20):
@@ -981,7 +985,8 @@ def test_a_batch_that_cannot_follow_stops_the_cleaning(
         clean(manager.disk, job)
 
 
-def test_an_aborted_index_that_the_markers_belie_stops_the_cleaning(tmp_path: Path) -> None:
+def test_an_aborted_index_that_contradicts_a_marker_stops_the_cleaning(tmp_path: Path) -> None:
+    """The index says that the transaction was aborted; its marker is a commit."""
     manager, log = compacted_log(tmp_path)
     producer = Producer(log, 1)
     producer.put(k=b"a")
@@ -995,7 +1000,7 @@ def test_an_aborted_index_that_the_markers_belie_stops_the_cleaning(tmp_path: Pa
     assert list(tmp_path.glob("t-0/*.cleaned")) == []
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_cleaning_that_finds_a_full_disk_leaves_no_files(tmp_path: Path) -> None:
     class FullDisk(OsDisk):
         def open(self, path: str, *, create: bool = False) -> Any:
             if create and path.endswith(".timeindex.cleaned"):
@@ -1013,7 +1018,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert offsets(log) == [2, 3]
 
 
-def test_what_a_stop_left_of_a_cleaning_is_removed_at_the_start(tmp_path: Path) -> None:
+def test_a_start_removes_the_files_of_an_interrupted_cleaning(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path)
     for _ in range(4):
         put(log, b"k", b"v")
@@ -1054,7 +1059,7 @@ def test_a_cleaned_log_opens_again_without_being_read_again(
     assert [record.message for record in caplog.records if "again" in record.message] == []
 
 
-def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:
+def test_batches_of_the_offsets_topic_are_compacted(tmp_path: Path) -> None:
     """The log is like __consumer_offsets: it has offsets from transactions, and plain ones."""
     manager, log = compacted_log(tmp_path)
     for turn in range(3):
@@ -1073,7 +1078,7 @@ def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:
     assert data(log) == [(4, b"group", b"2"), (6, b"other", None)]
 
 
-def test_settings_that_make_small_indexes_bound_what_is_merged(tmp_path: Path) -> None:
+def test_merged_segments_are_bounded_by_the_index_size(tmp_path: Path) -> None:
     manager, log = compacted_log(
         tmp_path, segment_bytes=100, segment_index_bytes=60, index_interval_bytes=0
     )
@@ -1115,6 +1120,9 @@ def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
 
 
 def last_committed(log: Log) -> dict[bytes | None, tuple[int, bytes | None]]:
+    """The last committed value of each key, with its offset; keys whose last value is a tombstone
+    are left out.
+    """
     committed = committed_values(log)
     found = {
         key: (offset, value)

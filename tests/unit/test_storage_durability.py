@@ -45,7 +45,9 @@ def test_a_flush_in_place_covers_what_was_written_before_it_began(log: Log) -> N
     assert log.durability.durable_offset == 1
 
 
-def test_a_journal_moves_the_durable_offset_alone_and_goes_on_from_there(log: Log) -> None:
+def test_a_flush_to_the_journal_advances_the_durable_offset_but_not_the_recovery_point(
+    log: Log,
+) -> None:
     append(log)
     begun = log.durability.try_begin_journal(1 << 20)
     assert begun is not None
@@ -59,7 +61,7 @@ def test_a_journal_moves_the_durable_offset_alone_and_goes_on_from_there(log: Lo
     assert following is not None and following[0].position == 69
 
 
-def test_a_journal_holds_no_more_than_it_may_and_no_other_segments_end(log: Log) -> None:
+def test_data_above_the_limit_or_of_two_segments_does_not_go_to_a_journal(log: Log) -> None:
     append(log)
     assert log.durability.try_begin_journal(68) is None
     append(log, 3)
@@ -80,14 +82,14 @@ def test_a_roll_is_flushed_with_both_segments_and_the_names(log: Log) -> None:
     assert log.durability.try_begin_journal(1 << 20) is not None, "one segment, no new name"
 
 
-def test_while_a_roll_is_on_its_way_to_the_disk_nothing_goes_to_a_journal(log: Log) -> None:
+def test_nothing_goes_to_a_journal_while_a_roll_is_flushed(log: Log) -> None:
     append(log, 3)
     assert log.durability.begin_flush() is not None
     append(log)
     assert log.durability.try_begin_journal(1 << 20) is None, "the segment before may be lost"
 
 
-def test_names_are_durable_when_the_flush_has_ended_that_began_after_them(log: Log) -> None:
+def test_names_are_durable_when_a_flush_that_began_after_them_has_ended(log: Log) -> None:
     append(log, 3)
     first, second = log.durability.begin_flush(), log.durability.begin_flush()
     assert first is not None and second is not None
@@ -102,7 +104,7 @@ def test_names_are_durable_when_the_flush_has_ended_that_began_after_them(log: L
     assert not log.durability.names_changed and log.durability.begin_flush() is None
 
 
-def test_the_files_of_a_log_are_flushed_again_where_a_flush_has_not_ended(tmp_path: Path) -> None:
+def test_a_second_flush_includes_the_files_of_one_that_has_not_ended(tmp_path: Path) -> None:
     log = open_manager(tmp_path, LogConfig()).create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
     append(log)
     paths = []
@@ -144,7 +146,7 @@ def test_a_start_flushes_what_is_not_known_to_be_durable(
     assert (durability.recovery_point, durability.durable_offset) == (recovery_point,) * 2
 
 
-def test_a_start_on_what_is_all_durable_goes_on_by_journal(log: Log) -> None:
+def test_after_a_start_on_a_durable_log_the_journal_may_be_used(log: Log) -> None:
     append(log, 5)
     durability = opened(log, 5)
     assert durability.begin_flush() is None
@@ -154,13 +156,13 @@ def test_a_start_on_what_is_all_durable_goes_on_by_journal(log: Log) -> None:
     assert (begun[0].base_offset, begun[0].position, len(begun[0].data)) == (4, 69, 69)
 
 
-def test_names_that_may_be_lost_are_flushed_though_nothing_else_is(log: Log) -> None:
+def test_names_that_may_not_be_durable_are_flushed_without_data(log: Log) -> None:
     token = opened(log, 0, names_are_durable=False).begin_flush()
     assert token is not None
     assert sum(isinstance(file, DirectorySync) for file in token.files) == 2
 
 
-def test_all_new_names_go_with_the_next_flush_and_no_later_one(log: Log) -> None:
+def test_all_new_names_are_in_the_next_flush_only(log: Log) -> None:
     paths = [f"{log.directory}/first", f"{log.directory}/second"]
     for path in paths:
         log.disk.write_atomic(path, b"", sync=False)
@@ -171,7 +173,7 @@ def test_all_new_names_go_with_the_next_flush_and_no_later_one(log: Log) -> None
     assert log.durability.begin_flush() is None
 
 
-def test_segments_that_are_gone_are_not_flushed(log: Log) -> None:
+def test_removed_segments_are_not_flushed(log: Log) -> None:
     append(log, 5)
     first, second, active = log.segments
     log.durability.remove_segments([first, second])
@@ -182,7 +184,7 @@ def test_segments_that_are_gone_are_not_flushed(log: Log) -> None:
     ]
 
 
-def test_an_older_flush_that_ends_later_takes_nothing_back(log: Log) -> None:
+def test_an_older_flush_that_ends_later_does_not_lower_the_durable_offset(log: Log) -> None:
     append(log)
     first = log.durability.begin_flush()
     append(log)
@@ -201,13 +203,17 @@ def test_readers_wait_for_the_disk_only_with_flush_messages_of_one(tmp_path: Pat
     assert log.high_watermark == 1
 
 
-def test_a_marker_that_nothing_brings_back_is_stable_with_the_high_watermark(log: Log) -> None:
+def test_a_pending_marker_is_stable_only_below_the_high_watermark(log: Log) -> None:
+    """A start after a power loss would not write this marker (at offset 7) again, so readers of
+    committed records may pass its transaction (which began at 3) only when the marker is below the
+    high watermark.
+    """
     log.durability.add_pending_marker(3, 7)
     assert log.durability.stable_below(9, 7) == 3
     assert log.durability.stable_below(9, 8) == 9
 
 
-def test_while_a_name_is_not_durable_nothing_goes_to_a_journal(log: Log) -> None:
+def test_nothing_goes_to_a_journal_while_a_name_is_not_durable(log: Log) -> None:
     """If the name were lost, a start after a power loss would not find the log to which a journal
     entry belongs.
     """
@@ -255,7 +261,7 @@ def test_an_entry_of_a_journal_may_end_before_the_log_does(log: Log) -> None:
     assert (len(entry.data), token.end_offset, token.end_position) == (69, 1, 69)
 
 
-def test_a_flush_of_before_a_roll_that_ends_last_does_not_say_where_the_new_segment_is_durable(
+def test_a_late_end_of_a_flush_before_a_roll_does_not_affect_the_new_segment(
     log: Log,
 ) -> None:
     append(log, 2)
@@ -271,7 +277,7 @@ def test_a_flush_of_before_a_roll_that_ends_last_does_not_say_where_the_new_segm
     assert (begun[0].base_offset, begun[0].position, len(begun[0].data)) == (2, 0, 69)
 
 
-def test_a_file_that_came_while_a_flush_was_under_way_goes_with_the_next(log: Log) -> None:
+def test_a_file_added_during_a_flush_is_in_the_next_flush(log: Log) -> None:
     for name in ("first", "second"):
         log.disk.write_atomic(f"{log.directory}/{name}", b"", sync=False)
     log.durability.add_names(f"{log.directory}/first")
@@ -285,7 +291,7 @@ def test_a_file_that_came_while_a_flush_was_under_way_goes_with_the_next(log: Lo
     assert files_of(log) == log_names(0), "names that are durable are flushed no more"
 
 
-def test_a_flush_leaves_to_the_next_what_came_since_it_began(log: Log) -> None:
+def test_appends_during_a_flush_are_in_the_next_flush(log: Log) -> None:
     append(log, 2)
     token = log.durability.begin_flush()
     append(log, 3)
@@ -298,7 +304,7 @@ def test_a_flush_leaves_to_the_next_what_came_since_it_began(log: Log) -> None:
     assert files_of(log) == log_names(4), "the active one always"
 
 
-def test_a_roll_of_what_was_durable_asks_for_one_flush_of_the_name_alone(log: Log) -> None:
+def test_after_a_roll_of_a_durable_log_only_the_new_name_needs_a_flush(log: Log) -> None:
     append(log, 2)
     log.flush()
     log._roll(NOW_MS)

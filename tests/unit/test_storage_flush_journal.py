@@ -65,6 +65,7 @@ def sync(files: list[Syncable]) -> None:
 
 
 def flush_to_journal(manager: LogManager, *logs: Log) -> None:
+    """Flush the logs to the journal, and make the journal durable."""
     begun = [
         found for log in logs if (found := log.durability.try_begin_journal(1 << 20)) is not None
     ]
@@ -75,6 +76,7 @@ def flush_to_journal(manager: LogManager, *logs: Log) -> None:
 
 
 def flushed_log(path: Path, **config: object) -> tuple[LogManager, Log]:
+    """A log with two batches that are durable in its own files."""
     manager, log = new_log(path, **config)
     append(log, 2)
     log.flush()
@@ -91,7 +93,7 @@ def journals(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("keep", ["all before", "half a batch", "a hole"])
-def test_what_a_power_loss_took_is_written_again(
+def test_bytes_lost_in_a_power_loss_are_restored_from_the_journal(
     tmp_path: Path, keep: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager, log = flushed_log(tmp_path)
@@ -123,7 +125,7 @@ def test_what_a_power_loss_took_is_written_again(
     assert journals(tmp_path), "it stays until all logs were flushed"
 
 
-def test_what_was_written_later_stays_where_it_is_whole(tmp_path: Path) -> None:
+def test_whole_batches_after_the_restored_ones_are_kept(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
     size = log.segments.size_bytes
     append(log, 2)
@@ -137,7 +139,7 @@ def test_what_was_written_later_stays_where_it_is_whole(tmp_path: Path) -> None:
     assert log.log_end_offset == 6 and path.read_bytes() == whole
 
 
-def test_transactions_are_known_again(tmp_path: Path) -> None:
+def test_restored_batches_restore_the_state_of_transactions(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
     size = log.segments.size_bytes
     append(log, 2, transactional=True)
@@ -153,7 +155,7 @@ def test_transactions_are_known_again(tmp_path: Path) -> None:
     assert sorted(committed_values(log)) == [0, 1]
 
 
-def test_a_kill_leaves_the_journal_until_the_logs_are_flushed(tmp_path: Path) -> None:
+def test_after_a_kill_the_journal_is_kept_until_the_logs_are_flushed(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
     append(log, 1)
     flush_to_journal(manager, log)
@@ -175,7 +177,7 @@ def test_a_kill_leaves_the_journal_until_the_logs_are_flushed(tmp_path: Path) ->
     assert journals(tmp_path) == ["barnabas-flush-0000000002.journal"]
 
 
-def test_a_clean_stop_leaves_none(tmp_path: Path) -> None:
+def test_a_clean_stop_leaves_no_journal(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
     append(log, 1)
     flush_to_journal(manager, log)
@@ -184,7 +186,7 @@ def test_a_clean_stop_leaves_none(tmp_path: Path) -> None:
     assert open_manager(tmp_path).logs["t", 0].log_end_offset == 3
 
 
-def test_a_topic_of_the_same_name_is_another_one(tmp_path: Path) -> None:
+def test_bytes_of_a_deleted_topic_are_not_restored_to_a_recreated_one(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
     append(log, 2)
     flush_to_journal(manager, log)
@@ -197,9 +199,7 @@ def test_a_topic_of_the_same_name_is_another_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 10])
-def test_what_is_below_the_recovery_point_is_not_written_again(
-    tmp_path: Path, torn_bytes: int
-) -> None:
+def test_bytes_below_the_recovery_point_are_not_restored(tmp_path: Path, torn_bytes: int) -> None:
     """A segment may be cleaned up to the stored recovery point, and must not get its old bytes
     back.
     """
@@ -235,7 +235,7 @@ def test_a_segment_that_was_closed_is_flushed_in_place(tmp_path: Path) -> None:
     flush_to_journal(manager, log)
 
 
-def test_much_is_flushed_in_place(tmp_path: Path) -> None:
+def test_data_above_the_limit_is_flushed_in_place(tmp_path: Path) -> None:
     _, log = flushed_log(tmp_path)
     append(log, 1)
     assert log.durability.try_begin_journal(68) is None
@@ -249,7 +249,7 @@ def entries(count: int, seed: int = 1) -> list[JournalEntry]:
     ]
 
 
-def test_a_journal_that_ends_in_a_torn_frame_counts_up_to_there(tmp_path: Path) -> None:
+def test_a_journal_is_read_up_to_its_torn_frame(tmp_path: Path) -> None:
     journal = FlushJournal(OsDisk(), str(tmp_path))
     first, second = entries(3, 1), entries(3, 2)
     sync(journal.append(first))
@@ -274,7 +274,7 @@ def test_a_journal_that_ends_in_a_torn_frame_counts_up_to_there(tmp_path: Path) 
         assert found.tail("t", 0, TOPIC_ID, 100, 1000) == first[0].data
 
 
-def test_a_decision_is_there_with_its_data_or_not_at_all(tmp_path: Path) -> None:
+def test_a_frames_decisions_and_data_are_read_together_or_not_at_all(tmp_path: Path) -> None:
     journal = FlushJournal(OsDisk(), str(tmp_path))
     ends = (
         PartitionEnd("t", 0, TOPIC_ID.bytes, 1 << 40),
@@ -293,7 +293,7 @@ def test_a_decision_is_there_with_its_data_or_not_at_all(tmp_path: Path) -> None
         assert found.decisions == [first] and len(found.tail("t", 0, TOPIC_ID, 100, 1000)) == 50
 
 
-def test_the_latest_bytes_of_a_position_are_right() -> None:
+def test_later_entries_replace_earlier_ones_at_the_same_position() -> None:
     redo = Redo()
     for position, data in ((0, b"abc"), (3, b"def"), (10, b"later"), (4, b"XYZ"), (7, b"!")):
         redo.add(JournalEntry("t", 0, TOPIC_ID, 0, position, data))
@@ -317,7 +317,7 @@ def test_the_latest_bytes_of_a_position_are_right() -> None:
     )
 
 
-def test_a_position_where_a_later_run_ends_is_held_by_an_earlier_one() -> None:
+def test_bytes_after_a_later_short_entry_come_from_the_earlier_one() -> None:
     redo = Redo()
     for position, data in ((0, b"a longer run"), (3, b"short")):
         redo.add(JournalEntry("t", 0, TOPIC_ID, 0, position, data))
@@ -331,6 +331,7 @@ PIECES = [offset.to_bytes(8) + b"batch %d" % offset for offset in (100, 101, 102
 
 
 def partition_with(path: Path, files: dict[str, bytes], topic_id: uuid.UUID = TOPIC_ID) -> None:
+    """Make the directory of t-0 with these files."""
     (path / "t-0").mkdir()
     (path / "t-0" / PARTITION_METADATA_NAME).write_bytes(encode_partition_metadata(topic_id))
     for name, data in files.items():
@@ -363,7 +364,7 @@ FOLLOWING = [(sum(map(len, PIECES[:at])), piece) for at, piece in enumerate(PIEC
         (None, True),
     ],
 )
-def test_a_file_lacks_what_it_does_not_hold_as_written(
+def test_a_file_with_other_bytes_than_the_journals_is_incomplete(
     tmp_path: Path, content: bytes | None, lacks: bool
 ) -> None:
     partition_with(tmp_path, {} if content is None else {LOG: content})
@@ -371,7 +372,7 @@ def test_a_file_lacks_what_it_does_not_hold_as_written(
 
 
 @pytest.mark.parametrize(("point", "lacks"), [(None, True), (101, True), (102, True), (103, False)])
-def test_below_the_recovery_point_nothing_is_missed(
+def test_bytes_below_the_recovery_point_are_not_checked(
     tmp_path: Path, point: int | None, lacks: bool
 ) -> None:
     partition_with(tmp_path, {LOG: WHOLE[:-1]})
@@ -383,7 +384,7 @@ def test_a_batch_of_the_first_offset_is_missed_without_a_recovery_point(tmp_path
     assert lacking(tmp_path, (0, bytes(8) + b"batch 0"))
 
 
-def test_what_was_written_over_is_not_missed(tmp_path: Path) -> None:
+def test_entries_that_were_overwritten_are_not_missing(tmp_path: Path) -> None:
     """A start truncated the file, so the later two of three overlapping entries are valid."""
     first, second, third = PIECES
     over = (len(first), offset_bytes(101) + b"again")
@@ -397,7 +398,7 @@ def test_what_was_written_over_is_not_missed(tmp_path: Path) -> None:
     assert lacking(tmp_path, *FOLLOWING, over), "the later one counts"
 
 
-def test_what_was_written_over_by_the_last_run_is_not_missed_for_a_run_behind_it(
+def test_entries_overwritten_after_a_second_truncation_are_not_missing(
     tmp_path: Path,
 ) -> None:
     """The file was truncated twice. The second truncation was at an earlier position, and
@@ -415,7 +416,7 @@ def offset_bytes(offset: int) -> bytes:
     return offset.to_bytes(8)
 
 
-def test_topics_that_are_gone_or_others_are_not_missed(tmp_path: Path) -> None:
+def test_entries_of_deleted_and_recreated_topics_are_not_missing(tmp_path: Path) -> None:
     assert not lacking(tmp_path, *FOLLOWING)
     partition_with(tmp_path, {}, OTHER_ID)
     assert not lacking(tmp_path, *FOLLOWING)
@@ -432,7 +433,7 @@ def test_topics_that_are_gone_or_others_are_not_missed(tmp_path: Path) -> None:
         (["notes-of-an-operator.log", f"{200:020d}.index"], True),
     ],
 )
-def test_segments_that_retention_took_are_not_missed(
+def test_entries_of_segments_deleted_by_retention_are_not_missing(
     tmp_path: Path, names: list[str], lacks: bool
 ) -> None:
     partition_with(tmp_path, dict.fromkeys(names, b""))
@@ -463,7 +464,9 @@ def test_a_new_journal_is_durable_with_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep_earlier", [False, True])
-def test_older_journals_go_when_all_is_flushed(tmp_path: Path, keep_earlier: bool) -> None:
+def test_older_journals_are_deleted_when_all_logs_are_flushed(
+    tmp_path: Path, keep_earlier: bool
+) -> None:
     journal_with(tmp_path, decisions(1))
     disk = RecordingDisk()
     journal = FlushJournal(disk, str(tmp_path))
@@ -485,7 +488,7 @@ def test_older_journals_go_when_all_is_flushed(tmp_path: Path, keep_earlier: boo
     assert directory not in journal.append([], decisions(1))
 
 
-def test_an_unfinished_end_is_cut_for_good(tmp_path: Path) -> None:
+def test_a_torn_end_is_truncated_durably(tmp_path: Path) -> None:
     journal_with(tmp_path, decisions(2))
     path = tmp_path / journals(tmp_path)[0]
     path.write_bytes(path.read_bytes()[:-3])
@@ -508,6 +511,9 @@ def decisions(count: int) -> list[JournalDecision]:
 def journal_with(
     path: Path, frames: list[JournalDecision], *, flushed: bool = True
 ) -> FlushJournal:
+    """A journal with one frame for each decision; `flushed` notes each frame as durable before the
+    next.
+    """
     journal = FlushJournal(OsDisk(), str(path))
     for decision in frames:
         sync(journal.append([], [decision]))
@@ -520,7 +526,7 @@ def found_in(path: Path) -> list[JournalDecision]:
     return FlushJournal(OsDisk(), str(path)).read().decisions
 
 
-def test_a_damaged_frame_with_a_later_one_behind_it_is_damage(tmp_path: Path) -> None:
+def test_a_damaged_frame_before_a_later_one_is_an_error(tmp_path: Path) -> None:
     """Any byte of the frame may be changed, or a sector of it may be lost."""
     frames = decisions(3)
     journal = journal_with(tmp_path, frames[:1])
@@ -545,7 +551,7 @@ def test_a_damaged_frame_with_a_later_one_behind_it_is_damage(tmp_path: Path) ->
     assert found_in(tmp_path) == frames[:2], "the last one was under way"
 
 
-def test_a_frame_that_nobody_knew_to_be_durable_is_not_missed(tmp_path: Path) -> None:
+def test_a_damaged_frame_that_was_never_durable_is_no_error(tmp_path: Path) -> None:
     """One fsync was to make two frames durable and did not finish: the first frame lost a sector,
     and the second is whole.
     """
@@ -559,7 +565,7 @@ def test_a_frame_that_nobody_knew_to_be_durable_is_not_missed(tmp_path: Path) ->
     assert found_in(tmp_path) == decisions(1)
 
 
-def test_the_first_later_frame_that_knows_better_is_told_of(tmp_path: Path) -> None:
+def test_later_frame_finds_the_first_frame_that_proves_the_damage(tmp_path: Path) -> None:
     """Only a later frame that is whole, and was written after the damaged frame was durable, proves
     the damage.
     """
@@ -579,7 +585,7 @@ def test_the_first_later_frame_that_knows_better_is_told_of(tmp_path: Path) -> N
     assert later_frame(bytes(data), starts[4]) == -1
 
 
-def test_an_old_frame_tells_nothing_of_what_was_durable() -> None:
+def test_a_frame_in_the_old_format_has_no_durable_size() -> None:
     empty = msgpack.packb([])
     data = struct.pack(">II", len(empty), crc32c(empty)) + empty + old_frame(decisions(1)[0])
     frames = list(frames_in(data))
@@ -589,7 +595,7 @@ def test_an_old_frame_tells_nothing_of_what_was_durable() -> None:
     ]
 
 
-def test_what_was_under_way_is_cut_off_and_the_next_journal_follows(tmp_path: Path) -> None:
+def test_an_unfinished_frame_is_truncated_before_the_next_journal_begins(tmp_path: Path) -> None:
     journal = journal_with(tmp_path, decisions(2))
     path = tmp_path / journals(tmp_path)[0]
     whole = path.read_bytes()
@@ -631,7 +637,7 @@ def test_frames_of_earlier_versions_are_read(tmp_path: Path) -> None:
         found_in(tmp_path)
 
 
-def test_a_start_ends_with_a_word_where_the_journal_is_damaged(tmp_path: Path) -> None:
+def test_a_start_with_a_damaged_journal_fails_with_advice(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
     for _ in range(2):
         append(log, 1)
@@ -648,7 +654,7 @@ def test_a_start_ends_with_a_word_where_the_journal_is_damaged(tmp_path: Path) -
         open_manager(tmp_path)
 
 
-def test_a_journal_that_was_begun_again_has_nothing_durable_yet(tmp_path: Path) -> None:
+def test_a_new_journal_begins_without_durable_frames(tmp_path: Path) -> None:
     """In a second journal, a lost sector in the first of two frames is not damage either."""
     journal = journal_with(tmp_path, decisions(2))
     journal.begin_next()
@@ -660,7 +666,7 @@ def test_a_journal_that_was_begun_again_has_nothing_durable_yet(tmp_path: Path) 
     assert found_in(tmp_path) == decisions(2)
 
 
-def test_what_a_start_has_read_of_a_journal_outlives_a_loss_of_power() -> None:
+def test_a_start_makes_the_journal_that_it_read_durable() -> None:
     """After a kill, the journal's content may be only in the page cache, and the start acts on
     the content.
     """
@@ -676,7 +682,7 @@ def test_what_a_start_has_read_of_a_journal_outlives_a_loss_of_power() -> None:
         assert FlushJournal(disk, "/data").read().decisions == decisions(3)
 
 
-def test_a_frame_that_found_no_space_leaves_nothing_before_the_next_journal() -> None:
+def test_a_frame_refused_by_a_full_disk_leaves_no_partial_frame() -> None:
     """A journal must be whole on the disk when the next one begins, so a partial frame would be
     taken for damage.
     """

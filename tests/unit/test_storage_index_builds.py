@@ -142,7 +142,7 @@ ASKED: dict[str, tuple[Callable[[], Any], int]] = {
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_others_are_served_while_indexes_are_built(
+def test_other_clients_are_served_while_indexes_are_built(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int], what: str
 ) -> None:
     ask, version = ASKED[what]
@@ -160,7 +160,7 @@ def test_others_are_served_while_indexes_are_built(
     assert host.call(READER, ask(), version) == expected
 
 
-def test_retention_by_time_builds_in_slices_and_deletes_what_is_due(
+def test_retention_by_time_builds_indexes_in_slices_and_deletes_old_segments(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int]
 ) -> None:
     host = opened(
@@ -181,7 +181,7 @@ def test_retention_by_time_builds_in_slices_and_deletes_what_is_due(
 
 
 @pytest.mark.parametrize(("max_wait_ms", "min_bytes"), [(0, 1), (500, 1 << 30)])
-def test_a_fetch_waits_for_its_index_no_longer_than_its_connection(
+def test_an_index_build_for_a_closed_connection_gives_no_response(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int], max_wait_ms: int, min_bytes: int
 ) -> None:
     """A fetch that waits for an index might also wait for data afterwards."""
@@ -195,7 +195,7 @@ def test_a_fetch_waits_for_its_index_no_longer_than_its_connection(
     assert not host.broker.logs.log_dir.builds and host.answers[READER] == []
 
 
-def test_a_fetch_that_waited_for_an_index_waits_on_for_data(
+def test_a_fetch_that_waited_for_an_index_then_waits_for_data(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int]
 ) -> None:
     host = opened(as_kafka_left_it, tmp_path)
@@ -210,7 +210,7 @@ def test_a_fetch_that_waited_for_an_index_waits_on_for_data(
     assert code_of(host.answers[READER][0]) == 0
 
 
-def test_a_topic_that_is_deleted_meanwhile_gets_no_index(
+def test_a_topic_deleted_during_its_index_build_gets_no_index(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int]
 ) -> None:
     host = opened(as_kafka_left_it, tmp_path)
@@ -224,7 +224,7 @@ def test_a_topic_that_is_deleted_meanwhile_gets_no_index(
     assert not directory.exists()
 
 
-def test_a_segment_that_is_damaged_is_told_of_when_its_build_ends(
+def test_a_damaged_segment_is_an_error_when_its_index_build_ends(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int]
 ) -> None:
     host = opened(as_kafka_left_it, tmp_path)
@@ -280,7 +280,7 @@ def test_who_asks_for_what_is_being_built_waits_for_the_same_build(
     assert error_of(host.call(OTHER, produce("t"), 9)) == 0
 
 
-def test_builds_are_done_one_after_the_other_and_each_waiter_hears_once() -> None:
+def test_builds_run_one_after_the_other_and_call_each_callback_once() -> None:
     heard: list[tuple[str, int]] = []
     builds = IndexBuilds()
     segments: list[Any] = ["a", "b"]

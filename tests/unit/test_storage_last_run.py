@@ -25,7 +25,7 @@ def test_a_directory_without_a_run_lost_nothing(tmp_path: Path) -> None:
     assert RunNote(OsDisk(), str(tmp_path)).last_run() is LastRun.KILLED
 
 
-def test_kafkas_directory_after_a_clean_stop_and_after_a_kill(
+def test_a_directory_of_kafka_counts_as_clean_only_with_its_mark(
     note: RunNote, tmp_path: Path
 ) -> None:
     assert note.last_run() is LastRun.FOREIGN
@@ -33,7 +33,7 @@ def test_kafkas_directory_after_a_clean_stop_and_after_a_kill(
     assert note.last_run() is LastRun.CLEAN
 
 
-def test_our_own_after_a_kill_and_after_a_power_loss(note: RunNote, tmp_path: Path) -> None:
+def test_the_boot_id_distinguishes_a_kill_from_a_power_loss(note: RunNote, tmp_path: Path) -> None:
     note.write()
     assert note.last_run() is LastRun.KILLED
     (tmp_path / BOOT_ID_NAME).write_text("another run of the machine")
@@ -45,7 +45,7 @@ def test_another_mount_is_a_copy(note: RunNote, tmp_path: Path) -> None:
     assert note.last_run() is LastRun.POWER_LOST
 
 
-def test_a_failed_disk_is_a_power_loss_until_it_is_dealt_with(note: RunNote) -> None:
+def test_a_disk_failure_counts_as_a_power_loss_until_the_next_run_is_noted(note: RunNote) -> None:
     note.write()
     note.write_failure()
     assert note.last_run() is LastRun.POWER_LOST
@@ -53,7 +53,7 @@ def test_a_failed_disk_is_a_power_loss_until_it_is_dealt_with(note: RunNote) -> 
     assert note.last_run() is LastRun.KILLED
 
 
-def test_a_disk_that_takes_no_new_file_says_so_all_the_same(
+def test_a_disk_failure_is_noted_even_without_space_for_a_new_file(
     note: RunNote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the next start would trust data that a failed fsync has lost."""
@@ -85,7 +85,7 @@ def test_the_table_has_each_run_and_only_a_clean_one_is_durable() -> None:
     ]
 
 
-def test_a_run_is_noted_once(tmp_path: Path) -> None:
+def test_the_note_of_a_run_is_written_once(tmp_path: Path) -> None:
     disk = RecordingDisk()
     note = RunNote(disk, str(tmp_path))
     note.write()
@@ -94,16 +94,14 @@ def test_a_run_is_noted_once(tmp_path: Path) -> None:
     assert disk.take_steps() == []
 
 
-def test_where_the_system_tells_no_boot_none_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_boot_id_no_run_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a boot id, each kill must count as a power loss."""
     monkeypatch.setattr(OsDisk, "boot_id", lambda _disk: None)
     RunNote(OsDisk(), str(tmp_path)).write()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_disk_that_failed_no_fsync_is_asked(tmp_path: Path) -> None:
+def test_the_note_of_a_disk_failure_is_written_without_fsync(tmp_path: Path) -> None:
     disk = RecordingDisk()
     RunNote(disk, str(tmp_path)).write_failure()
     assert disk.take_steps() == [("write", BOOT_ID_NAME)]

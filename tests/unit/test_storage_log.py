@@ -57,6 +57,7 @@ YEAR_MS = 365 * 24 * 3_600_000
 
 
 def refused(log: Log, **sent: object) -> Code:
+    """Append a batch that must be refused. Gives the error code."""
     with pytest.raises(KafkaError) as error:
         log.append(batch(**sent), now_ms=NOW_MS)  # type: ignore[arg-type]
     assert getattr(error.value, "knows_log_start", True)
@@ -89,7 +90,7 @@ def end(
 # --- idempotence --------------------------------------------------------------------------------
 
 
-def test_the_last_five_batches_are_remembered_and_older_ones_are_out_of_order(
+def test_only_the_last_five_batches_are_recognised_as_duplicates(
     tmp_path: Path,
 ) -> None:
     _, log = new_log(tmp_path)
@@ -130,7 +131,7 @@ def test_the_last_five_batches_are_remembered_after_a_restart(
     assert not send(log, pid=1, epoch=0, seq=16).duplicate
 
 
-def test_part_of_a_batch_is_no_duplicate(tmp_path: Path) -> None:
+def test_a_part_of_an_earlier_batch_is_not_taken_for_a_duplicate(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     send(log, [b"a"] * 4, pid=1, epoch=0, seq=0)
     assert (
@@ -141,7 +142,7 @@ def test_part_of_a_batch_is_no_duplicate(tmp_path: Path) -> None:
     )
 
 
-def test_a_gap_is_refused_and_what_comes_next_is_taken(tmp_path: Path) -> None:
+def test_a_sequence_gap_is_refused_and_the_next_sequence_is_accepted(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     send(log, pid=1, epoch=0, seq=0)
     assert refused(log, pid=1, epoch=0, seq=2) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -264,7 +265,9 @@ def test_an_abort_without_data_is_not_listed(tmp_path: Path) -> None:
     assert log.read(0, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted == []
 
 
-def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) -> None:
+def test_of_interleaved_transactions_those_that_overlap_the_fetch_are_listed(
+    tmp_path: Path,
+) -> None:
     """Of interleaved transactions, those that overlap the fetch are listed.
     Source: platformatic/kafka#391, Kafka: TransactionIndex.
     """
@@ -360,7 +363,7 @@ def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_reopened", [False, True])
-def test_a_producer_that_expired_goes_on_after_a_transaction_without_a_batch(
+def test_an_expired_producer_may_continue_after_a_transaction_without_a_batch(
     tmp_path: Path, is_reopened: bool
 ) -> None:
     """The marker has the producer's epoch but no sequence, so the producer may continue with any
@@ -533,7 +536,9 @@ def test_deleting_records_of_an_open_transaction(tmp_path: Path) -> None:
     assert offsets_in(data) == [3, 4]
 
 
-def test_an_aborted_transaction_goes_with_its_segment(tmp_path: Path) -> None:
+def test_an_aborted_transaction_is_no_longer_listed_when_its_segment_is_deleted(
+    tmp_path: Path,
+) -> None:
     _, log = new_log(tmp_path, segment_bytes=100)
     send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
     end(log, 1, False)
@@ -550,7 +555,7 @@ def test_an_aborted_transaction_goes_with_its_segment(tmp_path: Path) -> None:
     assert committed_values(log) == {2: b"plain", 3: b"b"}
 
 
-def test_a_producer_whose_batches_are_gone_is_still_known(tmp_path: Path) -> None:
+def test_a_producer_whose_batches_were_deleted_is_still_known(tmp_path: Path) -> None:
     """A producer whose batches are deleted is still known.
     Source: KAFKA-7298.
     """
@@ -622,7 +627,7 @@ def test_the_end_of_a_flush_never_hides_what_readers_may_read(tmp_path: Path) ->
     assert (log.high_watermark, log.last_stable_offset) == (2, 2)
 
 
-def test_at_the_end_of_what_may_be_read_there_is_nothing(tmp_path: Path) -> None:
+def test_a_fetch_at_the_last_stable_offset_or_the_high_watermark_is_empty(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     send(log, pid=1, epoch=0, seq=0, transactional=True)
     data = log.read(0, max_bytes=1_000, isolation=COMMITTED, min_one_batch=True)
@@ -675,7 +680,9 @@ def test_the_end_of_a_flush_says_whether_readers_may_read_more(tmp_path: Path) -
     assert log.high_watermark == 2
 
 
-def test_without_it_the_end_of_a_flush_is_nothing_to_readers(tmp_path: Path) -> None:
+def test_without_flush_messages_1_the_end_of_a_flush_makes_no_record_readable(
+    tmp_path: Path,
+) -> None:
     log = new_log(tmp_path)[1]
     send(log)
     token = log.durability.begin_flush()
@@ -685,7 +692,7 @@ def test_without_it_the_end_of_a_flush_is_nothing_to_readers(tmp_path: Path) -> 
 @pytest.mark.parametrize("flush_messages", [1, 2])
 @pytest.mark.parametrize("is_decided", [False, True])
 @pytest.mark.parametrize("has_data", [False, True])
-def test_an_undecided_marker_that_the_disk_has_not_leaves_its_transaction_unstable(
+def test_an_undecided_marker_that_is_not_durable_leaves_its_transaction_unstable(
     tmp_path: Path, flush_messages: int, is_decided: bool, has_data: bool
 ) -> None:
     """The data of the transaction are durable, and the marker is not."""
@@ -712,7 +719,7 @@ def test_an_undecided_marker_that_the_disk_has_not_leaves_its_transaction_unstab
     assert log.last_stable_offset == log.log_end_offset
 
 
-def test_a_start_reads_up_to_the_recovery_point_until_the_disk_has_the_rest(
+def test_after_a_start_readers_see_records_up_to_the_recovery_point_until_a_flush(
     tmp_path: Path,
 ) -> None:
     manager, log = new_log(tmp_path, flush_messages=1)
@@ -727,7 +734,7 @@ def test_a_start_reads_up_to_the_recovery_point_until_the_disk_has_the_rest(
     assert log.high_watermark == 2
 
 
-def test_a_start_knows_what_is_open_below_the_recovery_point(tmp_path: Path) -> None:
+def test_a_start_restores_open_transactions_below_the_recovery_point(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path, flush_messages=1)
     send(log)
     send(log, pid=1, epoch=0, seq=0, transactional=True)
@@ -751,7 +758,7 @@ def test_records_are_stamped_by_the_wall_clock_and_not_by_the_steady_one(tmp_pat
 
 
 @pytest.mark.parametrize("behind_ms", [-YEAR_MS, -1001, -1000, -1, 0, 1, 1000, 1001, YEAR_MS])
-def test_a_marker_has_the_time_of_the_clock_however_far_its_decision_is(
+def test_a_markers_record_has_the_wall_clock_time_if_its_decision_is_far_away(
     tmp_path: Path, behind_ms: int
 ) -> None:
     """The base timestamp orders decisions. Retention uses the timestamp of the record."""
@@ -827,7 +834,7 @@ def test_an_epoch_is_written_once_and_before_its_first_batch(tmp_path: Path) -> 
 # --- files, and due work ------------------------------------------------------------------------
 
 
-def test_the_files_of_a_log_are_made_once_and_wait_for_the_first_flush(tmp_path: Path) -> None:
+def test_the_files_of_a_log_are_created_once_and_not_flushed(tmp_path: Path) -> None:
     disk = RecordingDisk()
     config = LogConfig()
     log = open_manager(tmp_path, config, disk=disk).create("t", 0, TOPIC_ID, config, NOW_MS)
@@ -841,7 +848,7 @@ def test_the_files_of_a_log_are_made_once_and_wait_for_the_first_flush(tmp_path:
     assert disk.take_steps() == []
 
 
-def test_what_a_start_would_read_is_all_that_was_written_since_the_checkpoint(
+def test_unread_bytes_counts_what_was_written_since_the_checkpoint(
     tmp_path: Path,
 ) -> None:
     manager, log = new_log(tmp_path)
@@ -861,7 +868,7 @@ def test_what_a_start_would_read_is_all_that_was_written_since_the_checkpoint(
     assert log.unread_bytes == 0 and log not in log.log_dir.changed_logs
 
 
-def test_only_where_producers_expired_is_a_checkpoint_due(tmp_path: Path) -> None:
+def test_a_checkpoint_is_due_only_if_a_producer_expired(tmp_path: Path) -> None:
     log = new_log(tmp_path, producer_id_expiration_ms=1_000)[1]
     send(log, pid=1, epoch=0, seq=0)
     log.checkpoint()
@@ -871,7 +878,7 @@ def test_only_where_producers_expired_is_a_checkpoint_due(tmp_path: Path) -> Non
     assert log in log.log_dir.changed_logs
 
 
-def test_a_batch_that_takes_long_to_check_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_batch_whose_check_is_deferred_is_not_changed(tmp_path: Path) -> None:
     log = new_log(tmp_path)[1]
     long = batch([b""] * 20_000)
     given = bytes(long)
@@ -897,14 +904,14 @@ def test_what_a_full_disk_refused_comes_again_before_what_follows_it(tmp_path: P
     check_overtaking(log.producer_state, first)
 
 
-def test_a_committed_read_that_takes_no_batch_lists_nothing(tmp_path: Path) -> None:
+def test_a_committed_read_without_a_batch_lists_no_aborted_transactions(tmp_path: Path) -> None:
     log = new_log(tmp_path)[1]
     send(log)
     found = log.read(0, max_bytes=1, isolation=COMMITTED, min_one_batch=False)
     assert (found.slice, found.aborted) == (None, [])
 
 
-def test_no_time_is_found_below_a_bound_where_there_is_none_at_all(tmp_path: Path) -> None:
+def test_offset_for_timestamp_with_an_upper_bound(tmp_path: Path) -> None:
     log = new_log(tmp_path)[1]
     send(log)
     assert offset_for_timestamp(log, SECOND_MS + 1, upper_bound_offset=5) is None
@@ -959,7 +966,7 @@ def test_after_a_roll_the_files_of_the_closed_segment_are_complete(tmp_path: Pat
     assert again.unread_bytes == 0
 
 
-def test_of_deleted_segments_nothing_is_flushed_and_old_snapshots_go(tmp_path: Path) -> None:
+def test_deleted_segments_are_not_flushed_and_old_snapshots_are_removed(tmp_path: Path) -> None:
     log = new_log(tmp_path, segment_bytes=150, file_delete_delay_ms=10)[1]
     for number in range(9):
         send(log, pid=1, epoch=0, seq=number)
@@ -1015,7 +1022,7 @@ def test_a_log_that_was_not_written_to_leaves_no_files(tmp_path: Path) -> None:
     assert not Path(log.directory).exists()
 
 
-def test_a_stop_flushes_names_that_may_be_lost_though_nothing_else_changed(tmp_path: Path) -> None:
+def test_a_stop_flushes_names_that_are_not_durable(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     send(log)
     log = reopened(manager, log.config, clean=True)[1]

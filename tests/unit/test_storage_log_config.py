@@ -26,7 +26,7 @@ def test_a_compacted_log_rolls_before_its_records_may_stay_uncompacted() -> None
     assert both.is_compacted and both.is_deleted and both.roll_ms == 7 * DAY_MS
 
 
-def test_a_log_that_is_compacted_and_deleted_rolls_as_a_compacted_one_does() -> None:
+def test_a_log_with_both_cleanup_policies_rolls_like_a_compacted_one() -> None:
     config = LogConfig(
         cleanup_policy=frozenset({"compact", "delete"}), max_compaction_lag_ms=DAY_MS
     )

@@ -38,6 +38,7 @@ def loader_of(
     gaps_are_lost: bool = True,
     copied: bool = False,
 ) -> LogLoader:
+    """A loader over a copy of Apache Kafka's partition txn-0."""
     if not copied:
         kafka_directory(path)
     files = PartitionFiles(LogDirectory(OsDisk(), str(path)), "txn", 0)
@@ -48,7 +49,7 @@ def loader_of(
     )
 
 
-def test_without_a_manifest_the_last_segment_is_read_where_all_was_written(tmp_path: Path) -> None:
+def test_without_a_manifest_only_the_last_segment_is_read_after_a_kill(tmp_path: Path) -> None:
     loader = loader_of(tmp_path)
     state = loader.load()
     assert state.end_offset == TXN_END and state.open_txns == {8: 48}
@@ -102,7 +103,7 @@ def file_of(log: Log, base_offset: int) -> Path:
     return Path(log.directory, f"{base_offset:020d}.log")
 
 
-def test_where_the_files_fit_the_manifest_nothing_is_read(
+def test_nothing_is_read_if_the_files_match_the_manifest(
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -110,20 +111,20 @@ def test_where_the_files_fit_the_manifest_nothing_is_read(
     assert "after the last checkpoint" not in caplog.text
 
 
-def test_the_times_of_what_is_not_read_are_the_manifests(log: Log) -> None:
+def test_timestamps_of_unread_segments_come_from_the_manifest(log: Log) -> None:
     loader = loader_over(log, last_run=LastRun.KILLED)
     loader.load()
     assert loader.segments[-1].indexes.max_timestamp == SECOND_MS
 
 
-def test_what_came_since_the_checkpoint_is_read(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_after_the_checkpoint_are_read(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     log.append(batch(pid=1, epoch=0, seq=7), now_ms=NOW_MS)
     assert loaded(log) == (1, 8, 7)
     assert f"{BATCH_BYTES} bytes were written after the last checkpoint" in caplog.text
 
 
-def test_a_manifest_that_notes_no_segment_is_of_another_log(tmp_path: Path) -> None:
+def test_a_manifest_without_segments_is_ignored(tmp_path: Path) -> None:
     loader = loader_of(tmp_path)
     loader.manifest = Manifest(TOPIC_ID, 0, TXN_END)
     assert loader.load().end_offset == TXN_END
@@ -161,7 +162,7 @@ def test_a_closed_segment_that_is_shorter_than_it_was_is_where_the_pass_begins(l
     assert loaded(log) == (2, 3, 2)
 
 
-def test_a_segment_above_the_recovery_point_is_no_better_for_a_shorter_one_behind_it(
+def test_after_a_power_loss_reading_begins_at_the_recovery_point_not_at_a_shorter_segment(
     log: Log,
 ) -> None:
     """A power loss took the data of the first segment and the end of the second; neither was
@@ -190,7 +191,7 @@ def test_after_the_pass_the_last_segment_alone_is_open(log: Log, last_run: LastR
     assert index.read_bytes() == b""
 
 
-def test_a_batch_of_which_compaction_left_no_record_has_no_time(log: Log) -> None:
+def test_a_batch_without_records_after_compaction_has_no_timestamp(log: Log) -> None:
     file_of(log, 6).write_bytes(_emptied(read_header((6).to_bytes(8) + batch()[8:])))
     loader = loader_over(log)
     assert loader.load().end_offset == 7
@@ -203,7 +204,7 @@ def test_an_oldest_segment_that_retention_took_is_not_missed(log: Log) -> None:
     assert loaded(log) == (0, 7, 6)
 
 
-def test_an_older_segment_that_the_manifest_has_not_makes_it_one_of_another_log(log: Log) -> None:
+def test_a_manifest_that_lacks_an_older_segment_is_ignored(log: Log) -> None:
     kept = file_of(log, 0).read_bytes()
     log.delete_records_before(2)
     log.delete_old_segments(NOW_MS)
@@ -220,7 +221,7 @@ def test_an_older_segment_that_the_manifest_has_not_makes_it_one_of_another_log(
         (4, 3 * BATCH_BYTES, (1, 7, 6)),  # a closed segment is longer: only the last one is read
     ],
 )
-def test_a_segment_of_another_size_is_not_what_was_noted(
+def test_a_segment_whose_size_differs_from_the_manifest_is_read(
     log: Log, base_offset: int, size: int, expected: tuple[int, int, int]
 ) -> None:
     with file_of(log, base_offset).open("r+b") as file:
@@ -233,7 +234,7 @@ def test_without_the_snapshot_of_its_end_a_manifest_is_not_enough(log: Log) -> N
     assert loaded(log) == (1, 7, 6)
 
 
-def test_an_empty_last_segment_may_be_gone(log: Log) -> None:
+def test_an_empty_last_segment_may_be_missing(log: Log) -> None:
     log.append(batch(pid=1, epoch=0, seq=7), now_ms=NOW_MS)
     assert log.try_roll(NOW_MS)
     log.checkpoint()
@@ -244,13 +245,13 @@ def test_an_empty_last_segment_may_be_gone(log: Log) -> None:
 @pytest.mark.parametrize(
     ("recovery_point", "count"), [(7, 0), (8, 0), (6, 1), (5, 3), (4, 3), (3, 5), (0, 7)]
 )
-def test_a_power_loss_is_followed_from_the_segment_of_the_recovery_point(
+def test_after_a_power_loss_reading_begins_at_the_segment_of_the_recovery_point(
     log: Log, recovery_point: int, count: int
 ) -> None:
     assert loaded(log, LastRun.POWER_LOST, recovery_point) == (count, 7, 6)
 
 
-def test_indexes_built_on_the_way_are_kafkas(tmp_path: Path) -> None:
+def test_indexes_built_while_loading_equal_kafkas(tmp_path: Path) -> None:
     loader_of(tmp_path, LastRun.FOREIGN).load()
     for original in (KAFKA / "txn-0").glob("*index"):
         if original.stem != ACTIVE[:20]:  # the active segment's are completed when it is closed
@@ -258,12 +259,13 @@ def test_indexes_built_on_the_way_are_kafkas(tmp_path: Path) -> None:
 
 
 def cut(path: Path, size: int) -> None:
+    """Copy Kafka's directory, and truncate the active segment."""
     kafka_directory(path)
     with (path / "txn-0" / ACTIVE).open("r+b") as file:
         file.truncate(size)
 
 
-def test_a_torn_end_is_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_end_is_truncated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cut(tmp_path, LAST_BATCH + 70)
     state = loader_of(tmp_path, LastRun.POWER_LOST, copied=True).load()
     assert state.end_offset == 48 and state.open_txns == {}
@@ -271,7 +273,7 @@ def test_a_torn_end_is_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     assert f"a batch is cut off at byte {LAST_BATCH}: the torn end of 70 bytes" in caplog.text
 
 
-def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
+def test_damage_below_the_recovery_point_is_an_error(tmp_path: Path) -> None:
     cut(tmp_path, LAST_BATCH + 70)
     with pytest.raises(CorruptLog, match="although all below offset 49 was durable"):
         loader_of(tmp_path, LastRun.POWER_LOST, TXN_END, copied=True).load()
@@ -279,7 +281,7 @@ def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recovery_point", [0, 48])
 @pytest.mark.parametrize("last_run", [LastRun.POWER_LOST, LastRun.FOREIGN, LastRun.CLEAN])
-def test_what_a_flush_journal_has_is_written_again(
+def test_a_torn_batch_is_restored_from_a_flush_journal(
     tmp_path: Path, last_run: LastRun, recovery_point: int
 ) -> None:
     cut(tmp_path, LAST_BATCH + 70)
@@ -314,7 +316,7 @@ def of_magic_1(last: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("lie", [of_offset_60, of_magic_1])
-def test_what_cannot_come_next_is_not_written_again(
+def test_journal_bytes_that_are_not_the_next_batch_are_not_restored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, lie: Callable[[bytes], bytes]
 ) -> None:
     cut(tmp_path, LAST_BATCH + 70)
@@ -328,7 +330,7 @@ def test_what_cannot_come_next_is_not_written_again(
     assert "written again" not in caplog.text
 
 
-def test_a_batch_that_a_journal_has_damaged_is_tried_once(tmp_path: Path) -> None:
+def test_a_batch_that_is_damaged_in_the_journal_is_not_restored(tmp_path: Path) -> None:
     cut(tmp_path, LAST_BATCH + 70)
     loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
     last = (KAFKA / "txn-0" / ACTIVE).read_bytes()[LAST_BATCH:]
@@ -339,7 +341,7 @@ def test_a_batch_that_a_journal_has_damaged_is_tried_once(tmp_path: Path) -> Non
     assert (tmp_path / "txn-0" / ACTIVE).stat().st_size == LAST_BATCH
 
 
-def test_what_is_written_again_is_durable_before_the_log_is_used(log: Log) -> None:
+def test_restored_batches_are_flushed_before_the_log_is_used(log: Log) -> None:
     whole = file_of(log, 6).read_bytes()
     file_of(log, 6).write_bytes(whole[:40])
     disk = RecordingDisk()
@@ -373,14 +375,14 @@ def without_the_third(path: Path) -> None:
     (path / "txn-0" / "00000000000000000028.log").unlink()
 
 
-def test_a_gap_between_segments_is_where_a_power_loss_ended_the_log(tmp_path: Path) -> None:
+def test_after_a_power_loss_the_log_ends_at_a_gap_between_segments(tmp_path: Path) -> None:
     without_the_third(tmp_path)
     loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
     assert loader.load().end_offset == 28
     assert (tmp_path / "txn-0" / "00000000000000000031.log.set-aside").stat().st_size == SIZE
 
 
-def test_in_a_compacted_log_of_another_broker_a_gap_is_compaction(tmp_path: Path) -> None:
+def test_a_gap_in_a_compacted_log_of_another_broker_is_kept(tmp_path: Path) -> None:
     without_the_third(tmp_path)
     loader = loader_of(
         tmp_path, LastRun.FOREIGN, is_compacted=True, gaps_are_lost=False, copied=True
@@ -414,6 +416,7 @@ def loader_over(
 
 
 def damage(log: Log, base_offset: int, at: int, data: bytes) -> None:
+    """Overwrite bytes of the segment at this offset."""
     raw = bytearray(file_of(log, base_offset).read_bytes())
     raw[at : at + len(data)] = data
     file_of(log, base_offset).write_bytes(raw)
@@ -429,7 +432,7 @@ def set_aside(log: Log) -> dict[str, int]:
 
 @pytest.mark.parametrize("gaps_are_lost", [False, True])
 @pytest.mark.parametrize("recovery_point", [0, 4, 5])
-def test_what_lies_behind_a_torn_batch_is_set_aside_and_the_cut_is_durable(
+def test_segments_after_a_torn_batch_are_set_aside_and_the_truncation_is_durable(
     log: Log, recovery_point: int, gaps_are_lost: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The second batch of the third segment is torn, and the last segment begins after it. The gap
@@ -459,7 +462,7 @@ def test_what_lies_behind_a_torn_batch_is_set_aside_and_the_cut_is_durable(
     assert ("unlink", MANIFEST_NAME) in steps[:at]
 
 
-def test_a_batch_below_the_recovery_point_is_not_cut(log: Log) -> None:
+def test_a_damaged_batch_below_the_recovery_point_is_not_truncated(log: Log) -> None:
     damage(log, 4, 40, b"torn")
     with pytest.raises(CorruptLog, match="although all below offset 5 was durable"):
         loader_over(log, recovery_point=5).load()
@@ -488,13 +491,13 @@ def test_a_good_batch_behind_a_hole_is_kept_beside_the_log(tmp_path: Path) -> No
     assert ("fsync", aside.name) in steps[:cut], "the copy is durable before the original goes"
 
 
-def test_a_good_batch_behind_a_bad_one_without_a_hole_is_damage(log: Log) -> None:
+def test_a_good_batch_after_a_bad_one_without_a_lost_sector_is_an_error(log: Log) -> None:
     damage(log, 4, 40, b"bad")
     with pytest.raises(CorruptLog, match=f"a good batch follows at byte {BATCH_BYTES}"):
         loader_over(log).load()
 
 
-def test_a_whole_batch_of_a_wrong_offset_is_damage(log: Log) -> None:
+def test_a_whole_batch_with_a_wrong_offset_is_an_error(log: Log) -> None:
     damage(log, 4, BATCH_BYTES, (3).to_bytes(8))
     with pytest.raises(CorruptLog, match=f"byte {BATCH_BYTES}: a batch of offset 3"):
         loader_over(log).load()
@@ -522,7 +525,7 @@ def test_a_gap_within_a_segment_is_compactions(log: Log, is_compacted: bool, is_
         assert loader.load().end_offset == 8
 
 
-def test_an_empty_segment_within_another_is_damage_where_more_follows(log: Log) -> None:
+def test_an_overlapped_empty_segment_before_another_one_is_an_error(log: Log) -> None:
     Path(log.directory, MANIFEST_NAME).unlink()
     file_of(log, 4).write_bytes(b"".join((4 + at).to_bytes(8) + batch()[8:] for at in range(3)))
     file_of(log, 6).write_bytes(b"")
@@ -531,7 +534,7 @@ def test_an_empty_segment_within_another_is_damage_where_more_follows(log: Log) 
         loader_over(log).load()
 
 
-def test_segments_that_overlap_are_damage(log: Log) -> None:
+def test_overlapping_segments_are_an_error(log: Log) -> None:
     file_of(log, 3).write_bytes((3).to_bytes(8) + batch()[8:])
     with pytest.raises(CorruptLog, match="the segment before it reaches to offset 4"):
         loader_over(log).load()
@@ -595,14 +598,14 @@ def test_offsets_that_are_missing_between_segments(
         assert ("fsync_dir", "t-0") in steps[steps.index(renamed) :]
 
 
-def test_a_gap_behind_the_first_segment_is_one_like_another(log: Log) -> None:
+def test_a_gap_after_the_first_segment_ends_the_log(log: Log) -> None:
     file_of(log, 2).unlink()
     Path(log.directory, MANIFEST_NAME).unlink()
     loader = loader_over(log)
     assert loader.load().end_offset == 2 and bases_of(loader) == [0]
 
 
-def test_an_empty_last_segment_behind_a_gap_is_lost_in_any_log(log: Log) -> None:
+def test_an_empty_last_segment_after_a_gap_is_removed(log: Log) -> None:
     file_of(log, 4).unlink()
     file_of(log, 6).write_bytes(b"")
     Path(log.directory, MANIFEST_NAME).unlink()
@@ -621,7 +624,7 @@ def test_an_empty_last_segment_behind_a_gap_is_lost_in_any_log(log: Log) -> None
         ([2, 4], 0, [0]),
     ],
 )
-def test_a_segment_of_which_all_was_cut_goes_where_it_begins_later(
+def test_a_wholly_truncated_last_segment_after_a_gap_is_removed(
     log: Log,
     caplog: pytest.LogCaptureFixture,
     lost: list[int],
@@ -642,7 +645,9 @@ def test_a_segment_of_which_all_was_cut_goes_where_it_begins_later(
     assert f"the log ends at offset {end_offset}, but it once reached to 7" in caplog.text
 
 
-def test_what_once_was_there_is_missed_aloud(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_that_ends_below_its_recovery_point_is_reported(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
     loader = loader_over(log)
     loader.load()
     assert "once reached" not in caplog.text
@@ -656,7 +661,7 @@ def test_what_once_was_there_is_missed_aloud(log: Log, caplog: pytest.LogCapture
     assert "the log ends at offset 4, but it once reached to 5" in caplog.text
 
 
-def test_of_an_empty_log_nothing_is_missed(
+def test_an_empty_log_is_not_reported_as_shorter(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager = open_manager(tmp_path, CONFIG)
@@ -676,7 +681,7 @@ def test_each_piece_that_is_read_is_told_of(log: Log) -> None:
     assert sum(reported) == 7 * BATCH_BYTES
 
 
-def test_a_batch_that_reaches_beyond_what_is_read_at_once_is_read_whole(
+def test_a_batch_longer_than_the_read_buffer_is_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_loader, "_READ_BYTES", 200)

@@ -32,9 +32,12 @@ def log(tmp_path: Path) -> Log:
         ((44, TXN_END, 1000, True), (1041, 398)),
     ],
 )
-def test_what_ends_a_slice(
+def test_a_slice_ends_at_its_limit_its_size_or_the_segment(
     log: Log, wanted: tuple[int, int, int, bool], place: tuple[int, int]
 ) -> None:
+    """`wanted`: the offset, the limit, the most bytes, and whether one whole batch is wanted.
+    `place`: position and size in the segment.
+    """
     _, data = log.reader.slice(*wanted)
     assert data is not None and (data.position, data.size) == place
 
@@ -162,9 +165,7 @@ def test_transactions_that_were_aborted_behind_a_slice_are_not_told_of(tmp_path:
 @pytest.mark.parametrize(
     ("offset", "limit"), [(TXN_END, TXN_END), (TXN_END + 5, TXN_END), (44, 44), (44, 40), (0, 0)]
 )
-def test_at_its_limit_and_beyond_the_end_a_reader_gets_nothing(
-    log: Log, offset: int, limit: int
-) -> None:
+def test_a_slice_at_its_limit_or_beyond_the_end_is_empty(log: Log, offset: int, limit: int) -> None:
     assert log.reader.slice(offset, limit, 1000, True)[1] is None
 
 
@@ -187,7 +188,7 @@ def test_the_batches_at_the_end_are_found_without_an_index(
         assert (data.position, data.size) == (offset * size, (3 - offset) * size)
 
 
-def test_where_nothing_was_aborted_no_index_tells_where_a_slice_ends(
+def test_without_aborted_transactions_no_index_is_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This is the case for most readers at the end of a log."""

@@ -14,7 +14,7 @@ from barnabas.storage.disk import OsDisk
 OURS = MetaProperties(1, "our-cluster", "our-directory")
 
 
-def test_kafkas_ids_stay_and_its_file_is_not_touched(tmp_path: Path) -> None:
+def test_kafkas_ids_are_kept_and_its_file_is_not_rewritten(tmp_path: Path) -> None:
     original = (KAFKA / "meta.properties").read_bytes()
     (tmp_path / "meta.properties").write_bytes(original)
     ids = take_directory(OsDisk(), str(tmp_path), OURS)
@@ -22,7 +22,7 @@ def test_kafkas_ids_stay_and_its_file_is_not_touched(tmp_path: Path) -> None:
     assert (tmp_path / "meta.properties").read_bytes() == original
 
 
-def test_a_new_directory_gets_ours_in_kafkas_form(tmp_path: Path) -> None:
+def test_a_new_directory_gets_the_brokers_ids_in_kafkas_format(tmp_path: Path) -> None:
     assert take_directory(OsDisk(), str(tmp_path), OURS) == OURS
     lines = (tmp_path / "meta.properties").read_text().splitlines()
     assert sorted(lines[1:]) == [
@@ -31,14 +31,14 @@ def test_a_new_directory_gets_ours_in_kafkas_form(tmp_path: Path) -> None:
     assert take_directory(OsDisk(), str(tmp_path), OURS._replace(cluster_id="other")) == OURS
 
 
-def test_what_is_missing_is_added_and_what_nobody_knows_is_kept(tmp_path: Path) -> None:
+def test_missing_properties_are_added_and_unknown_ones_kept(tmp_path: Path) -> None:
     path = tmp_path / "meta.properties"
     path.write_text("node.id=1\nextra=kept\n")
     take_directory(OsDisk(), str(tmp_path), OURS)
     assert {"extra=kept", "cluster.id=our-cluster"} <= set(path.read_text().splitlines())
 
 
-def test_the_directory_of_another_node_is_refused_and_a_damaged_file_too(tmp_path: Path) -> None:
+def test_another_nodes_directory_and_a_damaged_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "meta.properties"
     path.write_text("node.id=2\n")
     with pytest.raises(LogDirectoryError, match="node 2, not to node 1"):
@@ -48,7 +48,7 @@ def test_the_directory_of_another_node_is_refused_and_a_damaged_file_too(tmp_pat
         take_directory(OsDisk(), str(tmp_path), OURS)
 
 
-def test_an_id_that_nobody_knows_yet_is_not_written(tmp_path: Path) -> None:
+def test_an_unknown_cluster_id_is_not_written(tmp_path: Path) -> None:
     unnamed = OURS._replace(cluster_id=None)
     assert take_directory(OsDisk(), str(tmp_path), unnamed) == unnamed
     assert "cluster.id" not in (tmp_path / "meta.properties").read_text()

@@ -41,7 +41,7 @@ def test_a_changed_offset_is_written(tmp_path: Path) -> None:
     assert (tmp_path / NAME).read_bytes() == b"0\n1\nt 0 2\n"
 
 
-def test_none_is_told_where_there_is_none_and_where_it_is_cut_off(tmp_path: Path) -> None:
+def test_a_missing_or_truncated_checkpoint_is_none(tmp_path: Path) -> None:
     checkpoints = OffsetCheckpoints(OsDisk(), str(tmp_path))
     assert checkpoints.read(NAME) is None
     (tmp_path / NAME).write_bytes(b"0\n1\nt 0 1")
@@ -49,9 +49,7 @@ def test_none_is_told_where_there_is_none_and_where_it_is_cut_off(tmp_path: Path
 
 
 @pytest.mark.parametrize(("sync", "step"), [(True, "write and sync"), (False, "write")])
-def test_a_checkpoint_is_made_durable_where_it_is_asked_for(
-    tmp_path: Path, sync: bool, step: str
-) -> None:
+def test_a_checkpoint_is_flushed_only_on_request(tmp_path: Path, sync: bool, step: str) -> None:
     disk = RecordingDisk()
     OffsetCheckpoints(disk, str(tmp_path)).write(NAME, {("t", 0): 1}, sync=sync)
     assert disk.take_steps()[-1] == (step, NAME)

@@ -39,6 +39,7 @@ class Topics:
 
 
 def made(path: Path, *names: str, topic_id: int = 1, disk: Disk | None = None) -> LogDirectory:
+    """Make partition directories with this topic id. Gives the data directory."""
     for name in names:
         (path / name).mkdir()
         metadata = encode_partition_metadata(uuid.UUID(int=topic_id))
@@ -63,7 +64,7 @@ def test_kafkas_metadata_log_and_plain_files_are_left_alone(tmp_path: Path) -> N
     assert PartitionDirectories(log_dir).find(None) == [] and strays(tmp_path) == []
 
 
-def test_a_directory_that_is_being_deleted_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_is_being_deleted_is_listed_separately(tmp_path: Path) -> None:
     name = deleted_name("t", f"-0.{uuid.UUID(int=1).hex}-delete")
     directories = PartitionDirectories(made(tmp_path, name, "t-1"))
     assert directories.find(None) == [("t", 1)]
@@ -71,7 +72,7 @@ def test_a_directory_that_is_being_deleted_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t-01", "..-0", "t-99999999"])
-def test_names_that_no_partition_has_are_set_aside(tmp_path: Path, name: str) -> None:
+def test_invalid_partition_names_are_set_aside(tmp_path: Path, name: str) -> None:
     log_dir = made(tmp_path, "t-0", name)
     assert PartitionDirectories(log_dir).find(None) == [("t", 0)]
     assert len(list(tmp_path.glob("*-stray"))) == 1 and not (tmp_path / name).exists()
@@ -134,7 +135,9 @@ def test_with_a_lost_journal_a_foreign_directory_sets_no_topic_aside(tmp_path: P
     assert found == [("t", 0), ("t", 1), ("t", 2), ("u", 0)] and strays(tmp_path) == []
 
 
-def test_with_a_lost_journal_of_two_names_as_long_neither_is_set_aside(tmp_path: Path) -> None:
+def test_with_a_lost_journal_two_equally_long_names_with_one_id_are_an_error(
+    tmp_path: Path,
+) -> None:
     log_dir = made(tmp_path, "t-0", "u-0")
     with pytest.raises(LogDirectoryError, match="u-0 may be a partition, or a copy of one"):
         PartitionDirectories(log_dir).find(Topics())
@@ -166,7 +169,7 @@ def test_a_topic_that_is_known_keeps_its_directory_whatever_id_lies_in_it(tmp_pa
         (5, 10_007, False),
     ],
 )
-def test_ten_thousand_partitions_at_most_are_missing_below_one_that_nobody_knows(
+def test_at_most_ten_thousand_partitions_may_be_missing_below_an_unknown_one(
     tmp_path: Path,
     lower: int | None,
     number: int,
@@ -194,7 +197,7 @@ def test_a_topic_has_the_numbers_below_its_count_of_partitions(
     assert PartitionDirectories(log_dir).find(Topics(t=1)) == ([("t", number)] if is_there else [])
 
 
-def test_of_a_copy_it_is_told_what_it_is_a_copy_of(
+def test_the_log_says_of_which_topic_a_directory_is_a_copy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The number in the name may be far too high as well, but then this is not reported."""
@@ -211,7 +214,7 @@ def test_a_topic_has_249_letters_at_most(tmp_path: Path, length: int, is_there: 
     assert found == ([(name, 0)] if is_there else [])
 
 
-def test_what_is_set_aside_never_comes_back_and_makes_room_for_another(tmp_path: Path) -> None:
+def test_a_directory_is_set_aside_durably_under_a_unique_name(tmp_path: Path) -> None:
     for _ in range(3):
         disk = RecordingDisk()
         PartitionDirectories(made(tmp_path, "t-01", disk=disk)).find(None)

@@ -34,6 +34,7 @@ class SmallDisk(OsDisk):
         return self.most
 
     def _allow(self) -> None:
+        """Count an open, or refuse it as if the process had no descriptor left."""
         if self.refused:
             self.refused -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -101,14 +102,14 @@ def is_open(files: list[PooledFile]) -> list[bool]:
         (1, 0, 1),
     ],
 )
-def test_files_have_three_quarters_and_give_way_to_connections(
+def test_files_get_three_quarters_of_the_descriptors_less_those_of_connections(
     limit: int, reserved: int, share: int
 ) -> None:
     assert files_share(limit, reserved) == share
 
 
 @pytest.mark.parametrize("limit", [3, 16, 64, 100, 256, 1024, 20_000, 1 << 20])
-def test_files_and_all_connections_that_there_may_be_leave_some_for_the_rest(limit: int) -> None:
+def test_files_and_all_allowed_connections_leave_descriptors_for_the_rest(limit: int) -> None:
     most_connections = limit - kept_from_connections(limit)
     for connections in range(0, most_connections + 1, max(1, most_connections // 50)):
         left = limit - connections - files_share(limit, connections)
@@ -116,7 +117,7 @@ def test_files_and_all_connections_that_there_may_be_leave_some_for_the_rest(lim
 
 
 @pytest.mark.parametrize("limit", [256, 1024, 4096, 20_000, 1 << 20])
-def test_ports_that_are_not_for_clients_leave_a_sixteenth_of_what_these_may_not_take(
+def test_other_ports_leave_a_sixteenth_of_the_descriptors_kept_from_clients(
     limit: int,
 ) -> None:
     """Three of the ports belong to HTTP servers, and one to the standby."""
@@ -175,7 +176,7 @@ def test_the_descriptors_of_the_process_are_bounded(tmp_path: Path, disk: Pooled
     assert open_here() == 0
 
 
-def test_a_file_that_is_dropped_or_closed_takes_no_ones_place(
+def test_a_dropped_or_closed_file_does_not_use_a_descriptor(
     tmp_path: Path, disk: PooledDisk
 ) -> None:
     files = new_files(disk, tmp_path, 6)
@@ -187,7 +188,7 @@ def test_a_file_that_is_dropped_or_closed_takes_no_ones_place(
         files[0].pread(1, 0)
 
 
-def test_what_an_append_left_that_failed_is_written_over_as_if_it_had_stayed_open(
+def test_a_reopened_file_overwrites_the_remains_of_a_failed_append(
     tmp_path: Path, disk: PooledDisk
 ) -> None:
     (file,) = new_files(disk, tmp_path, 1)
@@ -212,15 +213,14 @@ def closed(disk: PooledDisk, tmp_path: Path, path: str) -> Any:
 
 
 def close_all(disk: PooledDisk, tmp_path: Path) -> None:
+    """Open so many other files that the pool closes all earlier ones."""
     for name in "uvwxyz":
         disk.open(f"{tmp_path}/{name}", create=True)
     others = [disk.open(f"{tmp_path}/{name}") for name in "uvwxyz"]
     del others
 
 
-def test_a_closed_file_is_found_by_its_new_name_and_not_by_who_took_the_old(
-    tmp_path: Path, disk: PooledDisk
-) -> None:
+def test_a_closed_file_is_reopened_under_its_new_name(tmp_path: Path, disk: PooledDisk) -> None:
     path = f"{tmp_path}/segment.log"
     file = closed(disk, tmp_path, path)
     disk.rename(path, path + ".deleted")
@@ -229,7 +229,7 @@ def test_a_closed_file_is_found_by_its_new_name_and_not_by_who_took_the_old(
     assert file.pread(100, 0) == path.encode()
 
 
-def test_a_closed_file_is_found_in_its_directory_of_another_name(
+def test_a_closed_file_is_reopened_in_its_renamed_directory(
     tmp_path: Path, disk: PooledDisk
 ) -> None:
     disk.mkdir(f"{tmp_path}/t-0")
@@ -245,7 +245,7 @@ def test_a_closed_file_is_found_in_its_directory_of_another_name(
     assert file.pread(100, 0) == path.encode() and file.path == f"{tmp_path}/elsewhere"
 
 
-def test_a_rename_that_fails_leaves_the_name(tmp_path: Path, disk: PooledDisk) -> None:
+def test_a_failed_rename_keeps_the_files_name(tmp_path: Path, disk: PooledDisk) -> None:
     path = f"{tmp_path}/segment.log"
     file = closed(disk, tmp_path, path)
     with pytest.raises(FileNotFoundError):
@@ -254,7 +254,7 @@ def test_a_rename_that_fails_leaves_the_name(tmp_path: Path, disk: PooledDisk) -
 
 
 @pytest.mark.parametrize("way", ["unlink", "rmtree", "replace", "write_atomic"])
-def test_a_file_whose_name_goes_is_readable_to_its_end_and_stays_open(
+def test_a_file_that_loses_its_name_stays_open_and_readable(
     tmp_path: Path, disk: PooledDisk, way: str
 ) -> None:
     disk.mkdir(f"{tmp_path}/t-0")
@@ -276,7 +276,7 @@ def test_a_file_whose_name_goes_is_readable_to_its_end_and_stays_open(
     file.fsync()
 
 
-def test_no_more_than_a_quarter_of_the_share_stays_open_for_names_that_went(
+def test_at_most_a_quarter_of_the_descriptors_is_for_files_without_a_name(
     tmp_path: Path, below: SmallDisk
 ) -> None:
     below.most = 40
@@ -297,7 +297,7 @@ def test_no_more_than_a_quarter_of_the_share_stays_open_for_names_that_went(
 # --- where no descriptor is left ------------------------------------------------------------------
 
 
-def test_files_are_closed_until_there_is_a_descriptor(
+def test_the_pool_closes_files_until_an_open_succeeds(
     tmp_path: Path, disk: PooledDisk, below: SmallDisk
 ) -> None:
     files = new_files(disk, tmp_path, 6)
@@ -315,7 +315,7 @@ def test_files_are_closed_until_there_is_a_descriptor(
         assert not below.refused
 
 
-def test_the_error_is_the_callers_when_others_take_what_files_give_back(
+def test_an_open_fails_if_others_take_the_descriptors_that_the_pool_frees(
     tmp_path: Path, disk: PooledDisk, below: SmallDisk
 ) -> None:
     """Three descriptors are for files in any case. Each attempt closes one of these files to open
@@ -343,7 +343,7 @@ def test_another_error_closes_nothing(tmp_path: Path, disk: PooledDisk) -> None:
 # --- threads --------------------------------------------------------------------------------------
 
 
-def test_a_closed_file_is_made_durable_by_a_descriptor_of_the_moment(
+def test_a_closed_file_is_flushed_with_a_temporary_descriptor(
     tmp_path: Path, disk: PooledDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = []
@@ -358,7 +358,7 @@ def test_a_closed_file_is_made_durable_by_a_descriptor_of_the_moment(
 
 
 @pytest.mark.parametrize("of_directory", [False, True])
-def test_a_flush_in_a_thread_finds_a_file_that_is_renamed_meanwhile(
+def test_a_flush_in_a_thread_follows_a_rename_before_it_opens_the_file(
     tmp_path: Path, disk: PooledDisk, monkeypatch: pytest.MonkeyPatch, of_directory: bool
 ) -> None:
     """The name of the file or of its directory changes between look-up and opening."""
@@ -381,9 +381,7 @@ def test_a_flush_in_a_thread_finds_a_file_that_is_renamed_meanwhile(
     assert synced == [inode]
 
 
-def test_a_flush_in_a_thread_finds_a_file_in_the_midst_of_a_rename(
-    tmp_path: Path, disk: PooledDisk
-) -> None:
+def test_a_flush_in_a_thread_succeeds_during_a_rename(tmp_path: Path, disk: PooledDisk) -> None:
     """The file system already has the new name, but the file object has the old one."""
     disk.mkdir(f"{tmp_path}/t-0")
     file = closed(disk, tmp_path, f"{tmp_path}/t-0/a")
@@ -409,7 +407,7 @@ def test_a_flush_in_a_thread_finds_a_file_in_the_midst_of_a_rename(
     assert not errors and file.path == f"{tmp_path}/t-0-delete/b"
 
 
-def test_a_flush_of_a_file_that_went_otherwise_is_an_error(
+def test_a_flush_of_a_file_that_another_program_removed_is_an_error(
     tmp_path: Path, disk: PooledDisk
 ) -> None:
     file = closed(disk, tmp_path, f"{tmp_path}/a")
@@ -430,7 +428,12 @@ def test_a_file_that_is_being_used_keeps_its_descriptor(tmp_path: Path, disk: Po
     assert used.pread(1, 0) == b"a"
 
 
-def test_what_waits_in_a_socket_is_sent_from_its_own_file(tmp_path: Path, disk: PooledDisk) -> None:
+def test_sendfile_of_a_reopened_file_sends_that_files_bytes(
+    tmp_path: Path, disk: PooledDisk
+) -> None:
+    """The descriptors of closed files are used again, so a wrong one would send another file's
+    bytes.
+    """
     files = new_files(disk, tmp_path, 3)
     disk.reserve_descriptors(LIMIT)
     ours, theirs = socket.socketpair()

@@ -22,6 +22,9 @@ def log(tmp_path: Path) -> Log:
 
 
 def rows(state: ProducerStateManager) -> list[tuple[int, int, int, int, int]]:
+    """The producers of the state: id, last sequence, last offset, coordinator epoch, and first
+    offset of an open transaction.
+    """
     return sorted(
         (e.producer_id, e.last_sequence, e.last_offset, e.coordinator_epoch, e.txn_first_offset)
         for e in state.producers.values()
@@ -32,14 +35,14 @@ def rows(state: ProducerStateManager) -> list[tuple[int, int, int, int, int]]:
 AT_31 = [(5, 5, 30, 0, 28), (6, 5, 26, 0, -1), (7, 11, 22, 0, -1)]
 
 
-def test_a_snapshot_gives_what_kafkas_tool_prints_of_it(log: Log) -> None:
+def test_a_snapshot_is_read_as_kafkas_tool_prints_it(log: Log) -> None:
     state = log.snapshots.read(31, 0)
     assert state is not None and rows(state) == AT_31
     assert state.open_txns == {5: 28} and state.end_offset == 31
 
 
 @pytest.mark.parametrize("kept", [(3, 28), (3,), ()])
-def test_replay_gives_the_same_from_an_older_snapshot_or_from_none(
+def test_replay_gives_the_same_state_from_any_snapshot_or_from_none(
     log: Log, kept: tuple[int, ...]
 ) -> None:
     log.snapshots.offsets = list(kept)
@@ -85,7 +88,7 @@ def last_sequence_of(log: Log) -> int:
     return log.producer_state.producers[1].last_sequence
 
 
-def test_batches_without_a_producer_leave_no_trace(tmp_path: Path) -> None:
+def test_batches_without_a_producer_only_advance_the_end_offset(tmp_path: Path) -> None:
     log = new_log(tmp_path)[1]
     log.append(batch(), now_ms=NOW_MS)
     log.append(batch(pid=1, epoch=0, seq=0), now_ms=NOW_MS)
@@ -95,7 +98,7 @@ def test_batches_without_a_producer_leave_no_trace(tmp_path: Path) -> None:
     assert state_at(log, 3).end_offset == 3
 
 
-def test_0_is_a_producers_id(tmp_path: Path) -> None:
+def test_0_is_a_valid_producer_id(tmp_path: Path) -> None:
     log = new_log(tmp_path)[1]
     log.append(batch(pid=0, epoch=0, seq=0), now_ms=NOW_MS)
     assert list(state_at(log, 1).producers) == [0]
@@ -112,7 +115,7 @@ def test_0_is_a_producers_id(tmp_path: Path) -> None:
         (2, (), [0]),
     ],
 )
-def test_replay_looks_into_those_segments_alone_that_lie_between_snapshot_and_offset(
+def test_replay_searches_only_the_segments_between_the_snapshot_and_the_offset(
     log: Log,
     offset: int,
     kept: tuple[int, ...],
@@ -133,7 +136,10 @@ def test_replay_looks_into_those_segments_alone_that_lie_between_snapshot_and_of
     assert found == searched
 
 
-def test_replay_of_a_part_tells_of_the_transactions_that_ended_there(log: Log) -> None:
+def test_a_partial_replay_returns_the_transactions_that_ended_in_it(log: Log) -> None:
+    """The replay to offset 20 includes the marker at 19, which ends the first aborted transaction;
+    the replay to 19 does not.
+    """
     ended = replay_segment(ProducerStateManager(3), log.segments[1], 3, 20, NOW_MS)
     aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in ended]
     assert aborted[-1] == TXN_ABORTED[0]
@@ -170,14 +176,14 @@ def test_replay_ends_within_a_segment(log: Log) -> None:
     assert state.end_offset == 30 and state.producers[5].last_sequence == 4
 
 
-def test_a_damaged_snapshot_goes_and_an_older_one_serves(log: Log) -> None:
+def test_a_damaged_snapshot_is_removed_and_an_older_one_used(log: Log) -> None:
     path = Path(log.snapshots.path(31))
     path.write_bytes(path.read_bytes()[:-1])
     assert rows(state_at(log, 31)) == AT_31
     assert not path.exists() and 31 not in log.snapshots.offsets
 
 
-def test_the_two_latest_are_kept_and_those_of_segments(log: Log) -> None:
+def test_the_two_latest_snapshots_and_those_at_segment_bases_are_kept(log: Log) -> None:
     snapshots = log.snapshots
     for offset in (50, 51, 52):
         snapshots.write(ProducerStateManager(offset), TXN_BASES)
@@ -187,7 +193,7 @@ def test_the_two_latest_are_kept_and_those_of_segments(log: Log) -> None:
     ]  # fmt: skip
 
 
-def test_what_goes_above_below_and_with_deleted_segments(log: Log) -> None:
+def test_take_deleted_drop_above_and_drop_below(log: Log) -> None:
     snapshots = log.snapshots
     assert snapshots.take_deleted(31) == [snapshots.path(3), snapshots.path(28)]
     assert snapshots.offsets == [31, 49] and Path(snapshots.path(3)).exists(), "renamed by others"

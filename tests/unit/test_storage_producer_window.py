@@ -27,7 +27,7 @@ def as_of_a_snapshot(log: Log, producer_id: int) -> ProducerEntry:
     return entry
 
 
-def test_earlier_batches_of_a_snapshots_producer_come_back(tmp_path: Path) -> None:
+def test_the_last_five_batches_of_a_producer_are_restored_from_the_log(tmp_path: Path) -> None:
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
     restore_window(entry, log.segments)
@@ -45,7 +45,7 @@ def test_a_window_ends_with_the_first_sequence_of_an_epoch(tmp_path: Path) -> No
     assert [batch.first_sequence for batch in entry.batches] == [0]
 
 
-def test_batches_of_an_earlier_epoch_are_of_another_window(tmp_path: Path) -> None:
+def test_batches_of_an_earlier_epoch_are_not_restored(tmp_path: Path) -> None:
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
     entry.producer_epoch = 1
@@ -53,7 +53,7 @@ def test_batches_of_an_earlier_epoch_are_of_another_window(tmp_path: Path) -> No
     assert [batch.first_sequence for batch in entry.batches] == [20]
 
 
-def test_a_window_is_looked_for_again_where_the_disk_refused(tmp_path: Path) -> None:
+def test_a_window_is_restored_at_the_next_attempt_after_a_disk_error(tmp_path: Path) -> None:
     """A full disk may refuse the index that is rebuilt for the search."""
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
@@ -68,7 +68,8 @@ def test_a_window_is_looked_for_again_where_the_disk_refused(tmp_path: Path) -> 
     assert len(entry.batches) == 5
 
 
-def test_what_cannot_be_read_leaves_the_window_short(tmp_path: Path) -> None:
+def test_a_window_ends_at_a_damaged_segment(tmp_path: Path) -> None:
+    """The second segment is overwritten with zeros, so only the later batches are restored."""
     log = kafka_log(tmp_path)
     Path(log.segments[1].batches.path(".log")).write_bytes(b"\0" * 2002)
     entry = as_of_a_snapshot(log, 5)

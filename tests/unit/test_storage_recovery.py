@@ -46,7 +46,9 @@ def fill(log: Log, count: int, start: int = 0) -> None:
         log.append(batch([b"%d" % number], pid=1, epoch=0, seq=number), now_ms=NOW_MS)
 
 
-def test_a_torn_tail_is_cut_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_end_is_truncated_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
     path, size = Path(log.segments.active.batches.path(".log")), log.segments.size_bytes
@@ -60,7 +62,9 @@ def test_a_torn_tail_is_cut_and_said_so(tmp_path: Path, caplog: pytest.LogCaptur
     fill(log, 1, start=4)  # the producer's state agrees with the remaining batches
 
 
-def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
+def test_damage_below_the_recovery_point_is_an_error_that_says_how_to_truncate(
+    tmp_path: Path,
+) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
     log.flush()
@@ -79,7 +83,7 @@ def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
     assert open_manager(tmp_path).logs["t", 0].log_end_offset == 4
 
 
-def test_a_bad_batch_with_good_ones_behind_is_not_cut(tmp_path: Path) -> None:
+def test_a_bad_batch_before_good_ones_is_an_error(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
     kill(manager)
@@ -94,7 +98,7 @@ def test_a_bad_batch_with_good_ones_behind_is_not_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_who_has_no_id_is_no_producer(tmp_path: Path, clean: bool) -> None:
+def test_a_batch_without_a_producer_id_adds_no_producer(tmp_path: Path, clean: bool) -> None:
     manager, log = new_log(tmp_path)
     log.append(batch([b"plain"]), now_ms=NOW_MS)
     log.append(batch([b"idempotent"], pid=0, epoch=0, seq=0), now_ms=NOW_MS)
@@ -103,7 +107,7 @@ def test_who_has_no_id_is_no_producer(tmp_path: Path, clean: bool) -> None:
     assert list(log.producer_state.producers) == [0]
 
 
-def test_zeros_after_a_power_failure_are_cut(tmp_path: Path) -> None:
+def test_zeros_at_the_end_of_a_file_are_truncated(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
     with Path(log.segments.active.batches.path(".log")).open("ab") as file:
@@ -113,7 +117,7 @@ def test_zeros_after_a_power_failure_are_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left_bytes", [8, 10, 16])
-def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
+def test_a_lost_sector_that_contains_only_the_offset_of_a_batch_is_detected(
     tmp_path: Path, left_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If a batch begins a few bytes before the end of a lost sector, its checksum is correct, but
@@ -176,7 +180,7 @@ def test_an_empty_segment_behind_whole_batches_that_are_lost_goes(
     assert ([segment.base_offset for segment in log.segments], log.log_end_offset) == ([0], 1)
 
 
-def test_a_snapshot_that_is_corrupt_falls_back_to_the_older_one_then_to_a_scan(
+def test_after_a_corrupt_snapshot_an_older_one_or_the_whole_log_is_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager, log = new_log(tmp_path, segment_bytes=200)
@@ -196,7 +200,7 @@ def test_a_snapshot_that_is_corrupt_falls_back_to_the_older_one_then_to_a_scan(
     assert "cannot be used" in caplog.text
 
 
-def test_the_two_latest_snapshots_are_kept_and_those_of_segments(tmp_path: Path) -> None:
+def test_the_two_latest_snapshots_and_those_of_segments_are_kept(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     for number in range(4):
         fill(log, 1, start=number)
@@ -230,7 +234,7 @@ def test_after_a_clean_stop_no_batch_is_read(
     log.delete_old_segments(NOW_MS)  # retention by time reads no batch either
 
 
-def test_after_a_checkpoint_only_what_came_later_is_read(
+def test_after_a_checkpoint_only_later_batches_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager, log = new_log(tmp_path)
@@ -255,7 +259,7 @@ def test_after_a_checkpoint_only_what_came_later_is_read(
 INDEXED = LogConfig(index_interval_bytes=1)  # with an entry for each batch
 
 
-def test_a_kills_index_files_are_left_to_the_next_checkpoint(tmp_path: Path) -> None:
+def test_index_files_are_written_by_the_first_checkpoint_after_a_kill(tmp_path: Path) -> None:
     """The files are not used before that, so a start that is killed leaves them unchanged."""
     manager, log = new_log(tmp_path, index_interval_bytes=1)
     fill(log, 9)
@@ -289,7 +293,7 @@ def test_a_damaged_index_is_written_again_after_a_clean_stop(tmp_path: Path) -> 
     assert len(good) == 8 * 8 and index.read_bytes() == good
 
 
-def test_what_is_missing_from_a_file_is_said(
+def test_a_log_that_became_shorter_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager, log = new_log(tmp_path)
@@ -302,7 +306,7 @@ def test_what_is_missing_from_a_file_is_said(
     assert "the log ends at offset 2, but it once reached to 4" in caplog.text
 
 
-def test_a_log_file_that_is_gone_is_missed(tmp_path: Path) -> None:
+def test_a_missing_log_file_is_an_error(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path, segment_bytes=200)
     fill(log, 9)
     manager.close(NOW_MS)
@@ -312,7 +316,8 @@ def test_a_log_file_that_is_gone_is_missed(tmp_path: Path) -> None:
     assert str(path) in str(error) and "missing" in str(error) and "Restore" in str(error)
 
 
-def test_the_topic_id_is_known_without_its_file(tmp_path: Path) -> None:
+def test_the_topic_id_is_known_without_partition_metadata(tmp_path: Path) -> None:
+    """The manifest has the id, too."""
     manager, _ = new_log(tmp_path)
     manager.close(NOW_MS)
     (tmp_path / "t-0" / "partition.metadata").unlink()
@@ -321,7 +326,7 @@ def test_the_topic_id_is_known_without_its_file(tmp_path: Path) -> None:
     assert (tmp_path / "t-0" / "partition.metadata").exists()
 
 
-def test_left_overs_go(tmp_path: Path) -> None:
+def test_leftover_files_are_removed(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 1)
     kill(manager)
@@ -341,7 +346,7 @@ def test_left_overs_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_brokers_cleaner(
+def test_a_gap_in_a_compacted_log_ends_ours_after_a_power_loss_but_not_kafkas(
     tmp_path: Path, ours: bool
 ) -> None:
     """This broker's cleaner works only below the stored recovery point. Apache Kafka's cleaner may
@@ -388,7 +393,10 @@ def test_an_index_that_a_power_loss_took_back_is_rebuilt(tmp_path: Path) -> None
     assert committed_values(log) == {2: b"1", 3: b"2"}
 
 
-def test_segments_whose_names_a_power_loss_took_are_not_missed(tmp_path: Path) -> None:
+def test_segments_that_a_power_loss_removed_are_not_an_error(tmp_path: Path) -> None:
+    """A segment above the recovery point may be missing after a power loss. The log continues
+    without it.
+    """
     manager, log = new_log(tmp_path)
     fill(log, 2)
     log.flush()
@@ -409,7 +417,9 @@ def test_segments_whose_names_a_power_loss_took_are_not_missed(tmp_path: Path) -
     )
 
 
-def test_all_segments_of_a_log_that_was_never_durable_may_go(tmp_path: Path) -> None:
+def test_a_power_loss_may_remove_all_segments_of_a_log_that_was_never_flushed(
+    tmp_path: Path,
+) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 3)
     log.checkpoint()
@@ -425,7 +435,10 @@ def test_all_segments_of_a_log_that_was_never_durable_may_go(tmp_path: Path) -> 
     assert not log.append(batch([b"again"], pid=1, epoch=0, seq=0), now_ms=NOW_MS).duplicate
 
 
-def test_a_manifest_of_more_than_is_left_does_not_fit_what_grows_again(tmp_path: Path) -> None:
+def test_a_manifest_of_a_longer_log_is_removed(tmp_path: Path) -> None:
+    """Otherwise the manifest would be trusted as soon as the log had its old length again, and the
+    state of its producers would be that of lost batches.
+    """
     manager, log = new_log(tmp_path)
     fill(log, 4)
     log.checkpoint()
@@ -444,7 +457,7 @@ def test_a_manifest_of_more_than_is_left_does_not_fit_what_grows_again(tmp_path:
     ) == (1, 1)
 
 
-def test_a_segment_that_grew_after_a_start_is_noted_as_it_is(tmp_path: Path) -> None:
+def test_a_checkpoint_notes_the_size_of_a_segment_that_grew_after_a_start(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 2)
     manager, log = reopened(manager, LogConfig(), clean=True)
@@ -482,6 +495,9 @@ def load(
     config: LogConfig = SMALL,
     disk: Disk | None = None,
 ) -> Log:
+    """Load the log of `path`, with what the checkpoint files have of it: recovery point and log
+    start offset.
+    """
     return load_log(
         LogDirectory(disk or OsDisk(), str(path)),
         "t",
@@ -516,7 +532,7 @@ BATCH_BYTES = 69  # the size of a batch that `fill` makes
         pytest.param(LastRun.POWER_LOST, False, 9, 9, (6, 6), id="of more than there is"),
     ],
 )
-def test_where_a_log_begins_and_is_durable_is_told_by_manifest_and_checkpoints(
+def test_the_start_and_recovery_point_come_from_the_manifest_and_checkpoints(
     tmp_path: Path,
     last_run: LastRun,
     has_grown: bool,
@@ -556,10 +572,10 @@ def test_a_log_begins_no_lower_than_its_first_segment(
 
 
 @pytest.mark.parametrize("last_run", [LastRun.CLEAN, LastRun.KILLED])
-def test_nothing_but_the_loss_of_power_takes_a_segment_that_was_not_durable(
+def test_a_missing_segment_is_accepted_only_after_a_power_loss(
     tmp_path: Path, last_run: LastRun
 ) -> None:
-    log = left_log(tmp_path, 6, segment_bytes=200)
+    log = killed_log(tmp_path, 6, segment_bytes=200)
     Path(log.segments.active.batches.path(".log")).unlink()
     with pytest.raises(CorruptLog, match="is missing"):
         load(tmp_path, last_run, point=0)
@@ -567,13 +583,13 @@ def test_nothing_but_the_loss_of_power_takes_a_segment_that_was_not_durable(
 
 
 @pytest.mark.parametrize("last_run", list(LastRun))
-def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
+def test_a_segment_that_lost_batches_since_a_clean_stop_is_reported(
     tmp_path: Path, last_run: LastRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The loss is logged once. After a power loss, a loss above the recovery point is not
     reported.
     """
-    log = left_log(tmp_path, 6, segment_bytes=200)
+    log = killed_log(tmp_path, 6, segment_bytes=200)
     cut_batch(log, 1)
     load(tmp_path, last_run, point=2)
     reported = [text for text in caplog.messages if "at the last stop" in text]
@@ -589,7 +605,7 @@ def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
 
 @pytest.mark.parametrize(("more", "stays"), [(1, True), (0, True), (-1, False)])
 @pytest.mark.parametrize("last_run", list(LastRun))
-def test_a_manifest_stays_unless_the_log_is_shorter(
+def test_a_manifest_is_kept_unless_the_log_became_shorter(
     tmp_path: Path, last_run: LastRun, more: int, stays: bool
 ) -> None:
     """If this start is killed, the next one reads no more than this one did."""
@@ -609,7 +625,7 @@ def test_a_manifest_stays_unless_the_log_is_shorter(
 
 
 @pytest.mark.parametrize("last_run", list(LastRun))
-def test_the_first_flush_has_the_topic_id_durable_unless_a_clean_stop_made_it_so(
+def test_the_first_flush_syncs_the_topic_id_except_after_a_clean_stop(
     tmp_path: Path, last_run: LastRun
 ) -> None:
     """The entries of a flush journal are matched with a log by its topic id."""
@@ -643,13 +659,13 @@ def test_a_log_whose_topic_id_is_lost_is_flushed_without_it(tmp_path: Path) -> N
         (LastRun.POWER_LOST, "none", True),
     ],
 )
-def test_a_stop_writes_the_manifest_unless_all_is_as_the_last_clean_one_left_it(
+def test_a_stop_writes_the_manifest_unless_nothing_changed_since_a_clean_stop(
     tmp_path: Path, last_run: LastRun, change: str, writes: bool
 ) -> None:
     """This is so even if the log was flushed in the meantime, since that does not write the
     manifest.
     """
-    log = left_log(tmp_path, 6, segment_bytes=200)
+    log = killed_log(tmp_path, 6, segment_bytes=200)
     path = tmp_path / "t-0" / MANIFEST_NAME
     if change == "a segment lost a batch":
         cut_batch(log, 1)
@@ -679,7 +695,7 @@ def test_a_stop_writes_the_manifest_unless_all_is_as_the_last_clean_one_left_it(
         (LastRun.POWER_LOST, 2, [0, 2, 3], 2),
     ],
 )
-def test_a_gap_in_a_compacted_log_above_the_recovery_point_is_our_loss_or_kafkas_cleaning(
+def test_a_gap_above_the_recovery_point_is_our_loss_or_kafkas_compaction(
     tmp_path: Path,
     last_run: LastRun,
     point: int | None,

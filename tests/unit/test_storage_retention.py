@@ -25,6 +25,7 @@ TIMES = [1700000000004, 1795222689507, 1700000000046, 1795222689718]
 def count(
     path: Path, start: int = 0, high_watermark: int = TXN_END, wall_ms: int = 0, **of: object
 ) -> int:
+    """How many segments of Kafka's log retention would delete."""
     return count_of(kafka_log(path).segments, start, high_watermark, wall_ms, **of)
 
 
@@ -36,6 +37,7 @@ def count_of(
     most: int = sys.maxsize,
     **of: object,
 ) -> int:
+    """How many of these segments retention would delete; by default it has no limit by time."""
     config = LogConfig(**({"retention_ms": -1} | of))  # type: ignore[arg-type]
     return expired_count(segments, config, start, high_watermark, wall_ms, most)
 
@@ -47,7 +49,7 @@ def with_empty_active(log: Log) -> SegmentList:
 
 
 @pytest.mark.parametrize(("start", "gone"), [(0, 0), (2, 0), (3, 1), (30, 2), (31, 3), (49, 3)])
-def test_what_is_below_the_log_start_goes_but_not_the_active_segment(
+def test_segments_below_the_log_start_are_deleted_except_the_active_one(
     tmp_path: Path, start: int, gone: int
 ) -> None:
     assert count(tmp_path, start) == gone
@@ -58,13 +60,13 @@ def test_what_is_below_the_log_start_goes_but_not_the_active_segment(
     ("most", "gone"),
     [(sum(SIZES), 0), (sum(SIZES[1:]) + 1, 0), (sum(SIZES[1:]), 1), (SIZES[3], 3), (0, 4)],
 )
-def test_the_oldest_go_while_the_others_still_have_the_size(
+def test_the_oldest_are_deleted_while_the_rest_still_has_retention_bytes(
     tmp_path: Path, most: int, gone: int
 ) -> None:
     assert count(tmp_path, retention_bytes=most) == gone
 
 
-def test_the_oldest_go_by_the_time_of_their_youngest_record(tmp_path: Path) -> None:
+def test_the_oldest_are_deleted_by_the_time_of_their_latest_record(tmp_path: Path) -> None:
     assert count(tmp_path, wall_ms=TIMES[0] + 1000, retention_ms=1000) == 0
     assert count(tmp_path, wall_ms=TIMES[0] + 1001, retention_ms=1000) == 1
     later = TIMES[2] + 50_000
@@ -72,7 +74,7 @@ def test_the_oldest_go_by_the_time_of_their_youngest_record(tmp_path: Path) -> N
     assert count(tmp_path, wall_ms=TIMES[3] + 1001, retention_ms=1000) == 4
 
 
-def test_nothing_goes_by_size_or_age_from_a_log_that_is_only_compacted(tmp_path: Path) -> None:
+def test_a_log_that_is_only_compacted_deletes_nothing_by_size_or_age(tmp_path: Path) -> None:
     compacted = {"cleanup_policy": frozenset({"compact"})}
     assert count(tmp_path, retention_bytes=0, **compacted) == 0
     assert count(tmp_path, wall_ms=TIMES[3] * 2, retention_ms=1, **compacted) == 0
@@ -102,7 +104,7 @@ def test_an_active_segment_stays_that_is_empty(tmp_path: Path, reason: dict[str,
 
 
 @pytest.mark.parametrize("reason", [{"retention_bytes": 0}, {"retention_ms": 0, "wall_ms": 10**13}])
-def test_a_segment_that_compaction_emptied_keeps_no_later_one(
+def test_a_segment_that_compaction_emptied_does_not_stop_retention(
     tmp_path: Path, reason: dict[str, int]
 ) -> None:
     segments = list(kafka_log(tmp_path).segments)
@@ -121,7 +123,7 @@ def test_records_may_be_kept_for_no_time_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("surplus", "is_asked"), [(-1, False), (0, False), (1, True)])
-def test_the_sizes_of_the_files_are_asked_for_where_there_is_too_much(
+def test_the_sizes_of_the_files_are_checked_only_above_retention_bytes(
     tmp_path: Path, surplus: int, is_asked: bool
 ) -> None:
     """Below the limit, other checks find a file of a wrong size."""

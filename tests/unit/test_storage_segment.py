@@ -50,14 +50,14 @@ def test_beyond_its_last_batch_there_is_none(segment: Segment) -> None:
     assert segment.find(28) is None
 
 
-def test_headers_are_what_kafkas_tool_prints(segment: Segment) -> None:
+def test_headers_equal_what_kafkas_tool_prints(segment: Segment) -> None:
     rows = [
         (at, header.base_offset, header.producer_id) for at, header in segment.batches.headers()
     ]
     assert rows[:3] == [(0, 3, 5), (78, 4, 7), (158, 5, 7)] and len(rows) == 25
 
 
-def test_an_index_that_leads_to_a_wrong_place_is_rebuilt(segment: Segment) -> None:
+def test_an_index_with_a_wrong_position_is_rebuilt(segment: Segment) -> None:
     Path(segment.batches.path(".index")).write_bytes((10).to_bytes(4) + (100).to_bytes(4))
     segment.indexes.loaded_offsets = None
     assert segment.find(26) == Place(1843, 26, 26, 81)
@@ -66,7 +66,7 @@ def test_an_index_that_leads_to_a_wrong_place_is_rebuilt(segment: Segment) -> No
     )
 
 
-def test_the_times_are_read_from_the_log_where_no_manifest_vouches(segment: Segment) -> None:
+def test_times_are_read_from_the_log_without_a_manifest(segment: Segment) -> None:
     segment.indexes.load_times()
     assert (segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset) == (
         1795222689507,
@@ -75,7 +75,7 @@ def test_the_times_are_read_from_the_log_where_no_manifest_vouches(segment: Segm
     assert segment.indexes.first_batch_timestamp() == 1795222689083
 
 
-def test_offsets_that_fall_are_damage(segment: Segment) -> None:
+def test_a_lower_offset_than_that_of_the_previous_batch_is_an_error(segment: Segment) -> None:
     path = Path(segment.batches.path(".log"))
     data = bytearray(path.read_bytes())
     data[158:166] = (4).to_bytes(8)
@@ -90,6 +90,7 @@ THIRD, MAGIC_AT, LENGTH_AT, LAST_DELTA_AT = 158, 16, 8, 23
 
 
 def changed(segment: Segment, at: int, data: bytes) -> None:
+    """Overwrite bytes of the segment's log file."""
     path = Path(segment.batches.path(".log"))
     raw = bytearray(path.read_bytes())
     raw[at : at + len(data)] = data
@@ -109,7 +110,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("at", "data"), DAMAGE)
-def test_a_damaged_header_is_found_by_whoever_passes_it(
+def test_a_damaged_header_is_found_by_headers_and_by_find(
     segment: Segment, at: int, data: bytes
 ) -> None:
     segment.indexes.rebuild(None)
@@ -124,7 +125,7 @@ def test_a_damaged_header_is_found_by_whoever_passes_it(
     assert [position for position, _ in segment.batches.headers(end=THIRD)] == [0, 78]
 
 
-def test_a_file_that_ends_within_a_header_is_damage(segment: Segment) -> None:
+def test_a_file_that_ends_within_a_header_is_an_error(segment: Segment) -> None:
     with Path(segment.batches.path(".log")).open("r+b") as file:
         file.truncate(THIRD + 60)
     with pytest.raises(CorruptLog, match=f"byte {THIRD}: a batch is cut off"):
@@ -160,7 +161,7 @@ def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
         ((21).to_bytes(8) + bytes(4), None),
     ],
 )
-def test_a_batch_behind_a_gap_is_held_to_the_one_that_follows(
+def test_the_offset_of_a_batch_after_a_gap_is_checked_against_the_next_batch(
     tmp_path: Path, behind: bytes, why: str | None
 ) -> None:
     """The batch after it is not read if the requested offset is that of the batch itself."""
@@ -187,7 +188,7 @@ def of_rows(path: Path, offsets: Iterable[int], base: int = 10, interval: int = 
     return segment
 
 
-def test_the_last_offset_may_be_as_far_as_an_index_can_tell(tmp_path: Path) -> None:
+def test_offsets_may_be_up_to_2_31_minus_1_above_the_base_offset(tmp_path: Path) -> None:
     last = 10 + 2**31 - 1
     segment = of_rows(tmp_path, [10, last])
     assert [header.base_offset for _, header in segment.batches.headers()] == [10, last]
@@ -211,7 +212,7 @@ def test_a_batch_that_lost_its_records_is_a_header_alone(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("is_rebuilt", "has_entry"), [(True, True), (False, False)])
-def test_damage_is_not_put_down_to_an_index_that_did_not_lead_there(
+def test_damage_does_not_rebuild_an_index_that_was_not_used_or_was_just_built(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_rebuilt: bool, has_entry: bool
 ) -> None:
     """An index that was just built from the log is not blamed either, since otherwise each reader
@@ -227,7 +228,7 @@ def test_damage_is_not_put_down_to_an_index_that_did_not_lead_there(
     assert segment.indexes.offset_index() is index and not caplog.messages
 
 
-def test_a_look_up_reads_a_little_and_a_walk_much_at_a_time(
+def test_find_reads_4_kib_and_headers_64_kib_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each byte is read once, except in batches across two reads, and no byte after the requested
@@ -260,7 +261,7 @@ def test_a_look_up_reads_a_little_and_a_walk_much_at_a_time(
 
 
 @pytest.mark.parametrize("noted", [3, 5, 24])
-def test_an_index_entry_leads_to_a_batch_of_its_offset_or_an_earlier_one(
+def test_an_index_entry_with_a_position_beyond_its_offset_is_not_used(
     segment: Segment, noted: int
 ) -> None:
     """An entry whose position is after that of its offset would hide the batches in between."""
@@ -360,7 +361,7 @@ def test_the_time_of_the_first_batch_is_read_once(
     assert "the time of the first batch is unknown" in caplog.text
 
 
-def test_an_append_that_fails_leaves_nothing_of_it(tmp_path: Path) -> None:
+def test_a_failed_append_is_truncated(tmp_path: Path) -> None:
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=4096
     )
@@ -426,7 +427,9 @@ def test_a_full_offset_index_ends_a_segment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_segment_of_1970_is_as_old_as_its_times_say(tmp_path: Path, first: int) -> None:
+def test_the_age_of_a_segment_is_measured_from_timestamps_0_and_1(
+    tmp_path: Path, first: int
+) -> None:
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=10**9, cache=IndexCache(), index_interval_bytes=0
     )
@@ -436,7 +439,7 @@ def test_a_segment_of_1970_is_as_old_as_its_times_say(tmp_path: Path, first: int
     assert segment.should_roll(100, 1, first + 501, 10**9, limits)
 
 
-def test_without_times_a_segment_is_as_old_as_its_creation(tmp_path: Path) -> None:
+def test_without_times_the_age_of_a_segment_is_measured_from_its_creation(tmp_path: Path) -> None:
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=1_000, cache=IndexCache(), index_interval_bytes=0
     )
@@ -446,7 +449,7 @@ def test_without_times_a_segment_is_as_old_as_its_creation(tmp_path: Path) -> No
     assert segment.should_roll(100, 1, -1, 1_501, limits)
 
 
-def test_the_highest_time_is_that_of_its_first_batch(tmp_path: Path) -> None:
+def test_max_timestamp_offset_is_that_of_the_first_batch_with_the_time(tmp_path: Path) -> None:
     segment = Segment.create(
         OsDisk(), str(tmp_path), 10, now_ms=0, cache=IndexCache(), index_interval_bytes=0
     )
@@ -480,7 +483,7 @@ def test_the_latest_batches_are_found_without_an_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
-def test_where_a_file_cannot_be_made_none_is(tmp_path: Path, suffix: str) -> None:
+def test_if_one_file_cannot_be_created_no_file_is_left(tmp_path: Path, suffix: str) -> None:
     class Refusing(OsDisk):
         def open(self, path: str, *, create: bool = False) -> File:
             if path.endswith(suffix):
@@ -494,7 +497,7 @@ def test_where_a_file_cannot_be_made_none_is(tmp_path: Path, suffix: str) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_checksums_are_those_of_the_files(segment: Segment) -> None:
+def test_checksums_equal_those_of_the_files(segment: Segment) -> None:
     """This includes files that grew from earlier content, rebuilt files, and missing files."""
 
     def on_disk() -> list[tuple[str, int, int]]:
@@ -544,7 +547,7 @@ def test_appends_leave_kafkas_files(tmp_path: Path) -> None:
         ).read_bytes()
 
 
-def test_the_least_used_indexes_leave_the_memory(tmp_path: Path) -> None:
+def test_indexes_beyond_the_cache_size_are_dropped_from_memory(tmp_path: Path) -> None:
     log = kafka_log(tmp_path)
     cache = log.log_dir.cache
     cache.max_bytes = 1100
@@ -558,7 +561,7 @@ def test_the_least_used_indexes_leave_the_memory(tmp_path: Path) -> None:
     ]
 
 
-def test_the_indexes_that_were_used_last_stay(tmp_path: Path) -> None:
+def test_the_most_recently_used_indexes_stay_in_memory(tmp_path: Path) -> None:
     log = kafka_log(tmp_path)
     first, second, third = log.segments[:3]
     for segment in (first, second, third):
@@ -586,7 +589,7 @@ class _Indexed:
         self.is_dropped = True
 
 
-def test_the_least_used_indexes_beyond_the_bound_go() -> None:
+def test_the_cache_drops_the_least_recently_used_indexes() -> None:
     cache = IndexCache(100)
     first, second, third = segments = [_Indexed() for _ in range(3)]
     cache.hold(first, 30)  # type: ignore[arg-type]
@@ -599,7 +602,7 @@ def test_the_least_used_indexes_beyond_the_bound_go() -> None:
     assert cache.bytes == 41
 
 
-def test_one_index_alone_may_be_longer_than_the_bound() -> None:
+def test_a_single_index_may_exceed_the_cache_size() -> None:
     cache = IndexCache(100)
     alone, other = _Indexed(), _Indexed()
     cache.hold(alone, 500)  # type: ignore[arg-type]
@@ -608,7 +611,7 @@ def test_one_index_alone_may_be_longer_than_the_bound() -> None:
     assert alone.is_dropped and cache.bytes == 1
 
 
-def test_indexes_that_could_not_be_written_are_not_counted_for_ever() -> None:
+def test_an_index_whose_drop_failed_is_no_longer_counted() -> None:
     class Failing(_Indexed):
         def drop(self) -> None:
             raise OSError("no room")
@@ -620,7 +623,7 @@ def test_indexes_that_could_not_be_written_are_not_counted_for_ever() -> None:
     assert cache.bytes == 20
 
 
-def test_a_segment_that_goes_leaves_its_share_of_the_bound() -> None:
+def test_forget_subtracts_an_index_once() -> None:
     cache = IndexCache(100)
     gone, other = _Indexed(), _Indexed()
     cache.hold(gone, 60)  # type: ignore[arg-type]
@@ -661,7 +664,7 @@ def index_files(log: Log) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("left", ["as noted", "grown", "shorter", "others", "gone"])
 @pytest.mark.parametrize(("noted", "written"), [(8, 8), (9, 9), (8, 11), (13, 14), (1, 2), (2, 3)])
-def test_a_segment_goes_on_as_if_its_process_had_not_ended(
+def test_after_a_kill_a_segment_gets_the_same_indexes_as_without(
     tmp_path: Path, noted: int, written: int, left: str
 ) -> None:
     """This is so for any state of the index files, and for any batches after the manifest."""

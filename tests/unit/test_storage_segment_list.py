@@ -20,7 +20,9 @@ def segments(tmp_path: Path) -> SegmentList:
     return kafka_log(tmp_path).segments
 
 
-def test_it_is_a_sequence_that_ends_with_the_active_segment(segments: SegmentList) -> None:
+def test_a_segment_list_is_a_sequence_that_ends_with_the_active_segment(
+    segments: SegmentList,
+) -> None:
     assert [segment.base_offset for segment in segments] == TXN_BASES == segments.base_offsets
     assert segments[-1] is segments.active and len(segments[1:]) == 3
     assert segments.size_bytes == sum(SIZES)
@@ -77,7 +79,7 @@ def write_at(path: str, at: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("last_offset", [3, 4, 42])
-def test_a_batch_that_reaches_into_the_next_segment_is_damage(
+def test_a_batch_that_reaches_into_the_next_segment_is_an_error(
     segments: SegmentList, last_offset: int
 ) -> None:
     write_at(
@@ -87,7 +89,7 @@ def test_a_batch_that_reaches_into_the_next_segment_is_damage(
         segments.find(2)
 
 
-def test_damage_in_a_segment_does_not_hinder_who_reads_later_ones(segments: SegmentList) -> None:
+def test_damage_in_a_segment_does_not_affect_reads_of_later_ones(segments: SegmentList) -> None:
     for segment in segments[:2]:
         write_at(segment.batches.path(".log"), 0, bytes(segment.batches.size))
     assert [segments.find(offset) is not None for offset in (28, 31)] == [True, True]
@@ -95,7 +97,7 @@ def test_damage_in_a_segment_does_not_hinder_who_reads_later_ones(segments: Segm
         segments.find(27)
 
 
-def test_a_batch_that_is_longer_than_its_file_is_damage(segments: SegmentList) -> None:
+def test_a_batch_that_is_longer_than_its_file_is_an_error(segments: SegmentList) -> None:
     path = Path(segments[0].batches.path(".log"))
     data = bytearray(path.read_bytes())
     data[156 + 8 : 156 + 12] = (78 - 12 + 1).to_bytes(4)  # batch_length of the last batch
@@ -109,7 +111,8 @@ def test_headers_come_latest_first_and_from_earlier_segments(segments: SegmentLi
     assert offsets == list(range(29, -1, -1))
 
 
-def test_headers_behind_the_next_index_entry_are_not_read(tmp_path: Path) -> None:
+def test_headers_before_reads_no_further_than_the_next_index_entry(tmp_path: Path) -> None:
+    """The file is overwritten after that entry; a read of it would fail."""
     segments = kafka_log(tmp_path, index_interval_bytes=300).segments
     segment = segments[1]
     index = segment.indexes.trusted_offset_index()
@@ -120,21 +123,21 @@ def test_headers_behind_the_next_index_entry_are_not_read(tmp_path: Path) -> Non
     assert offsets == list(range(9, -1, -1))
 
 
-def test_headers_are_not_looked_for_without_end(
+def test_headers_before_ends_after_a_bounded_number_of_headers(
     segments: SegmentList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment_list, "_MOST_HEADERS_BEFORE", 2)
     assert 2 <= len(list(segments.headers_before(30))) < 30
 
 
-def test_reading_ends_at_the_batch_of_the_limit(segments: SegmentList) -> None:
+def test_end_position_is_that_of_the_batch_at_the_limit(segments: SegmentList) -> None:
     assert segments.end_position(segments.active, 48) == 1362
     assert segments.end_position(segments[1], 48) == SIZES[1], "an earlier segment is read whole"
     assert segments.end_position(segments.active, TXN_END) == SIZES[-1]
 
 
 @pytest.mark.parametrize("limit", range(TXN_END + 1))
-def test_each_limit_is_where_reading_ends_in_its_segment_alone(
+def test_a_limit_changes_the_end_position_only_in_its_own_segment(
     segments: SegmentList, limit: int
 ) -> None:
     """The result is the same for the first look-up of a limit as after a look-up of another
@@ -168,7 +171,7 @@ def test_the_batch_of_a_limit_is_looked_up_once(
 
 
 @pytest.mark.parametrize("limit", [1, 20])
-def test_where_reading_ends_is_looked_for_again_once_segments_have_changed(
+def test_end_position_is_computed_again_after_segments_changed(
     segments: SegmentList, limit: int
 ) -> None:
     """If the limit was in a replaced segment, it is then in the new one or below all segments."""
@@ -189,7 +192,7 @@ def test_where_reading_ends_is_looked_for_again_once_segments_have_changed(
         assert segments.end_position(cleaned, limit) == place.position
 
 
-def test_the_oldest_go_and_a_cleaned_one_takes_the_place_of_neighbours(
+def test_replace_and_remove_oldest(
     segments: SegmentList,
 ) -> None:
     first, second, third, active = segments
@@ -200,7 +203,7 @@ def test_the_oldest_go_and_a_cleaned_one_takes_the_place_of_neighbours(
     assert segments.size_bytes == sum(SIZES[2:])
 
 
-def test_a_size_that_the_files_do_not_have_is_no_reason_to_delete(segments: SegmentList) -> None:
+def test_check_sizes_reports_a_file_of_another_size(segments: SegmentList) -> None:
     segments.check_sizes()
     with Path(segments[1].batches.path(".log")).open("ab") as file:
         file.write(b"more")

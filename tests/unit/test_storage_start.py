@@ -78,7 +78,7 @@ def test_all_files_of_logs_are_durable_before_the_mark_of_a_clean_stop(tmp_path:
         assert step in before
 
 
-def test_names_that_a_clean_stop_makes_beside_a_log_are_durable_before_its_mark(
+def test_files_that_a_clean_stop_creates_are_durable_before_its_mark(
     tmp_path: Path,
 ) -> None:
     """The next start reads no batch of the log, since it trusts the other files."""
@@ -97,7 +97,8 @@ def test_names_that_a_clean_stop_makes_beside_a_log_are_durable_before_its_mark(
     assert ("fsync", MANIFEST_NAME) in before[before.index(("write", MANIFEST_NAME)) :]
 
 
-def test_the_mark_of_a_clean_stop_does_not_come_back_with_a_loss_of_power(tmp_path: Path) -> None:
+def test_the_removal_of_the_clean_stop_mark_is_durable(tmp_path: Path) -> None:
+    """The directory is flushed after the mark was removed; else a power loss could restore it."""
     open_manager(tmp_path).close(NOW_MS)
     disk = RecordingDisk()
     assert open_manager(tmp_path, disk=disk).last_run is LastRun.CLEAN
@@ -106,7 +107,7 @@ def test_the_mark_of_a_clean_stop_does_not_come_back_with_a_loss_of_power(tmp_pa
 
 
 @pytest.mark.parametrize(("ending", "count"), [("new", 1), ("clean", 0), ("killed", 1)])
-def test_names_made_just_before_a_kill_are_made_durable_first(
+def test_a_start_flushes_the_directory_except_after_a_clean_stop(
     tmp_path: Path, ending: str, count: int
 ) -> None:
     """In a new directory, this is the name of the file with its ids."""
@@ -122,7 +123,7 @@ def test_names_made_just_before_a_kill_are_made_durable_first(
     assert disk.take_steps().count(("fsync_dir", tmp_path.name)) == count
 
 
-def test_a_new_directory_is_durable_in_the_one_around_it(
+def test_a_new_data_directory_is_durable_in_its_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -164,7 +165,7 @@ def test_a_directory_that_was_handed_over_to_kafka_is_refused(tmp_path: Path) ->
         open_manager(tmp_path)
 
 
-def test_slashes_at_the_end_do_not_count(tmp_path: Path) -> None:
+def test_trailing_slashes_of_the_data_directory_are_removed(tmp_path: Path) -> None:
     for given, is_known_as in ((f"{tmp_path}//", str(tmp_path)), ("/", "/"), ("//", "/")):
         config = LogManagerConfig(node_id=7)
         manager = LogManager(OsDisk(), given, config=config, now_ms=NOW_MS)
@@ -187,7 +188,7 @@ def test_after_a_loss_of_power_each_start_is_one_until_all_is_flushed(tmp_path: 
 
 @pytest.mark.parametrize("is_copy", [False, True])
 @pytest.mark.parametrize("last_run", list(LastRun))
-def test_what_was_answered_may_be_gone_after_a_loss_of_power_and_in_a_copy(
+def test_acknowledged_data_may_be_missing_after_a_power_loss_and_in_a_copy(
     tmp_path: Path, last_run: LastRun, is_copy: bool
 ) -> None:
     manager = open_manager(tmp_path, may_lack_acknowledged=is_copy)
@@ -201,7 +202,7 @@ def test_what_was_answered_may_be_gone_after_a_loss_of_power_and_in_a_copy(
     ("point", "last_run"),
     [(1, LastRun.KILLED), (2, LastRun.KILLED), (3, LastRun.POWER_LOST)],
 )
-def test_a_log_that_ends_below_its_recovery_point_is_of_a_copy(
+def test_a_log_that_ends_below_its_recovery_point_marks_a_copy(
     tmp_path: Path, point: int, last_run: LastRun
 ) -> None:
     """A kill loses no data, and durable data are never cut off."""
@@ -215,7 +216,7 @@ def test_a_log_that_ends_below_its_recovery_point_is_of_a_copy(
     assert open_manager(tmp_path).last_run is last_run
 
 
-def test_a_log_that_is_shorter_after_a_clean_stop_does_not_make_it_a_copy(tmp_path: Path) -> None:
+def test_a_shorter_log_after_a_clean_stop_does_not_mark_a_copy(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     manager.close(NOW_MS)
@@ -247,7 +248,7 @@ def journal_of(manager: LogManager, log: Log, *, decision: bool = False) -> byte
         ("compacted", 2, LastRun.KILLED),
     ],
 )
-def test_after_a_kill_a_file_without_what_its_journal_has_is_of_a_copy(
+def test_after_a_kill_a_log_that_lacks_journal_bytes_marks_a_copy(
     tmp_path: Path, change: str, point: int, last_run: LastRun
 ) -> None:
     """The data are written again, as after a power loss. Below the recovery point, a different file
@@ -269,7 +270,10 @@ def test_after_a_kill_a_file_without_what_its_journal_has_is_of_a_copy(
     assert again.logs["t", 0].log_end_offset == 2
 
 
-def test_a_kill_and_no_recovery_points_a_journal_is_asked_all_the_same(tmp_path: Path) -> None:
+def test_after_a_kill_the_journal_is_compared_even_without_recovery_points(tmp_path: Path) -> None:
+    """The log is empty although the journal has its batch, as in a copy of the directory. The batch
+    is restored.
+    """
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     journal_of(manager, log)
@@ -284,7 +288,7 @@ def test_a_kill_and_no_recovery_points_a_journal_is_asked_all_the_same(tmp_path:
 
 @pytest.mark.parametrize("decision", [False, True])
 @pytest.mark.parametrize("is_clean", [False, True])
-def test_journals_go_at_a_start_after_a_clean_stop_unless_they_hold_decisions(
+def test_a_start_after_a_clean_stop_removes_journals_without_decisions(
     tmp_path: Path, is_clean: bool, decision: bool
 ) -> None:
     """If the last run ended in any other way, they are kept until all logs have been flushed."""
@@ -303,7 +307,7 @@ def test_journals_go_at_a_start_after_a_clean_stop_unless_they_hold_decisions(
 # --- logs that are off line ---------------------------------------------------------------------
 
 
-def test_a_log_that_is_off_line_is_flushed_and_keeps_its_offsets(tmp_path: Path) -> None:
+def test_an_offline_log_is_flushed_and_keeps_its_checkpointed_offsets(tmp_path: Path) -> None:
     """A transaction with data in the log may still be committed, and the log may be repaired. After
     a clean stop, a start assumes that the whole log is durable.
     """
@@ -331,7 +335,7 @@ def test_a_log_that_is_off_line_is_flushed_and_keeps_its_offsets(tmp_path: Path)
     assert points_in(tmp_path, LOG_START_NAME) == {("t", 0): 1}
 
 
-def test_without_recovery_points_a_log_that_is_off_line_gets_none(tmp_path: Path) -> None:
+def test_an_offline_log_without_a_recovery_point_gets_none(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     for _ in range(2):
         log.append(batch(), now_ms=NOW_MS)
@@ -342,7 +346,7 @@ def test_without_recovery_points_a_log_that_is_off_line_gets_none(tmp_path: Path
     assert points_in(tmp_path) == {}
 
 
-def test_a_log_that_was_off_line_goes_without_delay_and_without_a_trace(tmp_path: Path) -> None:
+def test_an_offline_log_is_deleted_at_once_with_its_checkpointed_offsets(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     for _ in range(2):
         log.append(batch(), now_ms=NOW_MS)
@@ -392,7 +396,7 @@ class _Topics:
         (("t", 0), 4, False),  # the log is off line
     ],
 )
-def test_a_partition_that_had_durable_records_and_has_no_directory_is_missed(
+def test_a_partition_with_a_recovery_point_but_no_directory_is_reported(
     tmp_path: Path,
     partition: tuple[str, int],
     point: int,
@@ -417,7 +421,7 @@ def test_a_partition_that_had_durable_records_and_has_no_directory_is_missed(
     ) is is_missed
 
 
-def test_where_no_topics_are_known_none_is_missed(
+def test_no_partition_is_reported_missing_if_no_topics_are_known(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kill(open_manager(tmp_path))
@@ -429,7 +433,7 @@ def test_where_no_topics_are_known_none_is_missed(
 # --- leader epochs ------------------------------------------------------------------------------
 
 
-def test_a_start_begins_the_epoch_after_the_highest_of_all_logs(tmp_path: Path) -> None:
+def test_a_start_uses_the_leader_epoch_after_the_highest_of_all_logs(tmp_path: Path) -> None:
     """The file with the directory's highest epoch may be missing, as in a directory of Apache
     Kafka.
     """
@@ -449,9 +453,12 @@ def test_a_start_begins_the_epoch_after_the_highest_of_all_logs(tmp_path: Path) 
     ("lowest", "is_copy", "begun"),
     [(0, False, 0), (1, False, 1), (5, False, 5), (5, True, 5), (0, True, UNHEARD_LEADER_EPOCHS)],
 )
-def test_the_first_epoch_is_that_of_the_claim_or_in_a_copy_beyond_what_was_unheard(
+def test_the_first_leader_epoch_is_that_of_the_claim_or_far_higher_in_a_copy(
     tmp_path: Path, lowest: int, is_copy: bool, begun: int
 ) -> None:
+    """`lowest` is the epoch of the claim. A copy does not have the last epochs of the original, so
+    it skips some.
+    """
     manager = open_manager(tmp_path, lowest_leader_epoch=lowest, may_lack_acknowledged=is_copy)
     assert manager.leader_epoch == begun
     manager.begin_leader_epoch([])
@@ -512,13 +519,13 @@ def test_an_epoch_that_a_batch_has_is_never_given_again_even_if_all_logs_are_los
 # --- new and deleted logs -----------------------------------------------------------------------
 
 
-def test_a_log_that_nobody_wrote_to_has_nothing_to_flush(tmp_path: Path) -> None:
+def test_an_unused_log_has_nothing_to_flush(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
     assert log.durability.begin_flush() is None
 
 
-def test_a_log_whose_start_changed_may_be_deleted_before_that_is_written(tmp_path: Path) -> None:
+def test_a_log_may_be_deleted_before_its_changed_start_is_written(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     log.delete_records_before(1)
@@ -527,7 +534,8 @@ def test_a_log_whose_start_changed_may_be_deleted_before_that_is_written(tmp_pat
     assert manager.next_deadline_ms() > 0
 
 
-def test_without_removals_nothing_is_made_durable(tmp_path: Path) -> None:
+def test_end_removals_flushes_nothing_without_removals(tmp_path: Path) -> None:
+    """The deletion itself flushes the directory; the end of removals has nothing to add."""
     disk = RecordingDisk()
     manager = open_manager(tmp_path, disk=disk)
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)

@@ -41,7 +41,7 @@ def plain(tmp_path: Path) -> Log:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def searched_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The base offsets of batches whose records were searched."""
     offsets: list[int] = []
     run = BatchSearch.run
@@ -79,7 +79,7 @@ def test_a_bound_hides_what_is_not_stable_yet(plain: Log) -> None:
     assert offset_for_timestamp(plain, BASE_MS + 26, upper_bound_offset=1) is None
 
 
-def test_what_is_below_the_log_start_is_not_found(plain: Log) -> None:
+def test_records_below_the_log_start_are_not_found_by_time(plain: Log) -> None:
     plain.delete_records_before(15)
     expected = next((time, offset, 0) for offset, time, *_ in RECORDS if offset >= 15)
     assert offset_for_timestamp(plain, 0) == expected
@@ -95,7 +95,9 @@ def test_the_record_of_the_highest_time(plain: Log, tmp_path: Path) -> None:
     assert offset_of_max_timestamp(txn, upper_bound_offset=47) is None
 
 
-def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path) -> None:
+def test_the_first_record_of_the_highest_time_may_precede_the_index_entrys_offset(
+    tmp_path: Path,
+) -> None:
     """Kafka's time index has the offset of the last record of the batch or, in older versions, of
     an earlier record. The result is the first record with that timestamp.
     """
@@ -109,8 +111,8 @@ def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path
     assert offset_of_max_timestamp(log) == (NOW_MS + 9, 2, 0)
 
 
-def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
-    tmp_path: Path, opened: list[int], caplog: pytest.LogCaptureFixture
+def test_the_search_for_the_highest_time_skips_older_and_emptied_batches(
+    tmp_path: Path, searched_batches: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Older and emptied batches are not opened. An unreadable one is logged."""
     _, log = new_log(tmp_path)
@@ -126,7 +128,7 @@ def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
         file.write(bytes(8))
     segment.indexes.max_timestamp_offset = 0
     assert offset_of_max_timestamp(log) == (BASE_MS + 9, first, 0)
-    assert opened == [spoilt.first_offset, first] and len(caplog.messages) == 1
+    assert searched_batches == [spoilt.first_offset, first] and len(caplog.messages) == 1
 
 
 # --- compared with a full search ----------------------------------------------------------------
@@ -148,7 +150,7 @@ def records_from(log: Log, offset: int) -> list[TimestampOffset]:
 )
 @pytest.mark.parametrize("append_time", [False, True])
 @pytest.mark.parametrize("index_interval_bytes", [0, 150, 4096])
-def test_what_is_found_is_what_a_search_of_all_records_finds(
+def test_look_ups_by_time_equal_a_search_of_all_records(
     tmp_path: Path,
     index_interval_bytes: int,
     append_time: bool,
@@ -189,10 +191,10 @@ def test_what_is_found_is_what_a_search_of_all_records_finds(
         highest = max((record.timestamp for record in records if record.timestamp >= 0), default=-2)
         first = next((record for record in records if record.timestamp == highest), None)
         assert offset_of_max_timestamp(log) == first, start
-    assert not caplog.messages, "an emptied batch is not opened"
+    assert not caplog.messages, "an emptied batch is not searched"
 
 
-def test_segments_that_another_process_closed_have_times(tmp_path: Path) -> None:
+def test_segments_that_an_earlier_process_closed_are_found_by_time(tmp_path: Path) -> None:
     """There is no manifest, so the times come from the indexes."""
     manager, log = new_log(tmp_path, segment_bytes=200)
     for time in (BASE_MS - 9, BASE_MS - 9, BASE_MS + 50, BASE_MS - 9, BASE_MS - 9, BASE_MS - 9):
@@ -236,8 +238,8 @@ def spoil(log: Log, *kept: range) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 12, 14, 15, 2 * PEAK])
-def test_for_the_highest_time_its_batch_alone_is_read(
-    peaked: Log, opened: list[int], start: int
+def test_the_search_for_the_highest_time_reads_only_its_batch(
+    peaked: Log, searched_batches: list[int], start: int
 ) -> None:
     """The times and the indexes of the segments lead to the batch, unless it is below the log
     start.
@@ -245,7 +247,7 @@ def test_for_the_highest_time_its_batch_alone_is_read(
     peaked.delete_records_before(start)
     spoil(peaked, range(PEAK, PEAK + 1))
     assert offset_of_max_timestamp(peaked) == (BASE_MS + 1, 2 * PEAK + 1, 0)
-    assert opened == [2 * PEAK]
+    assert searched_batches == [2 * PEAK]
 
 
 @pytest.mark.parametrize(
@@ -255,8 +257,8 @@ def test_for_the_highest_time_its_batch_alone_is_read(
         (2 * PEAK + 2, [2 * PEAK + 2]),
     ],
 )
-def test_where_the_peak_is_below_the_log_start_headers_are_read(
-    peaked: Log, opened: list[int], start: int, searched: list[int]
+def test_with_the_highest_time_below_the_log_start_headers_are_searched(
+    peaked: Log, searched_batches: list[int], start: int, searched: list[int]
 ) -> None:
     """Records are read only in the batch that contains the log start, and in the one that has
     the time.
@@ -264,11 +266,13 @@ def test_where_the_peak_is_below_the_log_start_headers_are_read(
     peaked.delete_records_before(start)
     best = BASE_MS + 1 if start % 2 else BASE_MS - 1
     assert offset_of_max_timestamp(peaked) == (best, 2 * (start // 2) + 1, 0)
-    assert opened == searched
+    assert searched_batches == searched
 
 
-def test_times_may_be_as_far_as_a_record_can_tell(tmp_path: Path) -> None:
-    """The search for the highest time in the rest of a batch does not round."""
+def test_very_large_timestamps_are_found_exactly(tmp_path: Path) -> None:
+    """2**62 and more are valid times. The search for the highest time in the rest of a batch does
+    not round them.
+    """
     _, log = new_log(tmp_path)
     far = 1 << 62
     append_unchecked(log, batch([b"v"] * 3, times=[far + 9, far + 4, far + 5]))
@@ -279,26 +283,26 @@ def test_times_may_be_as_far_as_a_record_can_tell(tmp_path: Path) -> None:
     assert offset_for_timestamp(log, far + 6) is None
 
 
-def test_for_a_time_no_more_is_read_than_from_the_index_entry_before_it(
-    peaked: Log, opened: list[int]
+def test_a_search_by_time_reads_from_the_last_index_entry_before_it(
+    peaked: Log, searched_batches: list[int]
 ) -> None:
     """Segments with only older times, or below the log start, are not read."""
     spoil(peaked, range(PEAK - 1, PEAK + 1))
     assert offset_for_timestamp(peaked, BASE_MS) == (BASE_MS, 2 * PEAK, 0)
     peaked.delete_records_before(12)
     assert offset_for_timestamp(peaked, BASE_MS) == (BASE_MS, 2 * PEAK, 0)
-    assert opened == [2 * PEAK] * 2
+    assert searched_batches == [2 * PEAK] * 2
 
 
 @pytest.mark.parametrize("start", [24, 30])
-def test_for_a_time_nothing_is_read_below_the_log_start(
-    peaked: Log, opened: list[int], start: int
+def test_a_search_by_time_reads_nothing_below_the_log_start(
+    peaked: Log, searched_batches: list[int], start: int
 ) -> None:
     peaked.delete_records_before(start)
     spoil(peaked, range(start // 2 - 1, start // 2 + 1))
     time = BASE_MS - 2 * (start // 2 - PEAK)
     assert offset_for_timestamp(peaked, BASE_MS - 40) == (time, start, 0)
-    assert opened == [start]
+    assert searched_batches == [start]
 
 
 @pytest.mark.parametrize("start", [22, 23])
@@ -314,7 +318,7 @@ def test_a_segment_may_end_in_a_gap(peaked: Log, start: int) -> None:
     assert offset_of_max_timestamp(peaked) == (expected[0] + 1, 25, 0)
 
 
-def test_an_offset_that_no_batch_has_is_not_found_as_that_of_the_highest_time(peaked: Log) -> None:
+def test_a_max_timestamp_offset_beyond_the_log_is_not_an_answer(peaked: Log) -> None:
     peaked.segments.active.indexes.max_timestamp = BASE_MS + 9
     peaked.segments.active.indexes.max_timestamp_offset = 48
     assert offset_of_max_timestamp(peaked) is None
@@ -342,7 +346,7 @@ def lookup(log: Log, start: int = 0, most_bytes: int = 1 << 20) -> TimeLookup:
         (2, BASE_MS + 10, (BASE_MS + 10, 2)),
     ],
 )
-def test_of_a_batch_that_is_too_large_its_first_record_is_told(
+def test_a_search_by_time_gives_the_first_offset_of_a_too_large_batch(
     tmp_path: Path,
     start: int,
     time: int,
@@ -364,7 +368,7 @@ def test_of_a_batch_that_is_too_large_its_first_record_is_told(
     assert "t-0: a search by time gives the batch at offset 1, not a record in it" in caplog.text
 
 
-def test_a_batch_that_cannot_be_read_is_left_out_and_told_of(
+def test_a_search_by_time_skips_an_unreadable_batch_and_logs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, log = new_log(tmp_path)
@@ -379,8 +383,10 @@ def test_a_batch_that_cannot_be_read_is_left_out_and_told_of(
     assert "t-0: a search by time skips the batch at offset 0, which cannot be read" in caplog.text
 
 
-def test_a_record_beyond_the_last_offset_of_its_batch_is_none(tmp_path: Path) -> None:
-    """The next batch has a record with the same offset."""
+def test_a_record_beyond_the_last_offset_of_its_batch_is_not_found(tmp_path: Path) -> None:
+    """The batch has three records, but the last offset of the second. The next batch has a record
+    with the offset of the third.
+    """
     _, log = new_log(tmp_path)
     data = batch([b"v"] * 3, times=[BASE_MS, BASE_MS, BASE_MS + 7])
     data[23:27] = (1).to_bytes(4)  # the field for the last offset delta

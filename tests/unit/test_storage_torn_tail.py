@@ -30,6 +30,7 @@ def segment(tmp_path: Path) -> Segment:
 
 
 def damaged(segment: Segment, position: int, data: bytes) -> None:
+    """Overwrite bytes of the segment's log file."""
     path = Path(segment.batches.path(".log"))
     raw = bytearray(path.read_bytes())
     raw[position : position + len(data)] = data
@@ -50,14 +51,14 @@ def test_faults_of_a_header(segment: Segment) -> None:
     assert fault_of(header._replace(last_offset_delta=-1), 4, 3, 100) != ""
 
 
-def test_a_wrong_offset_of_a_whole_batch_is_no_torn_write(segment: Segment) -> None:
+def test_a_whole_batch_with_a_wrong_offset_is_not_a_torn_write(segment: Segment) -> None:
     damaged(segment, SECOND, (2).to_bytes(8))
     header = read_header(segment.batches.file.pread(61, SECOND))
     assert fault_of(header, 4, 3, SIZE - SECOND) and is_whole(header, segment, SECOND)
     assert not lacks_start(segment, SECOND, 4)
 
 
-def test_a_sector_of_zeros_is_a_hole(segment: Segment) -> None:
+def test_a_sector_of_zeros_is_a_lost_sector(segment: Segment) -> None:
     assert not is_hole(segment, SECOND, 4)
     damaged(segment, SECOND, bytes(512 - SECOND))
     assert lacks_start(segment, SECOND, 4) and is_hole(segment, SECOND, 4)
@@ -68,7 +69,7 @@ def test_zeros_in_a_record_are_no_hole(segment: Segment) -> None:
     assert not is_hole(segment, THIRD, 5)
 
 
-def test_a_good_batch_is_found_behind_a_bad_one(segment: Segment) -> None:
+def test_good_batch_after_gives_the_next_good_batch(segment: Segment) -> None:
     assert good_batch_after(segment, SECOND) == THIRD
     damaged(segment, THIRD + 70, b"\xff")
     assert good_batch_after(segment, SECOND) == 238
@@ -101,7 +102,7 @@ def segment_of(path: Path, data: bytes) -> Segment:
 
 
 @pytest.mark.parametrize(("beyond", "fits"), [(0, True), (1, False)])
-def test_the_last_offset_of_a_batch_lies_within_four_bytes_of_the_segments_first(
+def test_a_last_offset_2_31_above_the_segments_base_offset_is_a_fault(
     beyond: int, fits: bool
 ) -> None:
     """The relative offset in an index entry has four bytes."""
@@ -119,7 +120,7 @@ def test_the_last_offset_of_a_batch_lies_within_four_bytes_of_the_segments_first
         pytest.param(longer(EMPTIED, -1), False, id="shorter than a header"),
     ],
 )
-def test_a_whole_batch_has_our_magic_its_length_and_the_right_crc(
+def test_a_whole_batch_has_magic_2_a_valid_length_and_the_right_crc(
     tmp_path: Path, data: bytes, is_so: bool
 ) -> None:
     segment = segment_of(tmp_path, BATCH + data)
@@ -151,7 +152,7 @@ def bad_batch(size: int, **zeros: tuple[int, int]) -> bytes:
         pytest.param(longer(bad_batch(1024), 9999), False, id="and whole sectors are there"),
     ],
 )
-def test_a_hole_is_a_whole_sector_of_the_bad_batch_itself(
+def test_a_lost_sector_is_a_whole_sector_of_zeros_within_the_bad_batch(
     tmp_path: Path, data: bytes, is_so: bool
 ) -> None:
     assert is_hole(segment_of(tmp_path, data), 0, 0) is is_so
@@ -167,9 +168,10 @@ def test_a_hole_is_a_whole_sector_of_the_bad_batch_itself(
         (17, 0, True),  # the magic byte is missing
     ],
 )
-def test_the_start_of_a_batch_is_lost_where_zeros_are_not_what_it_begins_with(
+def test_zeros_that_a_batch_cannot_begin_with_are_a_lost_start(
     tmp_path: Path, left_bytes: int, next_offset: int, is_so: bool
 ) -> None:
+    """Zeros up to the end of a sector are a lost start unless the batch may begin with them."""
     position = 512 - left_bytes
     segment = segment_of(tmp_path, b"\xff" * position + bytes(left_bytes) + b"\xff" * 100)
     assert lacks_start(segment, position, next_offset) is is_so

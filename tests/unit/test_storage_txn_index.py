@@ -14,6 +14,9 @@ SECOND = AbortedEntry(producer_id=2, first_offset=5, last_offset=20, last_stable
 
 
 def collected(fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
+    """The aborted transactions for a fetch of these offsets, and whether the search is complete
+    without later segments.
+    """
     into: list[AbortedTxn] = []
     is_complete = TxnIndex([FIRST, SECOND]).collect(fetch_offset, upper_bound_offset, into)
     return into, is_complete
@@ -31,7 +34,7 @@ def collected(fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedT
         (21, 30, []),
     ],
 )
-def test_a_fetch_is_told_of_the_transactions_that_touch_it(
+def test_a_fetch_gets_the_aborted_transactions_that_overlap_it(
     fetch_offset: int, upper_bound_offset: int, producers: list[int]
 ) -> None:
     into, _ = collected(fetch_offset, upper_bound_offset)
@@ -39,7 +42,7 @@ def test_a_fetch_is_told_of_the_transactions_that_touch_it(
     assert all(one.first_offset == {1: 0, 2: 5}[one.producer_id] for one in into)
 
 
-def test_the_search_ends_where_all_later_transactions_begin_beyond_the_fetch() -> None:
+def test_the_search_is_complete_if_all_later_transactions_begin_after_the_fetch() -> None:
     assert collected(0, 5) == ([AbortedTxn(1, 0)], True), "all below 5 was decided at 10"
     assert collected(0, 6)[1], "all below 21 was decided at 20"
     assert collected(0, 21)[1]
@@ -47,14 +50,14 @@ def test_the_search_ends_where_all_later_transactions_begin_beyond_the_fetch() -
     assert not TxnIndex().collect(0, 1, [])
 
 
-def test_a_transaction_that_begins_behind_the_fetch_is_not_told() -> None:
+def test_a_transaction_that_begins_after_the_fetch_is_not_listed() -> None:
     for upper_bound_offset, expected in ((5, []), (6, [AbortedTxn(2, 5)])):
         into: list[AbortedTxn] = []
         TxnIndex([SECOND]).collect(0, upper_bound_offset, into)
         assert into == expected
 
 
-def test_entries_are_in_the_order_in_which_they_came() -> None:
+def test_entries_are_in_the_order_of_their_appends() -> None:
     index = TxnIndex()
     for number, entry in enumerate((FIRST, SECOND), 1):
         index.append(entry)
@@ -63,7 +66,7 @@ def test_entries_are_in_the_order_in_which_they_came() -> None:
     assert TxnIndex().entries == []
 
 
-def test_an_entry_is_laid_out_as_kafka_writes_it() -> None:
+def test_an_entry_has_kafkas_format() -> None:
     entry = AbortedEntry(0x1122, 0x33, 0x44, 0x55)
     assert encode_entry(entry) == bytes.fromhex(
         "0000 0000000000001122 0000000000000033 0000000000000044 0000000000000055"

@@ -137,14 +137,14 @@ def test_broken_batches_get_kafkas_answer(
     assert log.log_end_offset == 0
 
 
-def test_bytes_of_a_second_batch_that_is_not_whole_are_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_second_batch_is_ignored(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     log.append(bytearray(GOOD + GOOD[:-1]), now_ms=NOW_MS)
     assert values_of(log) == {0: b"a", 1: b"b"}
     assert log.segments.size_bytes == len(GOOD)
 
 
-def test_a_changed_limit_holds_at_once_and_hides_the_log_start(tmp_path: Path) -> None:
+def test_a_changed_max_message_bytes_applies_at_once(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     big = batch([b"x" * 2000])
     log.append(bytearray(big), now_ms=NOW_MS)
@@ -156,7 +156,7 @@ def test_a_changed_limit_holds_at_once_and_hides_the_log_start(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("policies", [{"compact"}, {"compact", "delete"}])
-def test_compacted_topics_need_keys_and_name_the_records_without(
+def test_a_compacted_topic_refuses_records_without_a_key_and_names_them(
     tmp_path: Path, policies: set[str]
 ) -> None:
     _, log = new_log(tmp_path, cleanup_policy=frozenset(policies))
@@ -167,7 +167,9 @@ def test_compacted_topics_need_keys_and_name_the_records_without(
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_timestamps_out_of_bounds_name_each_record(tmp_path: Path, codec: int) -> None:
+def test_the_refusal_names_each_record_with_a_timestamp_out_of_bounds(
+    tmp_path: Path, codec: int
+) -> None:
     hour = 3_600_000
     _, log = new_log(tmp_path, timestamp_before_max_ms=hour, timestamp_after_max_ms=hour)
     log.append(batch([b"a"], timestamp=NOW_MS), now_ms=NOW_MS)
@@ -186,7 +188,7 @@ def test_timestamps_out_of_bounds_name_each_record(tmp_path: Path, codec: int) -
         ({"timestamp_after_max_ms": 1_000}, 1_001, (1_000, -(10**9))),
     ],
 )
-def test_each_bound_of_timestamps_holds_without_the_other(
+def test_each_timestamp_bound_applies_without_the_other(
     tmp_path: Path, bounds: dict[str, int], refused_ms: int, taken_ms: tuple[int, ...]
 ) -> None:
     _, log = new_log(tmp_path, **bounds)
@@ -198,7 +200,7 @@ def test_each_bound_of_timestamps_holds_without_the_other(
 
 
 @pytest.mark.parametrize("bound", ["timestamp_before_max_ms", "timestamp_after_max_ms"])
-def test_the_brokers_clock_knows_no_bounds(tmp_path: Path, bound: str) -> None:
+def test_timestamp_bounds_do_not_apply_with_log_append_time(tmp_path: Path, bound: str) -> None:
     _, log = new_log(tmp_path, **{bound: 1}, timestamp_type_log_append=True)
     for since_now_ms in (-(10**9), 10**9):
         log.append(batch([b"x"], timestamp=NOW_MS + since_now_ms), now_ms=NOW_MS)
@@ -211,7 +213,7 @@ def test_the_brokers_clock_knows_no_bounds(tmp_path: Path, bound: str) -> None:
     assert offset_for_timestamp(log, NOW_MS) == (NOW_MS, 0, 0)
 
 
-def test_a_claim_to_the_brokers_clock_is_taken_back(tmp_path: Path) -> None:
+def test_a_clients_log_append_time_attribute_is_cleared(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     info = log.append(broken([b"claims LogAppendTime"], attributes=8), now_ms=NOW_MS)
     raw = fetched(log.read(0, max_bytes=1000, min_one_batch=True))
@@ -224,7 +226,7 @@ def test_a_claim_to_the_brokers_clock_is_taken_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "number"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)]
 )
-def test_the_topics_codec_is_the_batchs(tmp_path: Path, name: str, number: int) -> None:
+def test_a_batch_is_stored_with_the_topics_codec(tmp_path: Path, name: str, number: int) -> None:
     _, log = new_log(tmp_path, compression_type=name)
     log.append(
         batch(
@@ -259,7 +261,7 @@ def test_the_topics_codec_is_the_batchs(tmp_path: Path, name: str, number: int) 
         ("zstd", Levels(zstd=-7), Levels(zstd=19)),
     ],
 )
-def test_the_topics_level_is_heeded_where_its_codec_is_not_the_batchs(
+def test_the_topics_compression_level_is_used_if_the_batch_has_another_codec(
     tmp_path: Path, name: str, quick: Levels, thorough: Levels
 ) -> None:
     _, log = new_log(tmp_path, compression_type=name, compression_levels=quick)
@@ -283,7 +285,7 @@ def test_the_topics_level_is_heeded_where_its_codec_is_not_the_batchs(
     )
 
 
-def test_what_is_received_is_what_is_written(tmp_path: Path) -> None:
+def test_a_batch_is_written_as_received(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     for codec in (0, 1, 2, 3, 4):
         sent = batch([b"one", b"two"], codec=codec, headers=(("h", b"1"), ("", None)))
@@ -381,7 +383,7 @@ FIRST, SECOND = "00000001026100", "00000201026100"
     ],
 )
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_bodies_that_are_no_records_are_refused(
+def test_batches_with_malformed_records_are_refused(
     tmp_path: Path, body: bytes, why: str, index: tuple[int, ...], codec: int
 ) -> None:
     _, log = new_log(tmp_path)
@@ -411,13 +413,13 @@ def test_the_highest_time_is_that_of_the_records(tmp_path: Path, codec: int, cla
     assert log.delete_old_segments(SECOND_MS + 500) == 0
 
 
-def test_a_batch_without_times_has_none_as_its_highest(tmp_path: Path) -> None:
+def test_max_timestamp_is_minus_1_if_no_record_has_a_time(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     log.append(batch([b"a", b"b"], times=[-1, -7]), now_ms=NOW_MS)
     assert read_header(fetched(log.read(0, max_bytes=1000, min_one_batch=True))).max_timestamp == -1
 
 
-def test_a_time_that_no_field_holds_is_refused(tmp_path: Path) -> None:
+def test_a_timestamp_over_64_bits_is_refused(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     sent = batch([b"a", b"b"], times=[SECOND_MS, SECOND_MS + 10])
     sent[27:35] = (2**63 - 5).to_bytes(8, "big")
@@ -458,7 +460,12 @@ def test_a_batch_may_not_decompress_to_more_than_the_limit(tmp_path: Path, codec
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_what_takes_long_is_left_as_it_is_where_others_wait(tmp_path: Path, codec: int) -> None:
+def test_a_long_check_is_deferred_and_its_result_used_for_the_append(
+    tmp_path: Path, codec: int
+) -> None:
+    """With `at_once` the check of a long batch is refused and the batch is unchanged. It is checked
+    in a thread then, and appended with the result.
+    """
     _, log = new_log(tmp_path, timestamp_type_log_append=True)
     sent = bomb(codec, LIMIT)
     kept = bytearray(sent)
@@ -493,10 +500,10 @@ def takes_long(sent: bytearray, **settings: Any) -> bool:
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_many_records_take_long(codec: int) -> None:
+def test_the_check_of_many_records_is_deferred(codec: int) -> None:
     most = validate._MOST_RECORDS_AT_ONCE
-    assert not takes_long(batch([b""] * most, codec=codec))
-    assert takes_long(batch([b""] * (most + 1), codec=codec))
+    assert not is_deferred(batch([b""] * most, codec=codec))
+    assert is_deferred(batch([b""] * (most + 1), codec=codec))
 
 
 def test_many_parts_take_long() -> None:
@@ -510,12 +517,12 @@ def test_many_parts_take_long() -> None:
         set_crc(changed)
         return changed
 
-    assert not takes_long(with_members(MOST_PARTS_AT_ONCE - 1))
-    assert takes_long(with_members(MOST_PARTS_AT_ONCE))
+    assert not is_deferred(with_members(MOST_PARTS_AT_ONCE - 1))
+    assert is_deferred(with_members(MOST_PARTS_AT_ONCE))
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_batches_of_one_request_take_long_together(codec: int) -> None:
+def test_the_records_of_all_batches_of_a_request_use_one_check_budget(codec: int) -> None:
     rules = Rules.of(LogConfig())
     budget = CheckBudget()
     for _ in range(2):
@@ -525,7 +532,7 @@ def test_batches_of_one_request_take_long_together(codec: int) -> None:
         check_client_batch(memoryview(batch([b"a"])), rules, NOW_MS, at_once=budget)
 
 
-def test_bytes_that_batches_of_one_request_decompress_to_count_together() -> None:
+def test_the_decompressed_bytes_of_all_batches_of_a_request_use_one_check_budget() -> None:
     rules = Rules.of(LogConfig())
     budget = CheckBudget()
     sent = bomb(4, validate._MOST_BYTES_AT_ONCE - 100)
@@ -539,27 +546,31 @@ def test_bytes_that_batches_of_one_request_decompress_to_count_together() -> Non
 @pytest.mark.parametrize(
     "settings", [{"cleanup_policy": frozenset({"compact"})}, {"timestamp_before_max_ms": 0}]
 )
-def test_a_thousand_records_at_most_are_named_in_a_refusal(settings: dict[str, Any]) -> None:
+def test_a_refusal_names_at_most_a_thousand_records(settings: dict[str, Any]) -> None:
     rules = Rules.of(LogConfig(**settings))
     with pytest.raises(AppendRefused) as refused:
         check_client_batch(memoryview(batch([b""] * 1500, timestamp=NOW_MS - 10)), rules, NOW_MS)
     assert refused.value.record_errors == tuple(range(1000))
 
 
-def test_to_compress_much_takes_long_and_to_leave_it_does_not() -> None:
+def test_the_check_is_deferred_if_much_has_to_be_compressed() -> None:
     most = validate._MOST_COMPRESSED_AT_ONCE
     overhead = len(batch([bytes(most)])) - most
     for codec in (0, 2):
-        assert not takes_long(batch([bytes(most - overhead)], codec=codec), compression_type="gzip")
-        assert takes_long(batch([bytes(most + 1)], codec=codec), compression_type="gzip")
-    assert not takes_long(batch([bytes(most + 1)]), compression_type="producer")
-    assert not takes_long(batch([bytes(most + 1)], codec=1), compression_type="gzip")
+        assert not is_deferred(
+            batch([bytes(most - overhead)], codec=codec), compression_type="gzip"
+        )
+        assert is_deferred(batch([bytes(most + 1)], codec=codec), compression_type="gzip")
+    assert not is_deferred(batch([bytes(most + 1)]), compression_type="producer")
+    assert not is_deferred(batch([bytes(most + 1)], codec=1), compression_type="gzip")
 
 
 @pytest.mark.parametrize(
     ("count", "last_delta"), [(0, -1), (-1, -2), (2, 2), (2, 0), (1, -1), (0, 0)]
 )
-def test_a_count_that_does_not_fit_the_last_offset_is_told(count: int, last_delta: int) -> None:
+def test_a_record_count_that_does_not_match_the_last_offset_is_refused(
+    count: int, last_delta: int
+) -> None:
     sent = broken([b"x", b"y"], count=count, last_offset_delta=last_delta)
     with pytest.raises(AppendRefused, match=f"{count} records, but .* {last_delta}$") as refused:
         check_client_batch(memoryview(sent), Rules.of(LogConfig()), NOW_MS)
@@ -575,7 +586,7 @@ def checked(sent: bytearray, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_batch_of_an_older_magic_is_told_of_as_such(magic: int) -> None:
+def test_the_refusal_of_an_older_magic_names_the_magic(magic: int) -> None:
     with pytest.raises(AppendRefused, match=f"a batch of magic {magic}$") as refused:
         checked(broken(magic=magic))
     assert refused.value.code == Code.INVALID_RECORD
@@ -583,7 +594,7 @@ def test_a_batch_of_an_older_magic_is_told_of_as_such(magic: int) -> None:
 
 @pytest.mark.parametrize("said", [-1, 0, 13])
 @pytest.mark.parametrize("size", [12, 16, 17, 60, 61, 100])
-def test_what_says_less_than_the_smallest_batch_is_none(said: int, size: int) -> None:
+def test_a_batch_length_below_the_minimum_is_refused(said: int, size: int) -> None:
     sent = bytearray(8) + said.to_bytes(4, "big", signed=True) + bytes(size - 12)
     with pytest.raises(AppendRefused, match=f"a batch of {said} bytes") as refused:
         checked(sent)
@@ -591,7 +602,7 @@ def test_what_says_less_than_the_smallest_batch_is_none(said: int, size: int) ->
 
 
 @pytest.mark.parametrize("size", [0, 11, 12, 16, 17, 25])
-def test_what_is_shorter_than_it_says_is_no_whole_batch(size: int) -> None:
+def test_data_shorter_than_their_batch_length_are_refused(size: int) -> None:
     sent = bytearray(8) + (14).to_bytes(4, "big") + b"\0\0\0\0\2" + bytes(20)
     with pytest.raises(AppendRefused, match="no whole batch") as refused:
         checked(sent[:size])
@@ -599,14 +610,14 @@ def test_what_is_shorter_than_it_says_is_no_whole_batch(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [26, 60])
-def test_a_batch_is_no_shorter_than_its_header(size: int) -> None:
+def test_a_batch_shorter_than_its_header_is_refused(size: int) -> None:
     sent = bytearray(8) + (size - 12).to_bytes(4, "big") + b"\0\0\0\0\2" + bytes(size - 17)
     with pytest.raises(AppendRefused, match=f"a batch of {size} bytes") as refused:
         checked(sent)
     assert refused.value.code == Code.CORRUPT_MESSAGE
 
 
-def test_the_largest_batch_of_a_topic_is_taken() -> None:
+def test_a_batch_of_exactly_max_message_bytes_is_accepted() -> None:
     sent = batch([b"x" * 500])
     assert checked(bytearray(sent), max_message_bytes=len(sent)).size == len(sent)
     behind = bytearray(sent + b"\0" * 7)  # ignored bytes after the batch have no effect
@@ -615,7 +626,7 @@ def test_the_largest_batch_of_a_topic_is_taken() -> None:
         checked(bytearray(sent), max_message_bytes=len(sent) - 1)
 
 
-def test_the_largest_batch_counts_in_the_topics_codec_too() -> None:
+def test_max_message_bytes_applies_to_the_size_in_the_topics_codec() -> None:
     sent = batch([bytes(random.Random(3).randbytes(500))])
     size = checked(bytearray(sent), compression_type="gzip").size
     assert size > len(sent), "nothing is won with bytes that are like none"
@@ -631,7 +642,7 @@ def test_a_time_before_none_counts_as_none(times: list[int]) -> None:
     assert checked(sent).max_timestamp == -1
 
 
-def test_a_time_just_beyond_64_bits_is_refused() -> None:
+def test_the_largest_64_bit_timestamp_is_accepted_and_a_larger_one_refused() -> None:
     sent = batch([b"v", b"w"], times=[2**63 - 2, 2**63 - 1])
     assert checked(bytearray(sent)).max_timestamp == 2**63 - 1
     sent[27:35] = (2**63 - 1).to_bytes(8, "big")  # the base timestamp
@@ -641,7 +652,7 @@ def test_a_time_just_beyond_64_bits_is_refused() -> None:
 
 
 @pytest.mark.parametrize("delta_ms", [-2000, 2000])
-def test_a_records_time_is_the_batchs_and_its_own(delta_ms: int) -> None:
+def test_timestamp_bounds_use_the_base_timestamp_plus_the_records_delta(delta_ms: int) -> None:
     sent = batch([b"v", b"w"], times=[NOW_MS, NOW_MS + delta_ms])
     bound = "timestamp_before_max_ms" if delta_ms < 0 else "timestamp_after_max_ms"
     other = "timestamp_after_max_ms" if delta_ms < 0 else "timestamp_before_max_ms"
@@ -656,7 +667,10 @@ def test_an_empty_key_is_a_key() -> None:
 
 
 @pytest.mark.parametrize("most", [1000, 1 << 20])
-def test_what_may_never_become_so_large_does_not_wait_to_be_refused(most: int) -> None:
+def test_a_too_large_batch_is_refused_at_once_if_the_limit_is_low(most: int) -> None:
+    """The limit of decompressed bytes is reached within the work that is done at once. With a
+    higher limit the check is deferred.
+    """
     rules = Rules.of(LogConfig(max_decompressed_bytes=most))
     with pytest.raises(AppendRefused, match=f"more than {most} bytes"):
         check_client_batch(memoryview(bomb(1, 2 * most)), rules, NOW_MS, at_once=CheckBudget())

@@ -42,9 +42,10 @@ class Client:
         (3, ["abort"], ["aborted"]),
     ],
 )
-def test_a_commit_is_asked_for_once_the_records_are_there(
+def test_a_transaction_is_committed_only_if_all_records_were_delivered(
     failure_count: int, calls: list[str], reported: list[str]
 ) -> None:
+    """A transaction with an undelivered record is aborted instead."""
     worker = Worker.__new__(Worker)
     diary: list[str] = []
     worker.diary = lambda what, **_: diary.append(what)  # type: ignore[assignment]
@@ -56,7 +57,7 @@ def test_a_commit_is_asked_for_once_the_records_are_there(
     assert (client.calls, diary) == (calls, reported)
 
 
-def test_what_the_watch_on_the_loop_says_is_a_finding_like_any_other(
+def test_a_fault_of_the_loop_watchdog_becomes_a_finding(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(

@@ -34,6 +34,7 @@ def input_row(offset: int, partition: int = 0, name: str = "") -> Row:
 
 
 def output_row(source: Row, offset: int, topic: str = SINK) -> Row:
+    """The output row that Spark writes for an input row."""
     return Row(
         topic, 0, offset, f"{source.value}|{source.topic}|{source.partition}|{source.offset}|-", "k"
     )
@@ -104,6 +105,7 @@ def show_another_attempt(of: Story) -> None:
 
 
 def make_of_aborted_input(of: Story) -> None:
+    """Add an output row that was made from an aborted input row."""
     aborted = input_row(77, name="t.1")
     of.forbidden.add(aborted.value)
     of.everything.append(output_row(aborted, 400))
@@ -125,6 +127,7 @@ def swap(of: Story) -> None:
 
 
 def mix_batches(of: Story) -> None:
+    """Swap a row of the first batch with one of the last."""
     rows = of.committed
     one, other = rows[0], rows[-1]
     for of_reader in (of.committed, of.everything, of.seen):
@@ -196,9 +199,10 @@ def test_a_planted_fault_is_found(plant: Callable[[Story], None], kind: str) -> 
 @pytest.mark.parametrize(
     ("plant", "kind"), [(lose, "lost"), (double, "doubled"), (show_another_attempt, "doubled")]
 )
-def test_a_loss_and_a_double_of_rows_that_stand_for_several_are_found(
+def test_lost_and_doubled_rows_are_found_in_the_distinct_plan(
     plant: Callable[[Story], None], kind: str
 ) -> None:
+    """In this plan an output row is the first of two input rows with one id."""
     planted = story(DISTINCT)
     plant(planted)
     assert kind in {finding.kind for finding in judge(planted)}
@@ -219,7 +223,7 @@ def test_wrong_counts_are_found(plant: Callable[[Story], None], kind: str) -> No
     assert [finding.kind for finding in judge(planted)] == [kind]
 
 
-def test_a_window_that_met_a_late_record_is_not_judged() -> None:
+def test_a_window_with_a_late_record_is_not_judged() -> None:
     late = counted()
     late.input.append(Row(SOURCE, 0, 10, "late=1@1000", "k"))
     late.batches[3] = Batch({(SOURCE, 0): 11}, watermark_ms=8000)
@@ -236,7 +240,7 @@ def test_the_offset_log_is_read(tmp_path: Path) -> None:
     assert read_offset_log(tmp_path / "missing") == {}
 
 
-def test_a_diary_says_what_must_be_there_and_what_must_not(tmp_path: Path) -> None:
+def test_read_diaries_gives_aborted_and_promised_values(tmp_path: Path) -> None:
     lines = [
         {"is": "send", "value": "plain", "transaction": None},
         {"is": "send", "value": "unanswered", "transaction": None},
