@@ -120,7 +120,7 @@ def test_a_record_at_its_last_delivery_comes_alone_and_not_behind_others() -> No
     assert take(partition, batches, limits=limits) == [(1, 1, 4)]
 
 
-def test_what_a_start_leaves_unknown_comes_as_new_records_and_no_more_than_that() -> None:
+def test_gaps_in_the_stored_state_are_acquired_as_new_records() -> None:
     stored = [StateBatch(5, 9, ACKNOWLEDGED, 1), StateBatch(20, 24, ACKNOWLEDGED, 1)]
     partition = SharePartition(0, stored)
     assert partition.next_offset == 0
@@ -158,7 +158,7 @@ def test_what_was_compacted_away_within_a_gap_of_the_stored_state_is_archived() 
     assert (partition.start_offset, partition.complete_count) == (3, 5)
 
 
-def test_a_window_that_is_full_is_filled_from_within() -> None:
+def test_released_records_of_a_full_window_are_acquired_again() -> None:
     limits = GroupLimits(record_locks=10)
     partition = SharePartition(0)
     batches = log(*[1] * 20)

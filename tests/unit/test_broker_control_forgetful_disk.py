@@ -92,7 +92,9 @@ def test_a_file_has_its_durable_bytes_whatever_was_done_to_it(
     assert left == {name: content[:durable] for name, (content, durable) in model.items()}
 
 
-def test_a_flush_that_ends_late_takes_nothing_back(disk: ForgetfulDisk, tmp_path: Path) -> None:
+def test_a_flush_that_ends_late_does_not_lower_the_durable_size(
+    disk: ForgetfulDisk, tmp_path: Path
+) -> None:
     path = str(tmp_path / "a")
     disk.open(path, create=True).append(b"kept and kept")
     disk.note(path, 13)

@@ -57,7 +57,7 @@ def test_a_producer_that_drops_a_refused_batch_continues_with_its_next_epoch() -
 
 
 @pytest.mark.parametrize("deferred_above", [None, "ROWS_AT_ONCE", "BYTES_AT_ONCE"])
-def test_too_little_room_counts_as_a_full_disk(
+def test_too_little_free_space_counts_as_a_full_disk(
     monkeypatch: pytest.MonkeyPatch, deferred_above: str | None
 ) -> None:
     if deferred_above is not None:
@@ -111,7 +111,7 @@ def test_clients_leave_the_reserve_and_get_all_else(seed: int) -> None:
     assert measured <= 1 + refused + 2 * granted // MEASURED_EVERY_BYTES
 
 
-def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:
+def test_a_full_disk_gives_log_start_offset_minus_one(tmp_path: Path) -> None:
     """As in Kafka, the log_start_offset of a Produce error is that of the log if the log refused
     the batch, and otherwise -1.
     """

@@ -243,7 +243,7 @@ def test_what_was_noted_about_logs_before_kafka_wrote_to_them_is_gone(
     assert RunNote(disk, DATA).last_run() is (LastRun.CLEAN if is_clean else LastRun.FOREIGN)
 
 
-def test_kafka_that_never_started_leaves_all_as_it_was(stopped: SimDisk) -> None:
+def test_a_take_over_before_kafkas_first_start_restores_the_metadata(stopped: SimDisk) -> None:
     disk = copy.deepcopy(stopped)
     before = opened(copy.deepcopy(disk)).metadata
     graduate(disk)

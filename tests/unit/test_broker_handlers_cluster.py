@@ -102,7 +102,7 @@ OTHER = 9
 
 
 @pytest.mark.parametrize(("is_there", "is_in_sync"), [(1, 1), (1, 0), (0, 0)])
-def test_both_nodes_of_a_pair_are_told_of(
+def test_descriptions_list_both_nodes_of_a_pair(
     host: AdminHost, is_there: bool, is_in_sync: bool
 ) -> None:
     """A node that is catching up is there, and not in sync."""

@@ -693,7 +693,7 @@ def test_a_share_partition_that_another_leader_has_read_gives_no_records() -> No
     assert (row.error_code, row.acquired_records) == (Code.NOT_LEADER_OR_FOLLOWER, [])
 
 
-def test_what_is_acknowledged_is_not_acquired_before_all_of_the_request_is_decided() -> None:
+def test_a_waiting_fetch_runs_after_all_acknowledgements_of_a_request() -> None:
     b = queue(0, partitions=2)
     for index in (0, 1):
         b.produce("t", (b"a", b"b", b"c", b"d"), partition=index)

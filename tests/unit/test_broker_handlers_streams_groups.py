@@ -154,7 +154,7 @@ def test_of_two_names_that_differ_by_a_dot_alone_one_is_made(host: Streams) -> N
     assert "my.log" in detail(host.beat(2))
 
 
-def test_too_many_partitions_at_once_are_not_made(host: Streams) -> None:
+def test_internal_topics_with_too_many_partitions_are_not_created(host: Streams) -> None:
     host.beat(0, counting(repartition=MOST_PARTITIONS_AT_ONCE + 1))
     assert host.partitions("log", "words") == [0, 0]
     assert "more than" in detail(host.beat(2))

@@ -166,7 +166,9 @@ def test_a_body_whose_end_is_unknown_is_no_next_request(asked: Asked, length: st
     assert b"in/the/body" not in answer
 
 
-def test_a_target_that_is_none_is_refused(asked: Asked, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_target_or_content_length_is_refused(
+    asked: Asked, caplog: pytest.LogCaptureFixture
+) -> None:
     for head, status in (
         (b"GET http://[ HTTP/1.0\r\nHost: localhost\r\n\r\n", b"400"),
         (

@@ -67,7 +67,7 @@ def test_watchers_hear_of_each_progress_whether_fetches_wait_or_not(
     assert heard == [(A, 10), (A, 30)]
 
 
-def test_not_enough_goes_on_waiting(purgatory: Purgatory) -> None:
+def test_an_incomplete_fetch_waits_until_a_later_progress(purgatory: Purgatory) -> None:
     wait = Wait(A)
     purgatory.park(wait.fetch, 100)
     purgatory.on_progress(A, 10)

@@ -162,7 +162,7 @@ def test_a_record_of_an_earlier_version_is_read_and_one_of_another_program_is_no
                 decode_lease_record(value)
 
 
-def test_an_empty_directory_lets_one_with_data_come_first() -> None:
+def test_a_node_with_an_empty_directory_claims_later_than_one_with_data() -> None:
     engine, empty = Register(), node(2, Holding.NOTHING)
     run(empty, engine, 0)
     run(empty, engine, TTL_MS - 1)

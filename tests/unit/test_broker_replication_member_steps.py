@@ -260,14 +260,14 @@ def test_a_node_connects_to_the_address_that_the_record_has(
     assert one.steps.send(None) == Connect(address, 0.75)
 
 
-def test_a_record_that_does_not_say_where_its_leader_is_ends_it() -> None:
+def test_a_record_without_the_leaders_address_is_an_error() -> None:
     one = Member()
     one.keeper.record = record_of(2, "nowhere")
     with pytest.raises(LeaseRecordError, match="has no address of its leader 2"):
         one.steps.send(None)
 
 
-def test_a_failure_of_this_nodes_disk_ends_it() -> None:
+def test_a_failure_of_this_nodes_disk_ends_the_steps() -> None:
     one = Member()
     one.wait_for_connect()
     with pytest.raises(OSError, match="Input/output error"):

@@ -306,7 +306,7 @@ def test_a_line_names_the_request_that_was_refused_and_its_time(
     assert named == ["Produce", "Fetch", "FindCoordinator"] * 2
 
 
-def test_who_becomes_another_keeps_no_right_of_the_first(host: Guarded) -> None:
+def test_a_reauthenticated_connection_has_only_the_new_users_rights(host: Guarded) -> None:
     host.allow(Operation.WRITE, TOPIC, "t")
     assert produced(host, produce_request()) == {"t": 0, "u": DENIED_TOPIC}
     host.broker.on_identified(ANN, "User:bob")

@@ -339,7 +339,7 @@ def test_ids_that_a_transactional_id_has_or_gets_next_are_not_given_out_again(
     assert b.init(None)[1] == follows
 
 
-def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
+def test_a_marker_in_the_transaction_state_log_is_skipped() -> None:
     """No client can write a marker to this log, but a directory of an earlier release may
     contain one.
     """

@@ -338,7 +338,7 @@ def test_a_name_is_used_again_when_the_completions_of_decisions_on_it_are_durabl
     assert b.markers("t") == [], "the decision is not carried out again"
 
 
-def test_offsets_of_a_topic_that_is_there_again_stay() -> None:
+def test_offsets_of_a_recreated_topic_are_kept() -> None:
     """The kill comes when the next topic of that name exists, but the end of the deletion is not
     yet written.
     """

@@ -314,7 +314,7 @@ def test_the_first_marker_of_a_producer_on_a_partition_is_kept() -> None:
         assert kept == {first, other}
 
 
-def test_a_marker_that_found_no_space_is_written_when_it_is_added_again() -> None:
+def test_an_unwritten_marker_refused_by_a_full_disk_may_be_added_again() -> None:
     b = DiskBroker()
     markers = UnwrittenMarkers(b.disk, DATA_DIR)
     marker = UnwrittenMarker("t", 0, bytes(16), 7, 0, 0, True, 5)

@@ -197,7 +197,7 @@ def test_offsets_that_are_set_after_a_deletion_was_cut_short_are_not_deleted(
     assert starts(host) == {("t", 0): 5, ("t", 1): 6}
 
 
-def test_states_that_were_initialised_before_a_kill_go_with_their_group(host: GroupHost) -> None:
+def test_states_initialised_before_a_kill_are_deleted_with_their_group(host: GroupHost) -> None:
     """When the kill comes, the share coordinator has initialised the states, but the group's record
     of this is not yet written.
     """

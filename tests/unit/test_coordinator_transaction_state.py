@@ -140,7 +140,7 @@ def test_the_writer_of_a_kept_transaction_is_known_until_its_end_is_complete(
     assert decided.completed(400).kept_from is None
 
 
-def test_a_fence_goes_beyond_who_kept_it() -> None:
+def test_a_fence_raises_the_epoch_of_the_session_that_kept_the_transaction() -> None:
     """If a session keeps the transaction, a fence raises the session's epoch, at most to the
     highest one; otherwise it raises only the producer's own epoch.
     """

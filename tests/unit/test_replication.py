@@ -542,7 +542,7 @@ def test_a_broker_does_not_start_on_an_incomplete_copy() -> None:
     assert not successor.disk.exists("/data/barnabas-standby")
 
 
-def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
+def test_a_copy_is_noted_as_complete_only_when_it_is_durable() -> None:
     """Otherwise a power loss in between would leave a note of a whole copy without all of its
     data.
     """
@@ -562,7 +562,7 @@ def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
     assert note.read() == "following"
 
 
-def test_a_copy_that_lacks_nothing_is_not_left_as_one_that_stopped_cleanly() -> None:
+def test_an_identical_copy_loses_its_mark_of_a_clean_stop() -> None:
     """Further data are written to the copy without a flush, and a start after a clean stop would
     trust all of it.
     """
@@ -1205,7 +1205,7 @@ def test_the_fate_of_a_directory_that_the_leader_does_not_have(loses_power: bool
         assert not disk.is_dir(f"/x/{name}") and len(aside) == is_lost, case
 
 
-def test_a_mark_of_an_earlier_time_goes_when_its_node_has_caught_up() -> None:
+def test_a_former_leaders_not_sent_marks_are_removed_when_it_has_caught_up() -> None:
     """From then on the directory has the data of the new leader, which may lose its own copy."""
     pair = Pair()
     pair.leader.topic("t")

@@ -101,7 +101,7 @@ def test_a_start_does_not_load_modules_that_are_needed_later(loaded: set[str]) -
     assert early == set()
 
 
-def test_a_start_loads_little_code_of_ours(loaded: set[str]) -> None:
+def test_the_size_of_barnabas_modules_loaded_at_a_start_is_bounded(loaded: set[str]) -> None:
     """The limit is a number of bytes of bytecode, since neither splitting a module nor a comment
     slows down a start.
     """

@@ -267,7 +267,7 @@ def test_a_build_without_a_descriptor_is_an_error_of_its_reader_alone(
     assert host.answers[READER] == expected.answers[READER]
 
 
-def test_who_asks_for_what_is_being_built_waits_for_the_same_build(
+def test_two_requests_for_the_same_index_wait_for_one_build(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int]
 ) -> None:
     host = opened(as_kafka_left_it, tmp_path)

@@ -296,7 +296,9 @@ def test_of_interleaved_transactions_those_that_overlap_the_fetch_are_listed(
     assert offsets_in(uncommitted) == list(range(8))
 
 
-def test_the_aborted_list_reaches_as_far_as_the_index_can_tell(tmp_path: Path) -> None:
+def test_without_index_entries_the_aborted_list_reaches_to_the_end_of_the_log(
+    tmp_path: Path,
+) -> None:
     """As in the oracle's scenario many_transactions_one_after_another: for a segment without index
     entries, the list extends to the end of the log.
     """
@@ -395,7 +397,7 @@ def test_a_coordinators_batches_have_no_sequence_and_can_be_transactional(tmp_pa
 # --- reading ------------------------------------------------------------------------------------
 
 
-def test_where_a_fetch_may_begin(tmp_path: Path) -> None:
+def test_a_fetch_may_begin_between_the_log_start_and_end_offsets(tmp_path: Path) -> None:
     """A fetch may begin within a batch and at the end of the log, but not beyond it or below its
     start.
     Source: Kafka: UnifiedLog.
@@ -616,7 +618,7 @@ def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) 
     assert data.aborted == [(2, 1), (1, 0)]
 
 
-def test_the_end_of_a_flush_never_hides_what_readers_may_read(tmp_path: Path) -> None:
+def test_the_end_of_a_flush_does_not_lower_the_high_watermark(tmp_path: Path) -> None:
     """Another batch is appended during the flush. It stays readable when the flush ends."""
     _, log = new_log(tmp_path)
     send(log)
@@ -639,7 +641,7 @@ def test_a_fetch_at_the_last_stable_offset_or_the_high_watermark_is_empty(tmp_pa
 # --- with flush.messages=1 ----------------------------------------------------------------------
 
 
-def test_what_a_change_of_flush_messages_does_to_readers(tmp_path: Path) -> None:
+def test_a_change_of_flush_messages_does_not_hide_records_from_readers(tmp_path: Path) -> None:
     """After a change from 1 to a higher value, here 2, readers get records before they are
     flushed.
     """
@@ -889,7 +891,7 @@ def test_a_batch_whose_check_is_deferred_is_not_changed(tmp_path: Path) -> None:
     assert log.log_end_offset == 20_000
 
 
-def test_what_a_full_disk_refused_comes_again_before_what_follows_it(tmp_path: Path) -> None:
+def test_after_a_refused_batch_later_batches_of_its_producer_are_refused(tmp_path: Path) -> None:
     """The header of a refused batch is enough to determine its producer. Fewer bytes are
     ignored.
     """
@@ -923,7 +925,7 @@ def test_offset_for_timestamp_with_an_upper_bound(tmp_path: Path) -> None:
 # --- segments -----------------------------------------------------------------------------------
 
 
-def test_the_share_of_the_jitter_ends_a_segment_early_and_never_late(tmp_path: Path) -> None:
+def test_jitter_only_shortens_the_age_of_a_segment(tmp_path: Path) -> None:
     """Each segment has its own part of the jitter, which does not change."""
     logs = [
         new_log(tmp_path / str(jitter), segment_ms=10_000, segment_jitter_ms=jitter)[1]
@@ -982,7 +984,7 @@ def test_deleted_segments_are_not_flushed_and_old_snapshots_are_removed(tmp_path
     assert left == sorted(log.snapshots.offsets)
 
 
-def test_snapshots_of_deleted_segments_go_with_them(tmp_path: Path) -> None:
+def test_snapshots_of_deleted_segments_are_removed(tmp_path: Path) -> None:
     """They are deleted even if the topic gets no more writes, and therefore no roll removes
     them.
     """
@@ -1091,7 +1093,9 @@ def log_on_failing_disk(path: Path) -> tuple[Log, FailingDisk]:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_only_what_may_succeed_later_is_put_off(tmp_path: Path, code: int) -> None:
+def test_a_full_disk_delays_file_writes_and_another_disk_error_is_raised(
+    tmp_path: Path, code: int
+) -> None:
     """If there is no space for a manifest, for a roll for retention or for the file of leader
     epochs, they are retried later. Any other error of the disk is raised.
     """

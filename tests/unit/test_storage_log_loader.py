@@ -130,7 +130,7 @@ def test_a_manifest_without_segments_is_ignored(tmp_path: Path) -> None:
     assert loader.load().end_offset == TXN_END
 
 
-def test_what_is_noted_of_a_segments_indexes_does_not_hold_once_it_has_grown(log: Log) -> None:
+def test_a_manifests_index_facts_are_ignored_for_a_segment_that_has_grown(log: Log) -> None:
     """According to the old manifest the segment has no aborted transactions. The index file with
     later ones may have been lost, together with the manifest that the roll wrote.
     """
@@ -153,7 +153,7 @@ def test_a_recovery_point_below_the_oldest_segment_has_all_of_them_read(log: Log
     assert loaded(log, LastRun.POWER_LOST) == (5, 7, 6)
 
 
-def test_a_closed_segment_that_is_shorter_than_it_was_is_where_the_pass_begins(log: Log) -> None:
+def test_reading_begins_at_a_closed_segment_that_became_shorter(log: Log) -> None:
     """Reading begins there even after a kill, when all data are trusted. The batch is read again as
     the end of the log.
     """
@@ -175,7 +175,7 @@ def test_after_a_power_loss_reading_begins_at_the_recovery_point_not_at_a_shorte
 
 
 @pytest.mark.parametrize("last_run", [LastRun.POWER_LOST, LastRun.CLEAN])
-def test_after_the_pass_the_last_segment_alone_is_open(log: Log, last_run: LastRun) -> None:
+def test_after_loading_only_the_last_segment_is_open(log: Log, last_run: LastRun) -> None:
     """After a clean stop the index files are written at once, since the log may be closed without a
     change. Otherwise the next checkpoint writes them.
     """
@@ -294,7 +294,7 @@ def test_a_torn_batch_is_restored_from_a_flush_journal(
     assert (tmp_path / "txn-0" / ACTIVE).read_bytes() == whole
 
 
-def test_two_runs_of_the_journals_are_written_again_one_after_the_other(tmp_path: Path) -> None:
+def test_two_runs_of_journal_bytes_are_restored_one_after_the_other(tmp_path: Path) -> None:
     """The second range of bytes begins where the first one ends, and belongs to another flush."""
     cut(tmp_path, 100)
     loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
@@ -354,7 +354,7 @@ def test_restored_batches_are_flushed_before_the_log_is_used(log: Log) -> None:
     assert steps[steps.index(("truncate", name)) + 1] == ("fsync", name)
 
 
-def test_an_empty_batch_is_written_again_too(log: Log) -> None:
+def test_an_empty_batch_is_restored(log: Log) -> None:
     """An empty batch consists of a header only."""
     emptied = bytes(_emptied(read_header((6).to_bytes(8) + batch()[8:])))
     file_of(log, 6).write_bytes(emptied[:40])
@@ -469,7 +469,7 @@ def test_a_damaged_batch_below_the_recovery_point_is_not_truncated(log: Log) -> 
     assert file_of(log, 4).stat().st_size == 2 * BATCH_BYTES and set_aside(log) == {}
 
 
-def test_a_good_batch_behind_a_hole_is_kept_beside_the_log(tmp_path: Path) -> None:
+def test_a_good_batch_after_a_lost_sector_is_set_aside(tmp_path: Path) -> None:
     """The batch before it has lost a sector. An incomplete copy from an earlier start is made
     again.
     """
@@ -505,7 +505,9 @@ def test_a_whole_batch_with_a_wrong_offset_is_an_error(log: Log) -> None:
 
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("is_last", [False, True])
-def test_a_gap_within_a_segment_is_compactions(log: Log, is_compacted: bool, is_last: bool) -> None:
+def test_a_gap_within_a_segment_is_accepted_as_compaction(
+    log: Log, is_compacted: bool, is_last: bool
+) -> None:
     """In the last segment of a log that is not compacted, such a gap means that an offset is
     wrong.
     """
@@ -672,7 +674,7 @@ def test_an_empty_log_is_not_reported_as_shorter(
     assert "once reached" not in caplog.text
 
 
-def test_each_piece_that_is_read_is_told_of(log: Log) -> None:
+def test_on_read_gets_the_size_of_each_piece(log: Log) -> None:
     """A start uses these calls to report its progress."""
     reported: list[int] = []
     loader = loader_over(log)

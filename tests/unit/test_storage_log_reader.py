@@ -138,7 +138,7 @@ def test_a_fetch_lists_what_was_aborted_in_it_wherever_the_markers_are(
         assert set(found.aborted) <= {(pid, at) for pid, at, end in aborted if end >= offset}
 
 
-def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
+def test_batches_are_read_whole_and_their_checksums_verified(log: Log) -> None:
     assert [header.base_offset for header, _ in log.reader.batches(26)] == list(range(26, TXN_END))
     path = Path(log.segments.active.batches.path(".log"))
     data = bytearray(path.read_bytes())
@@ -149,7 +149,7 @@ def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
     assert list(log.reader.batches(TXN_END)) == []
 
 
-def test_transactions_that_were_aborted_behind_a_slice_are_not_told_of(tmp_path: Path) -> None:
+def test_transactions_aborted_after_the_slice_are_not_listed(tmp_path: Path) -> None:
     """They are omitted if the offset index shows the end of the slice."""
     _, log = new_log(tmp_path, index_interval_bytes=1)
     for number in range(6):

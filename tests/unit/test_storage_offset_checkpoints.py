@@ -101,7 +101,7 @@ def test_a_checkpoint_that_found_no_space_is_written_the_next_time(
     assert OffsetCheckpoints(disk, str(tmp_path)).read(NAME) == {("t", 0): 2}
 
 
-def test_a_checkpoint_under_way_does_not_take_the_place_of_a_later_one(tmp_path: Path) -> None:
+def test_an_unfinished_checkpoint_does_not_replace_a_later_one(tmp_path: Path) -> None:
     checkpoints = OffsetCheckpoints(OsDisk(), str(tmp_path))
     steps = checkpoints.replace({NAME: b"0\n1\nt 0 1\n"})
     next(steps)

@@ -125,7 +125,7 @@ def test_of_two_unknown_names_with_one_id_the_shorter_is_right(
     assert not (tmp_path / copy).exists()
 
 
-def test_with_a_lost_journal_a_foreign_directory_sets_no_topic_aside(tmp_path: Path) -> None:
+def test_with_a_lost_journal_a_foreign_directory_does_not_set_a_topic_aside(tmp_path: Path) -> None:
     """A directory of u has the name t-1. u keeps its own directories, and t gets the id of the
     majority of its directories.
     """
@@ -150,7 +150,7 @@ def test_of_a_known_and_an_unknown_name_with_one_id_the_known_is_right(tmp_path:
     assert PartitionDirectories(log_dir).find(Topics(longer=1)) == [("longer", 0)]
 
 
-def test_a_topic_that_is_known_keeps_its_directory_whatever_id_lies_in_it(tmp_path: Path) -> None:
+def test_a_known_topic_keeps_its_directory_regardless_of_the_id_in_it(tmp_path: Path) -> None:
     """The directory may be left from an earlier topic with that name. The id is checked when the
     log is opened.
     """

@@ -51,7 +51,7 @@ def test_replay_gives_the_same_state_from_any_snapshot_or_from_none(
     assert rows(log.snapshots.state_at_segment(list(log.segments), number, 0)) == AT_31
 
 
-def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> None:
+def test_the_state_before_a_segment_ends_at_the_segments_base_offset(tmp_path: Path) -> None:
     """It ends there even if compaction removed the end of the previous segment."""
     log = new_log(tmp_path, segment_bytes=2 * len(batch()))[1]
     for number in range(4):
@@ -63,7 +63,7 @@ def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> No
     assert state.end_offset == second.base_offset == 2
 
 
-def test_segments_are_deleted_only_beside_a_snapshot_of_what_they_had(tmp_path: Path) -> None:
+def test_producers_of_deleted_segments_survive_the_loss_of_a_snapshot(tmp_path: Path) -> None:
     """A power loss took the snapshot that was written at the roll, so the start read the segments;
     then the broker is killed before the next checkpoint.
     """
@@ -148,7 +148,7 @@ def test_a_partial_replay_returns_the_transactions_that_ended_in_it(log: Log) ->
     )
 
 
-def test_an_empty_segment_is_not_looked_into(tmp_path: Path) -> None:
+def test_replay_of_an_empty_segment_opens_no_files(tmp_path: Path) -> None:
     """An empty segment may lack index files."""
     log = new_log(tmp_path)[1]
     segment = Segment(
@@ -204,7 +204,7 @@ def test_take_deleted_drop_above_and_drop_below(log: Log) -> None:
 
 
 @pytest.mark.parametrize("way", ["above", "below", "damaged", "older"])
-def test_a_snapshot_that_is_gone_is_not_the_sound_one(log: Log, way: str) -> None:
+def test_sound_offset_is_reset_when_its_snapshot_is_dropped_or_damaged(log: Log, way: str) -> None:
     """Otherwise the state of producers would be lost together with deleted segments."""
     snapshots = log.snapshots
     for offset in (50, 60):
@@ -242,7 +242,7 @@ class ComparedOffset(int):
     __hash__ = int.__hash__
 
 
-def test_the_snapshots_of_many_deleted_segments_are_looked_at_once_or_twice(log: Log) -> None:
+def test_take_deleted_compares_each_snapshot_at_most_twice(log: Log) -> None:
     """A log of 20,000 segments, which retention may delete, has as many snapshots."""
     snapshots = log.snapshots
     snapshots.offsets = [ComparedOffset(10 * number) for number in range(1000)]

@@ -77,7 +77,7 @@ def test_a_window_ends_at_a_damaged_segment(tmp_path: Path) -> None:
     assert [batch.first_sequence for batch in entry.batches] == [3, 4, 5]
 
 
-def test_a_producer_of_which_no_batch_is_known_gets_its_last_five(tmp_path: Path) -> None:
+def test_a_producer_without_a_known_batch_gets_its_last_five(tmp_path: Path) -> None:
     """It may be known only by a marker."""
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)

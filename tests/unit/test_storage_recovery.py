@@ -144,7 +144,7 @@ def test_a_lost_sector_that_contains_only_the_offset_of_a_batch_is_detected(
     assert copy.read_bytes() == data[torn_at:]
 
 
-def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
+def test_a_new_segment_after_a_torn_one_is_removed(tmp_path: Path) -> None:
     """A power loss may leave the new file and take the end of the one before. A snapshot that
     includes the lost batches must not be trusted.
     """
@@ -165,9 +165,7 @@ def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_an_empty_segment_behind_whole_batches_that_are_lost_goes(
-    tmp_path: Path, policy: str
-) -> None:
+def test_an_empty_segment_after_lost_batches_is_removed(tmp_path: Path, policy: str) -> None:
     """Compaction leaves gaps as well, but none before an empty segment."""
     config = replace(SMALL, cleanup_policy=frozenset({policy}))
     manager, log = new_log(tmp_path, segment_bytes=200, cleanup_policy=frozenset({policy}))
@@ -370,7 +368,7 @@ def test_a_gap_in_a_compacted_log_ends_ours_after_a_power_loss_but_not_kafkas(
     assert list(values_of(log)) == ([0] if ours else [0, 2, 3])
 
 
-def test_an_index_that_a_power_loss_took_back_is_rebuilt(tmp_path: Path) -> None:
+def test_an_aborted_index_that_a_power_loss_reverted_is_rebuilt(tmp_path: Path) -> None:
     """A manifest from when the segment was shorter agrees with the index of aborted transactions
     from that time, which lacks later ones.
     """
@@ -477,7 +475,7 @@ def test_a_checkpoint_notes_the_size_of_a_segment_that_grew_after_a_start(tmp_pa
 # --- one log, by its checkpoints ------------------------------------------------------------------
 
 
-def left_log(path: Path, count: int, **config: object) -> Log:
+def killed_log(path: Path, count: int, **config: object) -> Log:
     """A log of `count` records, for which a checkpoint was written before the broker was killed."""
     manager, log = new_log(path, **config)
     fill(log, count)
@@ -562,7 +560,7 @@ def test_a_log_begins_no_lower_than_its_first_segment(
     tmp_path: Path, last_run: LastRun, start: int | None
 ) -> None:
     """The manifest is lost, and the checkpoint is, too, or is older than the last deletion."""
-    left = left_log(tmp_path, 6, segment_bytes=200)
+    left = killed_log(tmp_path, 6, segment_bytes=200)
     first = left.segments[1].base_offset
     left.segments[0].remove_files()
     Path(left.directory, MANIFEST_NAME).unlink()
@@ -629,7 +627,7 @@ def test_the_first_flush_syncs_the_topic_id_except_after_a_clean_stop(
     tmp_path: Path, last_run: LastRun
 ) -> None:
     """The entries of a flush journal are matched with a log by its topic id."""
-    left_log(tmp_path, 1)
+    killed_log(tmp_path, 1)
     disk = RecordingDisk()
     log = load(tmp_path, last_run, config=LogConfig(), disk=disk)
     disk.take_steps()
@@ -640,7 +638,7 @@ def test_the_first_flush_syncs_the_topic_id_except_after_a_clean_stop(
 
 def test_a_log_whose_topic_id_is_lost_is_flushed_without_it(tmp_path: Path) -> None:
     """No file has an id. The broker assigns one to the log, or takes the log off line."""
-    left_log(tmp_path, 1)
+    killed_log(tmp_path, 1)
     for name in ("partition.metadata", MANIFEST_NAME):
         (tmp_path / "t-0" / name).unlink()
     log = load(tmp_path, LastRun.KILLED)

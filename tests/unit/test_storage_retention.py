@@ -134,7 +134,7 @@ def test_the_sizes_of_the_files_are_checked_only_above_retention_bytes(
         assert count_of(segments, retention_bytes=sum(SIZES) - surplus) == 0
 
 
-def test_a_record_of_1970_has_a_time(tmp_path: Path) -> None:
+def test_timestamp_0_is_a_valid_time_for_retention(tmp_path: Path) -> None:
     """The time of the file is used only if no record has a timestamp."""
     segments = kafka_log(tmp_path).segments
     segments[0].indexes.max_timestamp, segments[0].indexes.has_times = 0, True

@@ -136,7 +136,7 @@ def test_a_file_that_ends_within_a_header_is_an_error(segment: Segment) -> None:
         segment.find(7)
 
 
-def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
+def test_find_of_an_offset_in_a_gap_gives_the_next_batch(segment: Segment) -> None:
     """Compaction leaves gaps. The batch after the one with the next offset must have a higher one;
     otherwise the gap is due to a wrong offset.
     """
@@ -197,7 +197,7 @@ def test_offsets_may_be_up_to_2_31_minus_1_above_the_base_offset(tmp_path: Path)
     assert segment.find(0) == segment.find(10), "the first, for what is below all"
 
 
-def test_a_batch_that_lost_its_records_is_a_header_alone(tmp_path: Path) -> None:
+def test_a_batch_without_records_is_read_and_found(tmp_path: Path) -> None:
     """A segment may end with such a batch, or consist of it alone."""
     for others in ([], [10, 11]):
         path = tmp_path / str(len(others))
@@ -305,7 +305,7 @@ def test_a_look_up_far_from_any_entry_rebuilds_the_index(tmp_path: Path) -> None
         assert Path(segment.batches.path(".index")).read_bytes() == whole
 
 
-def test_batches_that_are_few_or_lie_close_are_no_hole_in_an_index(tmp_path: Path) -> None:
+def test_few_or_close_batches_after_an_entry_do_not_rebuild_an_index(tmp_path: Path) -> None:
     """An index has such a gap only if many batches, with many bytes, come after an entry."""
 
     def of_sizes(number: int, sizes: list[int]) -> Segment:
@@ -329,7 +329,7 @@ def test_batches_that_are_few_or_lie_close_are_no_hole_in_an_index(tmp_path: Pat
     assert place is not None and place.base_offset == 1_101 and not close.indexes.rebuilt
 
 
-def test_an_index_without_entries_by_its_interval_is_built_once(tmp_path: Path) -> None:
+def test_an_index_that_stays_empty_when_rebuilt_is_rebuilt_once(tmp_path: Path) -> None:
     """The index that is built may be as sparse, and is kept."""
     segment = of_rows(tmp_path, [], base=0)
     data = bytes(batch([bytes(1_100)]))
@@ -522,7 +522,7 @@ def test_checksums_equal_those_of_the_files(segment: Segment) -> None:
     assert segment.indexes.files.checksums() == on_disk()
 
 
-def test_appends_leave_kafkas_files(tmp_path: Path) -> None:
+def test_appends_write_the_same_files_as_kafka(tmp_path: Path) -> None:
     """The batches of Kafka's segment are appended to a new one with Kafka's interval of 4096
     bytes.
     """

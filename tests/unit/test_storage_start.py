@@ -173,7 +173,7 @@ def test_trailing_slashes_of_the_data_directory_are_removed(tmp_path: Path) -> N
         assert manager.wall is manager.log_dir.wall
 
 
-def test_after_a_loss_of_power_each_start_is_one_until_all_is_flushed(tmp_path: Path) -> None:
+def test_a_power_loss_is_handled_at_each_start_until_all_logs_were_flushed(tmp_path: Path) -> None:
     """A start that was killed may have rewritten data that are only in the page cache."""
     lose_power(open_manager(tmp_path))
     for _ in range(2):

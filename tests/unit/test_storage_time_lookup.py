@@ -85,7 +85,9 @@ def test_records_below_the_log_start_are_not_found_by_time(plain: Log) -> None:
     assert offset_for_timestamp(plain, 0) == expected
 
 
-def test_the_record_of_the_highest_time(plain: Log, tmp_path: Path) -> None:
+def test_offset_of_max_timestamp_gives_the_record_with_the_highest_time(
+    plain: Log, tmp_path: Path
+) -> None:
     """KIP-734: in txn-0 this record is the last marker. Kafka's time index has it at 16 above the
     base offset 31.
     """
@@ -306,7 +308,9 @@ def test_a_search_by_time_reads_nothing_below_the_log_start(
 
 
 @pytest.mark.parametrize("start", [22, 23])
-def test_a_segment_may_end_in_a_gap(peaked: Log, start: int) -> None:
+def test_a_search_by_time_continues_after_a_gap_at_the_end_of_a_segment(
+    peaked: Log, start: int
+) -> None:
     """Compaction removed the last batch, which contained the log start. The result is in the next
     segment.
     """
@@ -396,7 +400,7 @@ def test_a_record_beyond_the_last_offset_of_its_batch_is_not_found(tmp_path: Pat
     assert lookup(log).first_at(BASE_MS + 7) == (BASE_MS + 8, 2, 0)
 
 
-def test_an_emptied_batch_has_no_highest_time_from_the_log_start_on(tmp_path: Path) -> None:
+def test_the_time_of_an_emptied_batch_is_not_the_highest_time(tmp_path: Path) -> None:
     """Compaction leaves the batch's header with the time of the removed records. The record with
     the highest time is below the log start.
     """

@@ -301,7 +301,7 @@ def test_a_transactional_batch_without_a_producer_is_refused(tmp_path: Path) -> 
         log.append(broken(attributes=0x10), now_ms=NOW_MS)
 
 
-def test_the_producer_id_0_is_one_like_others(tmp_path: Path) -> None:
+def test_producer_id_0_is_valid(tmp_path: Path) -> None:
     """0 is the first id that a broker assigns."""
     _, log = new_log(tmp_path)
     with pytest.raises(AppendRefused, match="a producer id with the sequence -1"):
@@ -395,7 +395,9 @@ def test_batches_with_malformed_records_are_refused(
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("claimed", [0, -1, SECOND_MS - 1, SECOND_MS + 1, 2**63 - 1])
-def test_the_highest_time_is_that_of_the_records(tmp_path: Path, codec: int, claimed: int) -> None:
+def test_max_timestamp_is_computed_from_the_records(
+    tmp_path: Path, codec: int, claimed: int
+) -> None:
     """Retention uses this time: with a claimed time of 0 a record would be deleted right after
     its arrival.
     """
@@ -429,9 +431,7 @@ def test_a_timestamp_over_64_bits_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("claimed", [0x40, 0x80, 0x4000, -0x8000])
-def test_attributes_that_are_not_a_clients_to_set_are_taken_back(
-    tmp_path: Path, claimed: int
-) -> None:
+def test_attributes_that_a_client_may_not_set_are_cleared(tmp_path: Path, claimed: int) -> None:
     """If the client could set a delete horizon, a tombstone would be removed at once."""
     _, log = new_log(tmp_path)
     log.append(broken([b"a"], attributes=claimed), now_ms=NOW_MS)
@@ -483,7 +483,7 @@ def test_a_long_check_is_deferred_and_its_result_used_for_the_append(
     log.append(bomb(codec, 200_000), now_ms=NOW_MS, at_once=CheckBudget())
 
 
-def takes_long(sent: bytearray, **settings: Any) -> bool:
+def is_deferred(sent: bytearray, **settings: Any) -> bool:
     """Whether the check exceeds the budget of the event loop and raises TakesLongError. Without a
     budget it must succeed.
     """
@@ -506,7 +506,7 @@ def test_the_check_of_many_records_is_deferred(codec: int) -> None:
     assert is_deferred(batch([b""] * (most + 1), codec=codec))
 
 
-def test_many_parts_take_long() -> None:
+def test_the_check_of_many_compressed_parts_is_deferred() -> None:
     """Even empty parts count, since each member of gzip or block of snappy takes microseconds."""
     one = batch([b"a"], codec=1)
     member = gzip.compress(b"", mtime=0)
