@@ -273,8 +273,6 @@ class TransactionalBatches:
         producer_id, producer_epoch, base_sequence = producer_of(records)
         producers = log.producer_state
         if producers.has_ongoing_transaction(producer_id, producer_epoch):
-            # the end of the transaction waits for disk space: the next batch belongs to the next
-            # transaction, which has not begun
             if self._without_space and transactional_id in self._without_space:
                 is_known = api_version >= PRODUCE_ADDS
                 return Code.CONCURRENT_TRANSACTIONS if is_known else Code.NOT_ENOUGH_REPLICAS
@@ -295,7 +293,10 @@ class TransactionalBatches:
 
 
 class ProduceHandler:
-    """The handler of Produce, which appends the batches of clients to logs."""
+    """Answers Produce: appends the batches of clients to logs.
+
+    Its parameters are the parts that check, bound, append and answer batches.
+    """
 
     __slots__ = (
         "_addresses",
@@ -454,7 +455,6 @@ class ProduceHandler:
         denied: Sequence[TopicProduceData],
         code: Code,
     ) -> Answer:
-        """The answer to a request all of whose topics the client may not write to."""
         produce = _Produce(self._cluster, self._topics, request, context, ALL_READABLE)
         produce.refuse(denied, code)
         self._count_errors(produce)
@@ -500,6 +500,8 @@ class ProduceHandler:
     def _check_elsewhere(self, produce: _Produce) -> None:
         """Let the worker check the next deferred batches and make the missing files of their logs;
         then append these batches, and continue with the rest.
+
+        Between two turns, the loop and the worker serve other requests.
         """
         turn, new_files = self._next_turn(produce)
         now_ms = produce.context.now_ms + self._topics.logs.wall.ahead_ms
@@ -565,9 +567,8 @@ class ProduceHandler:
         return turn, new_files
 
     def _append_checked(self, produce: _Produce, batch: _Pending, result: _Result) -> None:
-        """Append a deferred batch that the worker has checked; the answer gets its result."""
         if isinstance(result, TakesLongError):
-            produce.put_off(batch._replace(is_long=True))  # to be checked alone
+            produce.put_off(batch._replace(is_long=True))
             return
         topic_id = batch.topic_id
         if topic_id is not None and self._topics.metadata.topic_by_id(topic_id) is None:
@@ -599,7 +600,6 @@ class ProduceHandler:
                 self._requests.errors.count_rows(produce.context.api_key, partitions)
 
     def _hang_up_if_failed(self, produce: _Produce) -> None:
-        """Close the connection after a failed request with acks=0, which gets no answer."""
         context = produce.context
         if produce.failed and self._requests.is_waited_for(context):
             self._requests.close(
@@ -609,7 +609,6 @@ class ProduceHandler:
             )
 
     def _answer_when_flushed(self, produce: _Produce, now_ms: int) -> None:
-        """Answer once the batches, and the record of a two-phase commit, are durable."""
         self._flushes.wait(
             produce.unflushed
             + self._transaction_ends.two_phase_logs(produce.request.transactional_id, now_ms),
@@ -618,7 +617,6 @@ class ProduceHandler:
         )
 
     def _encoded(self, produce: _Produce) -> Encoded:
-        """The encoded answer, with the leaders of partitions that other brokers lead."""
         context, answers = produce.context, produce.answers
         throttle_ms = (
             0 if self._quotas.clients is None else self._quotas.clients.on_produced(context)
@@ -868,7 +866,6 @@ def _note_refused(produce: _Produce, pair: TopicPartition) -> None:
 
 
 def _first_producer(request: ProduceRequest) -> tuple[int, int] | None:
-    """The producer id and epoch of the first batch in a request; None if it has no batch."""
     for topic in request.topic_data:
         for partition in topic.partition_data:
             records = partition.records
@@ -922,9 +919,6 @@ _Result = Checked | AppendRefused | TakesLongError | None
 
 
 def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Result:
-    """Check a deferred batch, in the worker. Gives: the result or the refusal; None if there is
-    nothing to check.
-    """
     if batch.rules is None or batch.records is None:
         return None
     try:
@@ -980,7 +974,6 @@ def _put_off(
 
 
 def _first_error(answers: Answers) -> str:
-    """The first error of an answer as text, for the reason to close the connection."""
     for name, partitions in answers:
         for partition in partitions:
             if partition.error_code:
