@@ -1,5 +1,4 @@
-"""Options that commands share: those for the connection, and value types such as TOPIC-PARTITION.
-"""
+"""Options that commands share: those for the connection, and value types such as TOPIC-PARTITION."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ Condition = Callable[["Facts"], bool]
 
 
 class FilterError(ValueError):
-    """The text of a filter is invalid. at: the position of the error in the text, from 0 on."""
+    """The text of a filter is invalid. at: the position of the error in the text, counted from 0."""
 
     def __init__(self, text: str, at: int) -> None:
         super().__init__(text)
@@ -99,11 +99,13 @@ class Facts:
         return self._value_json
 
     def key_text(self) -> bytes | str | None:
-        """The key as the JSON that its schema decodes; without a schema, as bytes."""
+        """The key as the JSON text to which its schema decodes it, or as bytes if it has no schema."""
         return self._text(self.record.key, 0)
 
     def value_text(self) -> bytes | str | None:
-        """The value as the JSON that its schema decodes; without a schema, as bytes."""
+        """The value as the JSON text to which its schema decodes it, or as bytes if it has no
+        schema.
+        """
         return self._text(self.record.value, 1)
 
     def _text(self, data: bytes | None, place: int) -> bytes | str | None:
@@ -115,11 +117,11 @@ class Facts:
         return data if decoded is None or decoded.error else decoded.text
 
     def key(self) -> Any:
-        """The key as a decoded value; without a schema, as bytes."""
+        """The decoded key, or its bytes if it has no schema."""
         return self.key_json() if isinstance(self.key_text(), str) else self.record.key
 
     def value(self) -> Any:
-        """The value as a decoded value; without a schema, as bytes."""
+        """The decoded value, or its bytes if it has no schema."""
         return self.value_json() if isinstance(self.value_text(), str) else self.record.value
 
 
@@ -140,7 +142,7 @@ def parse_filter(text: str) -> Condition:
 
 
 def contains_text(text: str) -> Condition:
-    """The condition that key, value or a header contains a text, without regard to case."""
+    """A condition that is true if the key, the value or a header contains a text, ignoring case."""
     needle = text.casefold()
 
     def holds(facts: Facts) -> bool:
@@ -177,7 +179,7 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """A parser by recursive descent. Each method reads one rule of the grammar."""
+    """A recursive descent parser. Each method reads one rule of the grammar."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
@@ -200,7 +202,7 @@ class _Parser:
         return token
 
     def _is(self, *texts: str) -> bool:
-        """Whether the next token is one of the given words or signs; if so it is consumed."""
+        """Whether the next token is one of the given words or signs. If so, it is consumed."""
         token = self._token
         if token.kind in ("name", "sign") and token.text.lower() in texts:
             self._next += 1
@@ -390,7 +392,7 @@ def _size(facts: Facts) -> int:
 
 
 def _all_headers(facts: Facts) -> str | None:
-    """All names and values of headers, one per line, for `contains`."""
+    """The names and values of all headers, one per line, for the operator `contains`."""
     parts = [
         f"{name}\n{(data or b'').decode(errors='replace')}" for name, data in facts.record.headers
     ]
