@@ -579,7 +579,9 @@ def _new_topics(topics: Topics) -> Iterable[NewTopic]:
 
 
 def _temporary_directory(in_memory: bool) -> str:
-    """A new temporary directory. It is in memory if `in_memory` is true and enough memory is free."""
+    """A new temporary directory. It is in memory if `in_memory` is true and enough memory is
+    free.
+    """
     if in_memory and os.access(_MEMORY_DIRECTORY, os.W_OK | os.X_OK):
         space = os.statvfs(_MEMORY_DIRECTORY)
         if space.f_bavail * space.f_frsize >= _ENOUGH_MEMORY_BYTES:

@@ -31,7 +31,9 @@ def consume(broker: LocalBroker, topic: str, partitions: int, count: int) -> Non
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure one read of records of 930 B from 4 partitions, in batches of 1 MB, after a warm-up."""
+    """Measure one read of records of 930 B from 4 partitions, in batches of 1 MB, after a
+    warm-up.
+    """
     count, size = int(3_000_000 * scale), 930
     with LocalBroker(in_memory=False) as broker:
         create_topic(broker, "bench", 4)

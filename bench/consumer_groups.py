@@ -110,7 +110,9 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def _settle(connection: Connection, names: list[str]) -> dict[str, int]:
-    """Send heartbeats of all members until no assignment changes. Gives: the epoch of each member."""
+    """Send heartbeats of all members until no assignment changes. Gives: the epoch of each
+    member.
+    """
     epochs = dict.fromkeys(names, 0)
     first = True
     while True:

@@ -283,7 +283,9 @@ def measure_latency(
 
 
 def measure(point: Point, effort: Effort, number: int, settings: dict[str, str]) -> list[Turn]:
-    """Measure both modes on a new broker. The mode that is measured first alternates between turns."""
+    """Measure both modes on a new broker. The mode that is measured first alternates between
+    turns.
+    """
     order = MODES if number % 2 == 0 else MODES[::-1]
     with LocalBroker(in_memory=False, settings=SETTINGS | settings) as broker:
         create_topic(broker, "input", INPUT_PARTITIONS)

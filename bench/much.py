@@ -214,7 +214,9 @@ def _commit_many(directory: str, settings: dict[str, str], count: int) -> None:
 
 
 def _do_what_it_asks(broker: Broker, now_ms: int) -> None:
-    """Do the flushes and compactions that the broker's outbox asks for, until it asks for no more."""
+    """Do the flushes and compactions that the broker's outbox asks for, until it asks for no
+    more.
+    """
     outbox = broker.outbox
     while outbox.flushes or outbox.cleanings:
         for flush in (flushes := outbox.flushes[:]):

@@ -317,7 +317,9 @@ class Result:
 
 
 def measured(case: str, sizes: tuple[int, ...], *, watches: bool = False) -> list[Result]:
-    """Measure brokers of all sizes by turns. With `watches`, their clocks are advanced afterwards."""
+    """Measure brokers of all sizes by turns. With `watches`, their clocks are advanced
+    afterwards.
+    """
     results, cores = [Result(case, size) for size in sizes], []
     with tempfile.TemporaryDirectory() as directory:
         for size in sizes:

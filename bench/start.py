@@ -106,7 +106,9 @@ def one_local_broker(path: str) -> tuple[float, float]:
 
 
 def in_an_empty_directory() -> list[Row]:
-    """Alternate between measuring starts and measuring LocalBrokers, so that other load slows both."""
+    """Alternate between measuring starts and measuring LocalBrokers, so that other load slows
+    both.
+    """
     rows = []
     for with_bytecode in (True, False):
         folder = tempfile.mkdtemp(prefix="barnabas-bench-")

@@ -68,7 +68,9 @@ _JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)
 
 
 def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Kafka's client settings by kafka-python's names. Raises: CommandError for an unknown setting."""
+    """Kafka's client settings by kafka-python's names. Raises: CommandError for an unknown
+    setting.
+    """
     settings: dict[str, Any] = {}
     for name, value in properties.items():
         if name in _DIRECT:
@@ -272,7 +274,9 @@ class Connection:
             raise
 
     def _mistake(self, settings: Mapping[str, Any]) -> str:
-        """The error in the security settings, found by a probe of the first address that responds."""
+        """The error in the security settings, found by a probe of the first address that
+        responds.
+        """
         from barnabas.cli.probe import mistake, probe
 
         protocol = str(settings.get("security_protocol", "PLAINTEXT"))

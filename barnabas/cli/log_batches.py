@@ -68,7 +68,9 @@ def _rest(data: bytes) -> bytes:
 
 
 def _what_is_wrong(head: bytes, position: int, size: int) -> BadPlace | None:
-    """The problem with these bytes as the start of a complete batch; None if there is no problem."""
+    """The problem with these bytes as the start of a complete batch; None if there is no
+    problem.
+    """
     if len(head) < HEADER_SIZE:
         return BadPlace(position, f"{len(head)} bytes are left, too few for a batch", True)
     header = read_header(head)

@@ -1,4 +1,6 @@
-"""Options that commands share: those for the connection, and value types such as TOPIC-PARTITION."""
+"""Options that commands share: those for the connection, and value types such as
+TOPIC-PARTITION.
+"""
 
 from __future__ import annotations
 

@@ -86,7 +86,9 @@ class LazyGroup(click.Group):
 
 
 def _broker_commands(parser: argparse.ArgumentParser) -> list[tuple[str, click.Command]]:
-    """The commands of the broker's parser, for help and completion. They are never run from here."""
+    """The commands of the broker's parser, for help and completion. They are never run from
+    here.
+    """
     commands = []
     for name, own, summary in broker_commands(parser):
         options = [

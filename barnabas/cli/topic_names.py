@@ -21,7 +21,9 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def regex_option(command: Command) -> Command:
-    """Add `--regex` to a command. With this option, the command takes names as regular expressions."""
+    """Add `--regex` to a command. With this option, the command takes names as regular
+    expressions.
+    """
     return click.option(
         "-e", "--regex", is_flag=True, help="Each TOPIC is a regular expression for whole names."
     )(command)

@@ -302,7 +302,9 @@ def _abort_on(
     force: bool,
     yes: bool,
 ) -> OpenTransaction:
-    """Write the missing marker of a hanging transaction. Gives: the transaction that was aborted."""
+    """Write the missing marker of a hanging transaction. Gives: the transaction that was
+    aborted.
+    """
     with connection.admin() as admin:
         transaction = _choose(find_open_transactions(admin, partition), partition, start_offset)
         if not transaction.is_hanging and not force:
@@ -364,7 +366,9 @@ def _wait_until_closed(
 
 
 def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> None:
-    """Send InitProducerId. The coordinator then aborts the open transaction, and raises the epoch."""
+    """Send InitProducerId. The coordinator then aborts the open transaction, and raises the
+    epoch.
+    """
     with connection.admin() as admin:
         description = requests.describe_transactions(admin, [name])[name]
     partitions = count_text(len(description.partitions), "partition")

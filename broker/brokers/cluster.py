@@ -511,7 +511,7 @@ class NodeProducerIds:
         self._node = cluster.nodes[cluster.controller_id]
 
     def serve(self, context: RequestContext) -> None:
-        """From now on, allocate ids from the block of the broker that received this request."""
+        """Allocate the next ids from the block of the broker that received this request."""
         self._node = self._cluster.nodes[context.node_id]
 
     def allocate(self) -> int:

@@ -61,7 +61,9 @@ Condition = Callable[["Facts"], bool]
 
 
 class FilterError(ValueError):
-    """The text of a filter is invalid. at: the position of the error in the text, counted from 0."""
+    """The text of a filter is invalid. at: the position of the error in the text, counted from
+    0.
+    """
 
     def __init__(self, text: str, at: int) -> None:
         super().__init__(text)
@@ -99,7 +101,9 @@ class Facts:
         return self._value_json
 
     def key_text(self) -> bytes | str | None:
-        """The key as the JSON text to which its schema decodes it, or as bytes if it has no schema."""
+        """The key as the JSON text to which its schema decodes it, or as bytes if it has no
+        schema.
+        """
         return self._text(self.record.key, 0)
 
     def value_text(self) -> bytes | str | None:

@@ -56,7 +56,9 @@ def in_order(rows: Iterable[Row], key: Callable[[Row], Any], *, descending: bool
 
 
 class GroupRow(NamedTuple):
-    """A group. attention: its rank in the list, in which groups that wait or are behind come first."""
+    """A group. attention: its rank in the list, in which groups that wait or are behind come
+    first.
+    """
 
     attention: int
     name: str

@@ -50,7 +50,9 @@ class Bounds(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A record that satisfies the condition. state: the kind of its batch; see the module `spans`."""
+    """A record that satisfies the condition. state: the kind of its batch; see the module
+    `spans`.
+    """
 
     partition: int
     record: Record

@@ -52,7 +52,9 @@ class Sessions:
         self._sessions[_hash(token)] = Session(user, mechanism, credential, now_ms, now_ms)
 
     def use(self, token: str, now_ms: int) -> Session | None:
-        """The session of a request's token; None if the token is unknown or the session has ended."""
+        """The session of a request's token; None if the token is unknown or the session has
+        ended.
+        """
         self._expire(now_ms)
         session = self._sessions.pop(_hash(token), None)
         if session is not None:

@@ -91,7 +91,9 @@ class Transaction(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A sequence of batches. transaction: the index of its transaction in the strip's list, or -1."""
+    """A sequence of batches. transaction: the index of its transaction in the strip's list, or
+    -1.
+    """
 
     kind: str
     first_offset: int
@@ -261,14 +263,16 @@ class Kinds:
         return ABORTED if header.producer_id in self.aborting else COMMITTED
 
     def ended(self, header: BatchHeader) -> int:
-        """Process a marker. Gives: the first offset of the aborted transaction that it ends, or
-        -1.
+        """Process a marker. Gives: the first offset of the aborted transaction that the marker
+        ends, or -1.
         """
         return self.aborting.pop(header.producer_id, -1)
 
 
 class _Walk:
-    """The spans of a window while its batches are added in the order of their offsets."""
+    """Makes the spans of a window from its batches, which are added in the order of their
+    offsets.
+    """
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -334,12 +338,15 @@ class _Walk:
         return len(self._transactions) - 1
 
     def _end(self, header: BatchHeader, is_commit: bool) -> int:
-        """Add a marker. It ends its producer's transaction, if the strip shows a part of that
-        transaction.
+        """Add a marker. If the strip shows a part of its producer's transaction, the marker ends
+        that transaction.
+
+        Gives: the index of the transaction in the strip's list.
         """
         fate = COMMITTED if is_commit else ABORTED
         aborted_from = self._kinds.ended(header)
-        # a commit marker cannot end an aborted transaction: the abort marker is before the strip
+        # A commit marker cannot end an aborted transaction, whose abort marker must be before the
+        # strip.
         first_offset = -1 if is_commit else aborted_from
         latest = self._latest.get(header.producer_id)
         if latest is not None and self._transactions[latest].marker_offset < 0:
@@ -355,8 +362,9 @@ class _Walk:
     def _append(self, span: Span) -> None:
         """Join a span to the last one, or add it after the last one.
 
-        Spans of markers, of different kinds and of different transactions stay apart, as do spans
-        on both sides of the last stable offset, the high watermark, or a fixed division of PLAIN.
+        Spans of markers are not joined, nor are spans of different kinds or of different
+        transactions. The same holds for spans on both sides of the last stable offset, the high
+        watermark, or a fixed division of PLAIN.
         """
         last = self._spans[-1] if self._spans else None
         bounds = (self._window.last_stable_offset, self._window.high_watermark)
@@ -381,7 +389,7 @@ class _Walk:
         )
 
     def strip(self, most_spans: int, error: str) -> Strip:
-        """The last spans, with their transactions."""
+        """The last spans, with the transactions that they belong to."""
         spans = self._spans[-most_spans:]
         places: dict[int, int] = {}
         for span in spans:

@@ -215,7 +215,9 @@ class ClusterClient:
     def _ask(
         self, connection: BrokerConnection, kind: Kind[Request, Response], request: Request
     ) -> Response:
-        """The response to a request. A connection that still expects a response is not used again."""
+        """The response to a request. A connection that still expects a response is not used
+        again.
+        """
         name = kind.request_class.__name__.removesuffix("Request")
         RefusedError.last_request = name
         try:

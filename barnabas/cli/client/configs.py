@@ -84,7 +84,9 @@ def alter_configs(
     *,
     dry_run: bool = False,
 ) -> None:
-    """Set some of a resource's settings, and reset others to their defaults. Raises: RefusedError."""
+    """Set some of a resource's settings, and reset others to their defaults. Raises:
+    RefusedError.
+    """
     changes = [AlterableConfig(key, SET, value) for key, value in values.items()]
     changes += [AlterableConfig(key, DELETE, None) for key in unset]
     request = IncrementalAlterConfigsRequest(

@@ -24,7 +24,9 @@ EMPTY_STATES = ("Empty", "Dead")
 
 
 class ListedGroup(NamedTuple):
-    """A group as ListGroups returns it. state, type: None if the broker is too old to return them."""
+    """A group as ListGroups returns it. state, type: None if the broker is too old to return
+    them.
+    """
 
     group: str
     protocol: str
@@ -142,7 +144,9 @@ def assigned(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 def _described(client: ClusterClient, name: str, kind: Kind[Any, Any]) -> Any:
-    """The group as the describe request of one kind returns it; None for a group of another kind."""
+    """The group as the describe request of one kind returns it; None for a group of another
+    kind.
+    """
     if not client.speaks(kind):
         return None
     request = kind.request_class([name])

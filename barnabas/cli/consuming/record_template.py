@@ -153,7 +153,9 @@ _ENCODE: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 def _headers(template: str, separator: str) -> Write:
-    """A function that returns the headers of a record, each formatted by a template of %k and %v."""
+    """A function that returns the headers of a record, each formatted by a template of %k and
+    %v.
+    """
 
     def header_field(name: str, argument: str | None, character: int) -> Write:
         if name not in ("k", "v") or argument is not None:

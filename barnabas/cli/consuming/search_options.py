@@ -37,7 +37,9 @@ def search_options(command: Command) -> Command:
 def _search(
     patterns: Sequence[str], places: Sequence[str], ignore_case: bool, invert_match: bool
 ) -> RecordSearch | None:
-    """The search made from --grep and its options; None without --grep. Raises: click.UsageError."""
+    """The search made from --grep and its options; None without --grep. Raises:
+    click.UsageError.
+    """
     if not patterns:
         for name, value in (
             ("--grep-in", places),

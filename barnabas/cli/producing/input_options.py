@@ -67,7 +67,9 @@ class InputOptions(NamedTuple):
         columns: Mapping[str, Mapping[str, str]],
         look: Callable[[], None],
     ) -> Iterator[InputValue]:
-        """The records of all input files, in order. Takes: key, the key for records without a key."""
+        """The records of all input files, in order. Takes: key, the key for records without a
+        key.
+        """
         for path in self.files:
             file = open_input(path, look)
             kind = self.kind_of(path, as_json)

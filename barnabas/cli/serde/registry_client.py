@@ -63,7 +63,9 @@ def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistryS
 
 
 def registry_client(settings: RegistrySettings, timeout_s: float) -> SchemaRegistry:
-    """A client of the registry. While a request takes long, `Waiting` prints a line that says so."""
+    """A client of the registry. While a request takes long, `Waiting` prints a line that says
+    so.
+    """
 
     def wait(address: str, what: str, call: Callable[[], Any]) -> Any:
         try:

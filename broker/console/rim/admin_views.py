@@ -71,7 +71,9 @@ class AdminViews:
         }
 
     def security(self, viewer: Viewer, query: Query) -> Any:
-        """ACLs, users and quotas. If the user may not read one of them, an explanation replaces it."""
+        """ACLs, users and quotas. If the user may not read one of them, an explanation replaces
+        it.
+        """
         with connected(self._source.server, viewer.principal, viewer.host) as client:
             acls = client.ask(
                 DescribeAclsRequest(ANY, None, MATCH_ANY, None, None, ANY, ANY),

@@ -242,7 +242,9 @@ class LogViews:
 
 
 def _reader_value(broker: views.Broker, row: PartitionState, group_id: str) -> dict[str, Any]:
-    """The lag of a group in one partition, and whether its offset is the number of a micro-batch."""
+    """The lag of a group in one partition, and whether its offset is the number of a
+    micro-batch.
+    """
     for group in broker.observed.groups:
         if group.group_id == group_id:
             for offset in group.offsets:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def check_registry(config: BrokerConfig) -> None:
-    """Check the settings by which the console connects to a schema registry. Raises: ConfigError."""
+    """Check the settings by which the console connects to a schema registry. Raises:
+    ConfigError.
+    """
     urls = config.barnabas_console_registry
     option = "--console-registry (barnabas.console.registry)"
     if config.barnabas_console_port < 0:

@@ -94,7 +94,9 @@ class Source:
     # --- observations ----------------------------------------------------------------------------
 
     def look(self, viewer: Viewer) -> views.Broker:
-        """The latest observation of the broker, without the parts that the viewer may not describe."""
+        """The latest observation of the broker, without the parts that the viewer may not
+        describe.
+        """
         broker = self._broker
         if broker is None or time.monotonic() >= self._fresh_until:
             began = time.monotonic()
@@ -237,7 +239,9 @@ def strip_values(
 
 
 def bounds(page: views.Page) -> dict[str, int]:
-    """The number of the page, the number of pages and the number of rows, as fields of a response."""
+    """The number of the page, the number of pages and the number of rows, as fields of a
+    response.
+    """
     return {"total": page.total, "page": page.page, "pages": page.pages}
 
 

@@ -163,7 +163,9 @@ class Writes:
 
 
 class Clients(ExitStack):
-    """The connections of one user to the brokers of the process. Each is opened at its first use."""
+    """The connections of one user to the brokers of the process. Each is opened at its first
+    use.
+    """
 
     def __init__(self, source: Source, viewer: Viewer) -> None:
         super().__init__()
