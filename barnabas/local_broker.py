@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from barnabas.control import Control
 
 _CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
-# These lines are read from the daemon's output, since a broker that has ended by itself cannot be
-# asked for its clock.
+# The time is read from the daemon's output, since a broker that has ended by itself cannot be asked
+# for it.
 _AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")
 _READY = re.compile(r"listens on (\S+) \(")
 _MEMORY_DIRECTORY = "/dev/shm"

@@ -1,4 +1,4 @@
-"""How long requests with much work block the event loop (`python -m bench.stalls`).
+"""How long calls with much work block the event loop (`python -m bench.stalls`).
 
 No sockets are used, as in scale.py. Each call into the core is measured, since it blocks the loop.
 Between any two calls of the work a client sends an ApiVersions and produces a record. A figure is

@@ -351,8 +351,7 @@ def _end_early(
         _commit(
             functools.partial(waiting.call, "the commit", consumer.client.commit), reader.moved()
         )
-    # The records have been printed without a commit, so the group will read them again.
-    except Exception:
+    except Exception:  # printed, but not committed: the group will read them again
         note(f"{text}, and not committed for the group {group}", "warning")
     else:
         note(f"{text} and committed for the group {group}", "warning")

@@ -339,9 +339,7 @@ class _Walk:
 
     def _end(self, header: BatchHeader, is_commit: bool) -> int:
         """Add a marker. If the strip shows a part of its producer's transaction, the marker ends
-        that transaction.
-
-        Gives: the index of the transaction in the strip's list.
+        that transaction. Gives: the index of the marker's transaction.
         """
         fate = COMMITTED if is_commit else ABORTED
         aborted_from = self._kinds.ended(header)
